@@ -190,7 +190,7 @@ func (o *crashFlags) options() crash.Options {
 }
 
 func (a *app) crashScript(o *crashFlags, image string, dev blockdev.Device, command []string) error {
-	r, err := crash.NewRecorder(a.t, dev, o.options())
+	r, err := crash.NewRecorder(a.t, []blockdev.Device{dev}, o.options())
 	if err != nil {
 		return err
 	}

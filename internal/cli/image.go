@@ -194,7 +194,7 @@ func (a *app) withFS(image string, flags blockdev.Flags, o fs.Options, f func(x 
 	}
 	defer a.limitHeap()()
 	return a.withDevice(image, flags, func(dev blockdev.Device) error {
-		x, err := fs.Open(a.t, dev, o)
+		x, err := fs.Open(a.t, []blockdev.Device{dev}, o)
 		if err != nil {
 			a.hintLog(err, image)
 			return err

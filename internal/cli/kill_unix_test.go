@@ -90,7 +90,7 @@ func commitAndDie() {
 		}
 		dev := &lethal{Device: file, half: os.Args[3] == "half"}
 		dev.left.Store(n)
-		x, err := fs.Open(t, dev, fs.Options{FirstFit: true})
+		x, err := fs.Open(t, []blockdev.Device{dev}, fs.Options{FirstFit: true})
 		if err != nil {
 			return err
 		}
@@ -213,7 +213,7 @@ func dieVerify(t *testing.T, img string) int {
 	if err != nil || !r.Clean {
 		t.Fatalf("check: %v, %v", err, r.Findings)
 	}
-	x, err := fs.Open(tk, dev, fs.Options{ReadOnly: true})
+	x, err := fs.Open(tk, []blockdev.Device{dev}, fs.Options{ReadOnly: true})
 	if err != nil {
 		t.Fatal(err)
 	}

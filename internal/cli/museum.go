@@ -129,7 +129,7 @@ func (a *app) cutExhibit(e *scenario.Exhibit) (*cutShown, error) {
 	}{{e.Broken, &x.Wrong}, {e.Fixed, &x.Right}} {
 		o := &crashFlags{policy: side.policy, jobs: runtime.NumCPU(), choice: crash.Choice{PerFlush: exhibitStates, Seed: 1}}
 		err := a.withBase(nil, func(dev blockdev.Device) error {
-			r, err := crash.NewRecorder(a.t, dev, o.options())
+			r, err := crash.NewRecorder(a.t, []blockdev.Device{dev}, o.options())
 			if err != nil {
 				return err
 			}

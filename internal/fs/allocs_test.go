@@ -29,7 +29,7 @@ func TestDirectAllocatesNothing(t *testing.T) {
 		tk := sched.NewTask(t.Name())
 		dev := &holding{Device: blockdev.NewMemory(256 << 20), kept: make([]*blockdev.Bio, 0, 8)}
 		must(0, mkfs.Make(tk, dev, mkfs.Options{}))
-		x := must(fs.Open(tk, dev, fs.Options{Policy: policy.MustParse(p)}))
+		x := must(fs.Open(tk, []blockdev.Device{dev}, fs.Options{Policy: policy.MustParse(p)}))
 		f := must(x.Create(tk, "/f", 0o644))
 		must(0, f.SetFlags(tk, nocow))
 		must(f.WriteDirect(tk, make([]byte, 1<<20), 0))
@@ -89,7 +89,7 @@ func TestUnalignedAllocatesNothing(t *testing.T) {
 		tk := sched.NewTask(t.Name())
 		dev := &holding{Device: blockdev.NewMemory(256 << 20), kept: make([]*blockdev.Bio, 0, 8)}
 		must(0, mkfs.Make(tk, dev, mkfs.Options{}))
-		x := must(fs.Open(tk, dev, fs.Options{Policy: policy.MustParse(p)}))
+		x := must(fs.Open(tk, []blockdev.Device{dev}, fs.Options{Policy: policy.MustParse(p)}))
 		f := must(x.Create(tk, "/f", 0o644))
 		must(0, f.SetFlags(tk, nocow))
 		must(f.WriteDirect(tk, make([]byte, 1<<20), 0))

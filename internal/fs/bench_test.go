@@ -31,7 +31,7 @@ func benchFS(b *testing.B, t *sched.Task, size int64, o fs.Options) *fs.FS {
 	if err := mkfs.Make(t, dev, mkfs.Options{}); err != nil {
 		b.Fatal(err)
 	}
-	x, err := fs.Open(t, dev, o)
+	x, err := fs.Open(t, []blockdev.Device{dev}, o)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -115,7 +115,7 @@ func TestFsyncCommits(t *testing.T) {
 
 				crash := mem.Snapshot()
 				x.Check(crash)
-				after, err := fs.Open(x.T, crash, fs.Options{ReadOnly: true})
+				after, err := fs.Open(x.T, []blockdev.Device{crash}, fs.Options{ReadOnly: true})
 				x.Must(err)
 				g, err := after.OpenFile(x.T, "/f", fs.O_RDONLY, 0)
 				x.Must(err)
@@ -202,7 +202,7 @@ func TestLiveOrphan(tt *testing.T) {
 	datatest.Must(tt, h.End(t))
 	w.Stop()
 
-	f, err := fs.Open(t, dev, fs.Options{CheckQuiescence: true})
+	f, err := fs.Open(t, []blockdev.Device{dev}, fs.Options{CheckQuiescence: true})
 	datatest.Must(tt, err)
 	g, err := f.OpenFile(t, fmt.Sprintf("/f%d", live.Ino), fs.O_RDONLY, 0)
 	datatest.Must(tt, err)
@@ -234,7 +234,7 @@ func TestCloseSaysSo(t *testing.T) {
 	dev.Set()
 	wantErr(t, "close of a file without a name", f.Close(x.T), errno.EROFS)
 	x.Close()
-	again, err := fs.Open(x.T, dev, fs.Options{CheckQuiescence: true})
+	again, err := fs.Open(x.T, []blockdev.Device{dev}, fs.Options{CheckQuiescence: true})
 	x.Must(err)
 	x.Must(again.Close(x.T))
 	x.Check(dev)

@@ -26,7 +26,7 @@ func clocked(tb testing.TB, prog func(t *sched.Task, x *fs.FS, dev *blockdev.Mem
 			tb.Error(err)
 			return
 		}
-		x, err := fs.Open(t, dev, fs.Options{Policy: policy.MustParse("fsync-5.18"), CommitInterval: fs.DefaultCommitInterval,
+		x, err := fs.Open(t, []blockdev.Device{dev}, fs.Options{Policy: policy.MustParse("fsync-5.18"), CommitInterval: fs.DefaultCommitInterval,
 			CheckQuiescence: true, Now: func() time.Time { return time.Unix(0, t.Now()) }})
 		if err != nil {
 			tb.Error(err)
@@ -74,7 +74,7 @@ func TestCommitter(t *testing.T) {
 		commits(29*time.Second, 0)
 		create() // of the same transaction
 		commits(2*time.Second, 1)
-		lost, err := fs.Open(k, dev.Snapshot(), fs.Options{})
+		lost, err := fs.Open(k, []blockdev.Device{dev.Snapshot()}, fs.Options{})
 		if err == nil {
 			if _, err = lost.Stat(k, "/f2"); err == nil {
 				err = lost.Close(k)

@@ -261,7 +261,7 @@ func checkCrash(t *sched.Task, m dm.Image, snaps []tree) error {
 	if !r.Clean {
 		return fmt.Errorf("%s after commit %s: %d findings, first %v", m.Name, m.Mark, len(r.Findings), r.Findings[0])
 	}
-	f, err := fs.Open(t, m.Dev, fs.Options{ReadOnly: true})
+	f, err := fs.Open(t, []blockdev.Device{m.Dev}, fs.Options{ReadOnly: true})
 	if err != nil {
 		return fmt.Errorf("%s: %w", m.Name, err)
 	}
@@ -344,7 +344,7 @@ func commitWithFault(t *testing.T, op blockdev.Op, nth int64) bool {
 	if !r.Clean {
 		t.Fatalf("%v %d fails: %d findings, first %v", op, nth, len(r.Findings), r.Findings[0])
 	}
-	f, err := fs.Open(x.T, x.Dev, fs.Options{ReadOnly: true})
+	f, err := fs.Open(x.T, []blockdev.Device{x.Dev}, fs.Options{ReadOnly: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -77,7 +77,7 @@ func TestDurableWrites(t *testing.T) {
 					if (superOn(t, x.T, dev.durable).LogRoot != 0) != logs {
 						t.Errorf("%s, %s, flags %#x, write %d: a log is written: have %v want %v", p, c.name, flags, i, !logs, logs)
 					}
-					y := must(fs.Open(x.T, dev.durable.Snapshot(), fs.Options{ReadOnly: !logs}))
+					y := must(fs.Open(x.T, []blockdev.Device{dev.durable.Snapshot()}, fs.Options{ReadOnly: !logs}))
 					g := must(y.OpenFile(x.T, "/f", fs.O_RDONLY, 0))
 					if got := readFull(t, x.T, g.ReadAt, make([]byte, 65536), 0); !bytes.Equal(got, want) {
 						t.Errorf("%s, %s, flags %#x, write %d: after a power cut the file differs from byte %d on, or has %d bytes, want %d", p, c.name, flags, i, differs(got, want), len(got), len(want))
@@ -205,7 +205,7 @@ func TestDurableParts(t *testing.T) {
 				case n > 0 && dev.durable == nil:
 					t.Errorf("%s: %d bytes, and no flush", what, n)
 				case n > 0:
-					y := must(fs.Open(x.T, dev.durable.Snapshot(), fs.Options{}))
+					y := must(fs.Open(x.T, []blockdev.Device{dev.durable.Snapshot()}, fs.Options{}))
 					g := must(y.OpenFile(x.T, "/f", fs.O_RDONLY, 0))
 					if got := readFull(t, x.T, g.ReadAt, make([]byte, 65536), 0); len(got) < n || !bytes.Equal(got[:n], src.Buf[:n]) {
 						t.Errorf("%s: after a power cut the file has %d bytes and differs from byte %d on", what, len(got), differs(got, src.Buf[:n]))

@@ -37,7 +37,7 @@ func TestForgetLogs(t *testing.T) {
 			if err != nil || !res.Clean {
 				t.Errorf("after fsync %d and a power cut: %v %v", i+1, err, res.Findings)
 			}
-			c, err := fs.Open(x.T, cut, fs.Options{NoPayload: true})
+			c, err := fs.Open(x.T, []blockdev.Device{cut}, fs.Options{NoPayload: true})
 			if err != nil {
 				t.Fatalf("after fsync %d and a power cut: %v", i+1, err)
 			}

@@ -61,7 +61,7 @@ func TestFsyncLogCrash(t *testing.T) {
 	images := 0
 	err := log.Images(x.T, dm.ImageOptions{SectorBytes: format.SectorSize, Subsets: 2, Seed: 3}, func(t *sched.Task, m dm.Image) error {
 		images++
-		f, err := fs.Open(t, m.Dev, fs.Options{FirstFit: true})
+		f, err := fs.Open(t, []blockdev.Device{m.Dev}, fs.Options{FirstFit: true})
 		if err != nil {
 			return err
 		}

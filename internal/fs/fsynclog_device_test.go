@@ -58,7 +58,7 @@ func TestFsyncLogLateBlocks(t *testing.T) {
 		dev := &lateDevice{Memory: blockdev.NewMemory(256 << 20)}
 		// One copy of metadata: with two a superblock may be right by luck.
 		must(0, mkfs.Make(k, dev, mkfs.Options{Now: time.Unix(0, 0), MetadataProfile: "single"}))
-		x := must(fs.Open(k, dev, fs.Options{Policy: policy.MustParse("fsync-5.18"), CheckQuiescence: true, Now: func() time.Time { return time.Unix(0, k.Now()) }}))
+		x := must(fs.Open(k, []blockdev.Device{dev}, fs.Options{Policy: policy.MustParse("fsync-5.18"), CheckQuiescence: true, Now: func() time.Time { return time.Unix(0, k.Now()) }}))
 		var files []*fs.File
 		for i := range 4 {
 			dir := fmt.Sprint("/s", i)
@@ -87,7 +87,7 @@ func TestFsyncLogLateBlocks(t *testing.T) {
 		}
 		must(0, x.Close(k))
 		for i, m := range dev.crash {
-			y, err := fs.Open(k, m, fs.Options{})
+			y, err := fs.Open(k, []blockdev.Device{m}, fs.Options{})
 			if err != nil {
 				t.Fatalf("after superblock %d: %v", i, err)
 			}
@@ -150,7 +150,7 @@ func TestFsyncLogDeviceTimes(t *testing.T) {
 	must(vtime.Run(vtime.Machine{CPUs: 4, Checked: true}, func(k *sched.Task) {
 		model := dm.New(k, blockdev.NewMemory(256<<20), dm.Params{Name: "test", Disks: 1, Channels: 64, Depth: 64, Write: service})
 		must(0, mkfs.Make(k, model, mkfs.Options{Now: time.Unix(0, 0)}))
-		x := must(fs.Open(k, model, fs.Options{Policy: policy.MustParse("fsync-5.18")}))
+		x := must(fs.Open(k, []blockdev.Device{model}, fs.Options{Policy: policy.MustParse("fsync-5.18")}))
 		f := must(x.Create(k, "/f", 0o644))
 		must(f.WriteAt(k, make([]byte, 64<<10), 0))
 		must(0, x.Sync(k))

@@ -122,7 +122,7 @@ func TestFsyncLogBlockENOSPC(t *testing.T) {
 // recoveredFile is the content of a file after a loss of power.
 func recoveredFile(tb testing.TB, t *sched.Task, dev *blockdev.Memory, path string) []byte {
 	tb.Helper()
-	f, err := fs.Open(t, dev, fs.Options{FirstFit: true})
+	f, err := fs.Open(t, []blockdev.Device{dev}, fs.Options{FirstFit: true})
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -184,7 +184,7 @@ func fsyncNames(t *testing.T, seed uint64, steps int) {
 // recoveredNames is the namespace after a loss of power.
 func recoveredNames(tb testing.TB, t *sched.Task, dev *blockdev.Memory) namespace {
 	tb.Helper()
-	f, err := fs.Open(t, dev, fs.Options{FirstFit: true, CheckQuiescence: true})
+	f, err := fs.Open(t, []blockdev.Device{dev}, fs.Options{FirstFit: true, CheckQuiescence: true})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -320,7 +320,7 @@ func TestFsyncLogStubAttributes(t *testing.T) {
 		if superOn(t, x.T, mem).LogRoot == 0 {
 			t.Fatalf("fsync %s has written no log", sync)
 		}
-		y, err := fs.Open(x.T, mem.Snapshot(), fs.Options{})
+		y, err := fs.Open(x.T, []blockdev.Device{mem.Snapshot()}, fs.Options{})
 		x.Must(err)
 		st, err := y.Stat(x.T, "/d")
 		x.Must(errors.Join(err, y.Close(x.T)))

@@ -33,7 +33,7 @@ func TestFsyncLogOrdered(t *testing.T) {
 			search.Schedules = fstest.Schedules(1500)
 			r := explore.Run(search, func(w *explore.World) {
 				dev := image.Snapshot()
-				x := must(fs.Open(w.Task(), dev, o))
+				x := must(fs.Open(w.Task(), []blockdev.Device{dev}, o))
 				f := must(x.Create(w.Task(), "/f", 0o644))
 				noError(x.Sync(w.Task()))
 				synced, committed := false, false
@@ -85,7 +85,7 @@ func TestFsyncLogPreallocated(t *testing.T) {
 	search.Schedules = fstest.Schedules(100)
 	r := explore.Run(search, func(w *explore.World) {
 		dev := image.Snapshot()
-		x := must(fs.Open(w.Task(), dev, o))
+		x := must(fs.Open(w.Task(), []blockdev.Device{dev}, o))
 		f := must(x.Create(w.Task(), "/f", 0o644))
 		noError(f.Fallocate(w.Task(), fs.FALLOC_FL_KEEP_SIZE, 0, 64<<10))
 		noError(x.Sync(w.Task()))
@@ -136,7 +136,7 @@ func loggedOptions(spec string) fs.Options {
 
 // holdsAfterPowerCut opens the image as the power cut has left it, with replay, and compares /f.
 func holdsAfterPowerCut(t *sched.Task, crash *blockdev.Memory, o fs.Options, want []byte) error {
-	x, err := fs.Open(t, crash, o)
+	x, err := fs.Open(t, []blockdev.Device{crash}, o)
 	if err != nil {
 		return err
 	}

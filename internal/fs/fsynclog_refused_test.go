@@ -32,7 +32,7 @@ func TestFsyncLogRefused(t *testing.T) {
 				}
 				dev := image.Snapshot()
 				tk := w.Task()
-				x, err := fs.Open(tk, dev, o)
+				x, err := fs.Open(tk, []blockdev.Device{dev}, o)
 				must(err)
 				must(x.Mkdir(tk, "/d", 0o755))
 				must(x.Sync(tk))
@@ -54,7 +54,7 @@ func TestFsyncLogRefused(t *testing.T) {
 					must(f.Close(tk))
 					must(x.Close(tk))
 					for i := range crash {
-						y, err := fs.Open(tk, crash[i], o)
+						y, err := fs.Open(tk, []blockdev.Device{crash[i]}, o)
 						must(err)
 						at, err := y.Lstat(tk, "/d")
 						must(y.Close(tk))

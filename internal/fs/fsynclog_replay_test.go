@@ -46,7 +46,7 @@ func TestReplayCrash(t *testing.T) {
 	for _, wrong := range []string{"", "+WRONG_LOG_UNPINNED"} {
 		dev := logged.Snapshot()
 		log := dm.NewLogWrites(dev, dev.Snapshot())
-		f, err := fs.Open(x.T, log, fs.Options{FirstFit: true, Policy: policy.MustParse("locked" + wrong)})
+		f, err := fs.Open(x.T, []blockdev.Device{log}, fs.Options{FirstFit: true, Policy: policy.MustParse("locked" + wrong)})
 		if err == nil {
 			err = f.Close(x.T)
 		}
@@ -56,7 +56,7 @@ func TestReplayCrash(t *testing.T) {
 		images, lost := 0, 0
 		err = log.Images(x.T, dm.ImageOptions{SectorBytes: format.SectorSize, Subsets: 8, Seed: 4}, func(t *sched.Task, m dm.Image) error {
 			images++
-			f, err := fs.Open(t, m.Dev, fs.Options{FirstFit: true})
+			f, err := fs.Open(t, []blockdev.Device{m.Dev}, fs.Options{FirstFit: true})
 			if err == nil {
 				var have tree
 				if have, err = readTree(t, f); err == nil {

@@ -24,7 +24,7 @@ func logging(opts ...fstest.Option) []fstest.Option {
 // recover opens the device as it is now, after a loss of power, and reads its files.
 func recovered(tb testing.TB, t *sched.Task, dev *blockdev.Memory) tree {
 	tb.Helper()
-	f, err := fs.Open(t, dev, fs.Options{FirstFit: true, CheckQuiescence: true})
+	f, err := fs.Open(t, []blockdev.Device{dev}, fs.Options{FirstFit: true, CheckQuiescence: true})
 	if err != nil {
 		tb.Fatal(err)
 	}

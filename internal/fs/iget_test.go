@@ -25,7 +25,7 @@ func TestInodeSchedules(t *testing.T) {
 	image := blockdev.NewMemory(128 << 20)
 	tk := sched.NewTask("image")
 	noError(mkfs.Make(tk, image, mkfs.Options{Now: fstest.Epoch}))
-	x := must(fs.Open(tk, image, o))
+	x := must(fs.Open(tk, []blockdev.Device{image}, o))
 	f := must(x.Create(tk, "/f", 0o644))
 	ino := f.Ino()
 	noError(errors.Join(f.Close(tk), x.Close(tk)))
@@ -36,7 +36,7 @@ func TestInodeSchedules(t *testing.T) {
 	}{{"there", ino, nil}, {"not there", ino + 1, errno.ENOENT}} {
 		t.Run(c.name, func(t *testing.T) {
 			r := explore.Run(explore.Config{Preemptions: 2, Schedules: fstest.Schedules(500), NoShrink: true, Switch: lockdep.IDs("tree_fs", "inode_cache")}, func(w *explore.World) {
-				x := must(fs.Open(w.Task(), image.Snapshot(), o))
+				x := must(fs.Open(w.Task(), []blockdev.Device{image.Snapshot()}, o))
 				look := func(t *sched.Task) {
 					n, err := x.Node(t, format.FS_TREE_OBJECTID, c.ino)
 					if !errors.Is(err, c.want) {

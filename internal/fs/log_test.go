@@ -129,7 +129,7 @@ func TestReplayTwice(t *testing.T) {
 			dev := fstest.New(t, fstest.Image(path+".blocks.gz"), fstest.FSOptions(func(o *fs.Options) { o.ReadOnly = true })).Dev.(*blockdev.Memory).Snapshot()
 			torn := dm.NewFlakey(dev, dm.Fault{Op: blockdev.OpWrite, Start: format.SuperOffset, End: format.SuperOffset + format.SuperSize})
 			tk := sched.NewTask("replay")
-			if x, err := fs.Open(tk, torn, fs.Options{FirstFit: true}); err == nil {
+			if x, err := fs.Open(tk, []blockdev.Device{torn}, fs.Options{FirstFit: true}); err == nil {
 				x.Close(tk)
 				t.Fatal("the superblock could not be written, and the open did not fail")
 			}
@@ -203,7 +203,7 @@ func TestReplayBadLog(t *testing.T) {
 			dev, tk := image()
 			hurtLog(t, tk, dev, c.hurt)
 			before := imageBytes(t, tk, dev)
-			x, err := fs.Open(tk, dev, fs.Options{})
+			x, err := fs.Open(tk, []blockdev.Device{dev}, fs.Options{})
 			if err == nil {
 				x.Close(tk)
 				t.Fatal("the log is replayed")
@@ -217,7 +217,7 @@ func TestReplayBadLog(t *testing.T) {
 			if !bytes.Equal(imageBytes(t, tk, dev), before) {
 				t.Error("the image has changed")
 			}
-			x, err = fs.Open(tk, dev, fs.Options{ReadOnly: true})
+			x, err = fs.Open(tk, []blockdev.Device{dev}, fs.Options{ReadOnly: true})
 			if err != nil {
 				t.Fatalf("open for reading: %v", err)
 			}

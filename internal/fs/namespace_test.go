@@ -243,7 +243,7 @@ func TestOrphan(t *testing.T) {
 	x.Must(f.Close(x.T))
 	x.Must(x.FS.Sync(x.T))
 
-	again, err := fs.Open(x.T, crash, fs.Options{CheckQuiescence: true})
+	again, err := fs.Open(x.T, []blockdev.Device{crash}, fs.Options{CheckQuiescence: true})
 	x.Must(err)
 	list, err := again.ReadDir(x.T, "/")
 	x.Must(err)
@@ -252,7 +252,7 @@ func TestOrphan(t *testing.T) {
 	}
 	x.Must(again.Close(x.T))
 	x.Check(crash)
-	r, err := fs.Open(x.T, crash, fs.Options{ReadOnly: true})
+	r, err := fs.Open(x.T, []blockdev.Device{crash}, fs.Options{ReadOnly: true})
 	x.Must(err)
 	if used, now := r.Statfs(x.T).Used, x.FS.Statfs(x.T).Used; used != now {
 		t.Errorf("bytes used after the orphan went: have %d want %d", used, now)
@@ -277,7 +277,7 @@ func TestReadOnly(t *testing.T) {
 	x.WriteAt(f, []byte("content"), 0)
 	x.Must(f.Close(x.T))
 	x.Close()
-	ro, err := fs.Open(x.T, x.Dev, fs.Options{ReadOnly: true})
+	ro, err := fs.Open(x.T, []blockdev.Device{x.Dev}, fs.Options{ReadOnly: true})
 	x.Must(err)
 	defer ro.Close(x.T)
 	_, err = ro.Create(x.T, "/g", 0o644)

@@ -394,7 +394,7 @@ func TestDirectNoPayload(t *testing.T) {
 		if err := mkfs.Make(task, dev, mkfs.Options{}); err != nil {
 			t.Fatal(err)
 		}
-		x, err := fs.Open(task, dev, fs.Options{NoPayload: none})
+		x, err := fs.Open(task, []blockdev.Device{dev}, fs.Options{NoPayload: none})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -57,10 +57,15 @@ func checkWritable(sb *format.Super) error {
 	return nil
 }
 
-// Open reads the trees of the image on dev in the order of labs/reference 10.2: superblock, system
+// Open reads the trees of the image on devs in the order of labs/reference 10.2: superblock, system
 // chunks, chunk tree, root tree, the trees that every file system has, block groups, and when it
-// may write, orphans. Errors are one line that starts with the device's name.
-func Open(t *sched.Task, dev blockdev.Device, o Options) (*FS, error) {
+// may write, orphans. Errors are one line that starts with the device's name. File systems of
+// several devices are refused for now.
+func Open(t *sched.Task, devs []blockdev.Device, o Options) (*FS, error) {
+	if len(devs) != 1 {
+		return nil, fmt.Errorf("have %d devices, want one: file systems of several are not supported", len(devs))
+	}
+	dev := devs[0]
 	f, err := open(t, dev, o)
 	if err != nil {
 		return nil, blockdev.Errorf(dev, "%w", err)

@@ -96,13 +96,13 @@ func TestOpenRefuses(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			dev := c.hurt(good.Snapshot())
 			image := contents(x, dev)
-			_, err := fs.Open(x.T, dev, fs.Options{})
+			_, err := fs.Open(x.T, []blockdev.Device{dev}, fs.Options{})
 			if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("open: have %v, want one line with %q", err, c.want)
 			} else if !strings.HasPrefix(err.Error(), dev.Name()+": ") {
 				t.Errorf("open: %v does not name the device", err)
 			}
-			ro, err := fs.Open(x.T, dev, fs.Options{ReadOnly: true})
+			ro, err := fs.Open(x.T, []blockdev.Device{dev}, fs.Options{ReadOnly: true})
 			if (err == nil) != c.readOnly {
 				t.Errorf("open for reading: %v", err)
 			}
@@ -163,7 +163,7 @@ func TestMirror(t *testing.T) {
 			break // the first copy only
 		}
 	}
-	y, err := fs.Open(x.T, dev, fs.Options{ReadOnly: true})
+	y, err := fs.Open(x.T, []blockdev.Device{dev}, fs.Options{ReadOnly: true})
 	x.Must(err)
 	if _, err := y.Stat(x.T, "/f"); err != nil {
 		t.Error(err)
@@ -205,7 +205,7 @@ func useDamaged(tb testing.TB, t *sched.Task, dev *blockdev.Memory, blocks []int
 			tb.Fatal(err)
 		}
 	}
-	x, err := fs.Open(t, dev, fs.Options{})
+	x, err := fs.Open(t, []blockdev.Device{dev}, fs.Options{})
 	if err != nil {
 		return
 	}
@@ -238,7 +238,7 @@ func fuzzImage(tb testing.TB, t *sched.Task) (*blockdev.Memory, []int64) {
 		}
 	}
 	fail(mkfs.Make(t, dev, mkfs.Options{MetadataProfile: "single", Now: fstest.Epoch}))
-	x, err := fs.Open(t, dev, fs.Options{})
+	x, err := fs.Open(t, []blockdev.Device{dev}, fs.Options{})
 	fail(err)
 	for _, name := range []string{"/small", "/large"} {
 		f, err := x.Create(t, name, 0o644)

@@ -81,7 +81,7 @@ func (c *churn) check(t *sched.Task, m dm.Image, promised []uint32) error {
 	if !r.Clean {
 		return fmt.Errorf("%d findings, first %v", len(r.Findings), r.Findings[0])
 	}
-	f, err := fs.Open(t, m.Dev, fs.Options{ReadOnly: true})
+	f, err := fs.Open(t, []blockdev.Device{m.Dev}, fs.Options{ReadOnly: true})
 	if err != nil {
 		return err
 	}

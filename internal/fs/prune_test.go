@@ -29,7 +29,7 @@ func TestPruneSchedules(t *testing.T) {
 			r := explore.Run(cfg, func(w *explore.World) {
 				o := fstest.Explored("locked!FSYNC_LOG")
 				o.CacheInodes = 2
-				x, err := fs.Open(w.Task(), image.Snapshot(), o)
+				x, err := fs.Open(w.Task(), []blockdev.Device{image.Snapshot()}, o)
 				noError(err)
 				file := func(name string) *fs.File {
 					f, err := x.Create(w.Task(), name, 0o644)

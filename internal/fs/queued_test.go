@@ -489,7 +489,7 @@ func TestQueuedInVirtualTime(t *testing.T) {
 		must(vtime.Run(vtime.Machine{CPUs: 2, Checked: true}, func(tk *sched.Task) {
 			model := dm.New(tk, blockdev.NewMemory(256<<20), dm.Params{Name: "test", Disks: 1, Channels: 64, Depth: 64, Read: service, Write: service})
 			must(0, mkfs.Make(tk, model, mkfs.Options{}))
-			x := must(fs.Open(tk, model, fs.Options{Policy: policy.MustParse(p)}))
+			x := must(fs.Open(tk, []blockdev.Device{model}, fs.Options{Policy: policy.MustParse(p)}))
 			f := must(x.Create(tk, "/f", 0o644))
 			must(0, f.SetFlags(tk, nocow))
 			must(f.WriteDirect(tk, make([]byte, 1<<20), 0))

@@ -62,7 +62,7 @@ func countsRight(t *sched.Task, dev blockdev.Device) error {
 	if !r.Clean || slices.ContainsFunc(r.Notes, func(n string) bool { return strings.Contains(n, "quota") }) {
 		return fmt.Errorf("findings %v, notes %q", r.Findings, r.Notes)
 	}
-	f, err := fs.Open(t, dev, fs.Options{ReadOnly: true})
+	f, err := fs.Open(t, []blockdev.Device{dev}, fs.Options{ReadOnly: true})
 	if err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func quotaDeleteCrash(t *testing.T, dev *blockdev.Memory, path string, commits u
 		}
 	}
 	log := dm.NewLogWrites(dev, dev.Snapshot())
-	f, err := fs.Open(tk, log, fs.Options{CheckQuiescence: true, FirstFit: true})
+	f, err := fs.Open(tk, []blockdev.Device{log}, fs.Options{CheckQuiescence: true, FirstFit: true})
 	must(err)
 	before := f.Statfs(tk).Generation
 	must(f.DeleteSubvolume(tk, path))
@@ -108,7 +108,7 @@ func quotaDeleteCrash(t *testing.T, dev *blockdev.Memory, path string, commits u
 	must(f.Close(tk))
 	must(countsRight(tk, dev))
 	must(log.Images(tk, dm.ImageOptions{SectorBytes: format.SectorSize, Subsets: 1, Seed: 9}, func(t *sched.Task, m dm.Image) error {
-		f, err := fs.Open(t, m.Dev, fs.Options{CheckQuiescence: true, FirstFit: true})
+		f, err := fs.Open(t, []blockdev.Device{m.Dev}, fs.Options{CheckQuiescence: true, FirstFit: true})
 		if err == nil {
 			err = f.Close(t)
 		}

@@ -38,7 +38,7 @@ func TestQuotaSchedules(t *testing.T) {
 		classes = append(classes, ordered.WaitClass.ID)
 		stopped, flushed := 0, 0
 		r := explore.Run(explore.Config{Preemptions: 2, Schedules: fstest.Schedules(250), NoShrink: true, Switch: classes}, func(w *explore.World) {
-			x, err := fs.Open(w.Task(), image.Snapshot(), o)
+			x, err := fs.Open(w.Task(), []blockdev.Device{image.Snapshot()}, o)
 			noError(err)
 			var files [2]*fs.File
 			for i := range files {

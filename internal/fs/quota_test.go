@@ -580,7 +580,7 @@ func TestQuotaCrash(t *testing.T) {
 		if !r.Clean {
 			return fmt.Errorf("%s: %d findings, first %v", m.Name, len(r.Findings), r.Findings[0])
 		}
-		f, err := fs.Open(t, m.Dev, fs.Options{ReadOnly: true})
+		f, err := fs.Open(t, []blockdev.Device{m.Dev}, fs.Options{ReadOnly: true})
 		if err != nil {
 			return fmt.Errorf("%s: %w", m.Name, err)
 		}

@@ -5,6 +5,7 @@ import (
 	"io"
 	"testing"
 
+	"btrlab/internal/blockdev"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
@@ -56,7 +57,7 @@ func TestBadSize(t *testing.T) {
 	}
 	x.Close()
 	damage(x, x.Dev, func(sb *format.Super) { sb.IncompatFlags &^= format.IncompatNoHoles })
-	ro, err := fs.Open(x.T, x.Dev, fs.Options{ReadOnly: true})
+	ro, err := fs.Open(x.T, []blockdev.Device{x.Dev}, fs.Options{ReadOnly: true})
 	x.Must(err)
 	if _, err := ro.OpenFile(x.T, "/absurd", fs.O_RDONLY, 0); !errors.Is(err, errno.EIO) {
 		t.Errorf("open a file of 2^63+5 bytes: have %v want EIO", err)

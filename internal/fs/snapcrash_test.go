@@ -104,7 +104,7 @@ func snapshotsAfterCrash(t *sched.Task, m dm.Image, made map[string][][]byte, mu
 		if res, err := check.Check(t, m.Dev, check.Options{}); err != nil || !res.Clean {
 			return fmt.Errorf("%s after mark %s: %v, %d findings %v", m.Name, m.Mark, err, len(res.Findings), res.Findings[:min(1, len(res.Findings))])
 		}
-		f, err := fs.Open(t, m.Dev, fs.Options{ReadOnly: readOnly, Memory: fs.NoLimit})
+		f, err := fs.Open(t, []blockdev.Device{m.Dev}, fs.Options{ReadOnly: readOnly, Memory: fs.NoLimit})
 		if err != nil {
 			return fmt.Errorf("%s: %w", m.Name, err)
 		}

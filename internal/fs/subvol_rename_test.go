@@ -157,7 +157,7 @@ func TestSubvolumeRenameCrash(t *testing.T) {
 		if _, err := fmt.Sscan(m.Mark, &done); err != nil {
 			return nil // before the first mark
 		}
-		f, err := fs.Open(t, m.Dev, fs.Options{CheckQuiescence: true})
+		f, err := fs.Open(t, []blockdev.Device{m.Dev}, fs.Options{CheckQuiescence: true})
 		if err != nil {
 			return fmt.Errorf("%s: %w", m.Name, err)
 		}
@@ -219,7 +219,7 @@ func TestSubvolumeRenameSchedules(t *testing.T) {
 			r := explore.Run(explore.Config{Preemptions: 2, Schedules: fstest.Schedules(600), NoShrink: true,
 				Switch: lockdep.IDs("tree_root", "i_rwsem_dir", "subvol_sem")}, func(w *explore.World) {
 				dev := image.Snapshot()
-				x, err := fs.Open(w.Task(), dev, o)
+				x, err := fs.Open(w.Task(), []blockdev.Device{dev}, o)
 				noError(err)
 				top, err := x.Node(w.Task(), 256, format.FIRST_FREE_OBJECTID)
 				noError(err)

@@ -21,7 +21,7 @@ func subvolImages(o fs.Options, also ...string) (image, orphan *blockdev.Memory)
 	image = blockdev.NewMemory(128 << 20)
 	tk := sched.NewTask("image")
 	noError(mkfs.Make(tk, image, mkfs.Options{Now: fstest.Epoch}))
-	x, err := fs.Open(tk, image, o)
+	x, err := fs.Open(tk, []blockdev.Device{image}, o)
 	noError(err)
 	for _, path := range append([]string{"/s"}, also...) {
 		noError(x.Subvolume(tk, path, 0o755))
@@ -98,7 +98,7 @@ func TestDeleteSubvolumeSchedules(t *testing.T) {
 			}
 			r := explore.Run(explore.Config{Preemptions: 2, Schedules: fstest.Schedules(800), NoShrink: true, Switch: classes}, func(w *explore.World) {
 				dev := c.image.Snapshot()
-				x, err := fs.Open(w.Task(), dev, o)
+				x, err := fs.Open(w.Task(), []blockdev.Device{dev}, o)
 				noError(err)
 				var f *fs.File
 				if c.open != "" {
@@ -122,7 +122,8 @@ func TestDeleteSubvolumeSchedules(t *testing.T) {
 					noError(x.Sync(w.Task()))
 					x.CheckQuiescent(w.Task())
 					noError(x.Close(w.Task()))
-					y, err := fs.Open(w.Task(), dev, o) // drops what a busy subvolume has left
+					// drops what a busy subvolume has left
+					y, err := fs.Open(w.Task(), []blockdev.Device{dev}, o)
 					noError(err)
 					return closedClean(w.Task(), y, dev)
 				})
@@ -150,7 +151,7 @@ func TestOrphanSchedules(t *testing.T) {
 			r := explore.Run(explore.Config{Preemptions: 2, Schedules: fstest.Schedules(2000), NoShrink: true,
 				Switch: lockdep.IDs("subvol_open", "inode_cache", "tree_fs")}, func(w *explore.World) {
 				dev := orphan.Snapshot()
-				x, err := fs.Open(w.Task(), dev, o)
+				x, err := fs.Open(w.Task(), []blockdev.Device{dev}, o)
 				noError(err)
 				w.Go("open", func(t *sched.Task) { noError(c.open(t, x)) })
 				w.Go("unlink", func(t *sched.Task) { noError(x.Unlink(t, "/s/f")) })
@@ -168,7 +169,7 @@ func TestSubvolumesSchedules(t *testing.T) {
 	image, _ := subvolImages(o)
 	r := explore.Run(explore.Config{Preemptions: 1, Schedules: fstest.Schedules(400), NoShrink: true,
 		Switch: lockdep.IDs("tree_root")}, func(w *explore.World) {
-		x, err := fs.Open(w.Task(), image.Snapshot(), o)
+		x, err := fs.Open(w.Task(), []blockdev.Device{image.Snapshot()}, o)
 		noError(err)
 		noError(x.Subvolume(w.Task(), "/other", 0o755))
 		w.Go("list", func(t *sched.Task) {
@@ -192,7 +193,7 @@ func TestTwoSubvolumesSchedules(t *testing.T) {
 	r := explore.Run(explore.Config{Preemptions: 1, Schedules: fstest.Schedules(400), NoShrink: true,
 		Switch: lockdep.IDs("i_rwsem_dir", "trans_lock")}, func(w *explore.World) {
 		dev := image.Snapshot()
-		x, err := fs.Open(w.Task(), dev, o)
+		x, err := fs.Open(w.Task(), []blockdev.Device{dev}, o)
 		noError(err)
 		noError(x.Mkdir(w.Task(), "/d", 0o755))
 		w.Go("subvolume", func(t *sched.Task) { noError(x.Subvolume(t, "/n", 0o755)) })

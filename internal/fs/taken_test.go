@@ -49,7 +49,7 @@ func anotherWriter(t *testing.T, op func(tk *sched.Task, x *fs.FS, f *fs.File) e
 	must(dev.Close())
 	dev, err = blockdev.Open(path, 0)
 	must(err)
-	x, err := fs.Open(tk, dm.NewFlakey(dev), fs.Options{Policy: policy.MustParse("fsync-5.18")})
+	x, err := fs.Open(tk, []blockdev.Device{dm.NewFlakey(dev)}, fs.Options{Policy: policy.MustParse("fsync-5.18")})
 	must(err)
 	for _, name := range []string{"/a", "/b"} {
 		must(x.Mkdir(tk, name, 0o755))

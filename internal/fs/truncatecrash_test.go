@@ -57,7 +57,7 @@ func TestTruncateCrash(t *testing.T) {
 				if m.Mark != "full" {
 					return nil
 				}
-				y, err := fs.Open(tk, m.Dev, fs.Options{})
+				y, err := fs.Open(tk, []blockdev.Device{m.Dev}, fs.Options{})
 				if err != nil {
 					return err
 				}

@@ -577,7 +577,7 @@ func crashRounds(t *testing.T, spec string, blocks, unit int, round func(x *fste
 			return fmt.Errorf("%s after %d: %d findings, first %v", m.Name, k, len(r.Findings), r.Findings[0])
 		}
 		// a log is replayed
-		g := must(fs.Open(tk, m.Dev, fs.Options{ReadOnly: !policy.MustParse(spec).Has(policy.FsyncLog)}))
+		g := must(fs.Open(tk, []blockdev.Device{m.Dev}, fs.Options{ReadOnly: !policy.MustParse(spec).Has(policy.FsyncLog)}))
 		h := must(g.OpenFile(tk, "/f", fs.O_RDONLY, 0))
 		got := readFull(t, tk, h.ReadAt, make([]byte, blocks*4096), 0)
 		for s := range wrote {

@@ -89,7 +89,7 @@ func TestSetxattrSchedules(t *testing.T) {
 	image := blockdev.NewMemory(128 << 20)
 	tk := sched.NewTask("image")
 	noError(mkfs.Make(tk, image, mkfs.Options{Now: fstest.Epoch}))
-	x, err := fs.Open(tk, image, o)
+	x, err := fs.Open(tk, []blockdev.Device{image}, o)
 	noError(err)
 	f, err := x.Create(tk, "/f", 0o644)
 	noError(errors.Join(err, f.Close(tk), x.Setxattr(tk, "/f", "user.a", []byte("old")), x.Close(tk)))
@@ -102,7 +102,7 @@ func TestSetxattrSchedules(t *testing.T) {
 			}
 			r := explore.Run(explore.Config{Preemptions: 2, Schedules: fstest.Schedules(2000), NoShrink: true, Switch: lockdep.IDs("tree_fs")}, func(w *explore.World) {
 				dev := image.Snapshot()
-				x, err := fs.Open(w.Task(), dev, o)
+				x, err := fs.Open(w.Task(), []blockdev.Device{dev}, o)
 				noError(errors.Join(err, x.Rename(w.Task(), "/f", "/g")))
 				ino, err := x.Lookup(w.Task(), "/g")
 				noError(err)
@@ -117,7 +117,7 @@ func TestSetxattrSchedules(t *testing.T) {
 				})
 				w.Check(func() error {
 					noError(errors.Join(n.Forget(w.Task(), 1), x.Close(w.Task())))
-					y, err := fs.Open(w.Task(), cut, o)
+					y, err := fs.Open(w.Task(), []blockdev.Device{cut}, o)
 					noError(err)
 					n, err := y.Node(w.Task(), format.FS_TREE_OBJECTID, ino)
 					noError(err)

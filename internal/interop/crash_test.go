@@ -24,7 +24,7 @@ func TestCrashStates(t *testing.T) {
 	dev, err := blockdev.Open(img, blockdev.ReadOnly)
 	must(t, err)
 	defer dev.Close()
-	r, err := crash.NewRecorder(tk, dev, crash.Options{FS: engine.Options{Policy: policy.MustParse("modern")}})
+	r, err := crash.NewRecorder(tk, []blockdev.Device{dev}, crash.Options{FS: engine.Options{Policy: policy.MustParse("modern")}})
 	must(t, err)
 	do := func(op crash.Op, f func() error) { t.Helper(); must(t, r.Do(tk, op, f)) }
 	put := func(path string, c byte, n int, off int64) {

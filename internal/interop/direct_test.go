@@ -35,7 +35,7 @@ func TestDirectWriters(t *testing.T) {
 		must(t, err)
 		tk := sched.NewTask(t.Name())
 		must(t, mkfs.Make(tk, dev, mkfs.Options{}))
-		x, err := btrfs.Open(tk, dev, btrfs.Options{Policy: policy.MustParse(name)})
+		x, err := btrfs.Open(tk, []blockdev.Device{dev}, btrfs.Options{Policy: policy.MustParse(name)})
 		must(t, err)
 		want := map[string][]byte{}
 		for i, flags := range []uint64{0, format.InodeNoDataCow, format.InodeNoDataCow} {

@@ -235,7 +235,7 @@ func fsyncLog(t *testing.T, seed uint64, sequences int) {
 	tk := sched.NewTask("writer")
 	dev, err := blockdev.Open(img, 0)
 	must(t, err)
-	x, err := engine.Open(tk, dev, engine.Options{CheckQuiescence: true, Policy: policy.MustParse([]string{"locked", "modern"}[seed%2])})
+	x, err := engine.Open(tk, []blockdev.Device{dev}, engine.Options{CheckQuiescence: true, Policy: policy.MustParse([]string{"locked", "modern"}[seed%2])})
 	must(t, err)
 	w := &writer{t: t, tk: tk, x: x, r: rand.New(rand.NewPCG(seed, 8)), f: newFiller(seed), dirs: []string{"/"}}
 	logs, ofDirs := 0, 0

@@ -343,7 +343,7 @@ func replay(t *testing.T, img string) {
 	tk := sched.NewTask("replay")
 	dev, err := blockdev.Open(img, 0)
 	must(t, err)
-	x, err := engine.Open(tk, dev, engine.Options{CheckQuiescence: true})
+	x, err := engine.Open(tk, []blockdev.Device{dev}, engine.Options{CheckQuiescence: true})
 	must(t, err)
 	must(t, x.Close(tk))
 	must(t, dev.Close())

@@ -168,7 +168,7 @@ func logged(t *testing.T, img string, n int) string {
 	tk := sched.NewTask("log")
 	dev, err := blockdev.Open(img, 0)
 	must(t, err)
-	x, err := engine.Open(tk, dev, engine.Options{Policy: policy.MustParse("fsync-5.18")})
+	x, err := engine.Open(tk, []blockdev.Device{dev}, engine.Options{Policy: policy.MustParse("fsync-5.18")})
 	must(t, err)
 	put := func(i int, off int64) *engine.File {
 		name := fmt.Sprintf("/dir%02d/f%d", i/100, i)
@@ -217,7 +217,7 @@ func replayTime(t *testing.T, img string) float64 {
 	dev, err := blockdev.Open(img, 0)
 	must(t, err)
 	start := time.Now()
-	x, err := engine.Open(tk, dev, engine.Options{})
+	x, err := engine.Open(tk, []blockdev.Device{dev}, engine.Options{})
 	must(t, err)
 	took := time.Since(start).Seconds()
 	must(t, x.Close(tk))

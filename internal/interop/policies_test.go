@@ -124,7 +124,7 @@ func mix(t *testing.T, img, pol string, runtime time.Duration) map[string][]byte
 	must(t, err)
 	tk := sched.NewTask(t.Name())
 	must(t, mkfs.Make(tk, dev, mkfs.Options{}))
-	x, err := btrfs.Open(tk, dev, btrfs.Options{Policy: policy.MustParse(pol), CheckQuiescence: true})
+	x, err := btrfs.Open(tk, []blockdev.Device{dev}, btrfs.Options{Policy: policy.MustParse(pol), CheckQuiescence: true})
 	must(t, err)
 
 	const size = mixTasks * mixBlocks * format.SectorSize

@@ -117,7 +117,7 @@ func TestCapabilities(t *testing.T) {
 	must(t, err)
 	modern, err := policy.Parse("modern")
 	must(t, err)
-	x, err := fs.Open(k, dev, fs.Options{Policy: &modern})
+	x, err := fs.Open(k, []blockdev.Device{dev}, fs.Options{Policy: &modern})
 	must(t, err)
 	for _, c := range changes {
 		f, err := x.OpenFile(k, "/ours/"+c.name, fs.O_RDWR, 0)

@@ -225,7 +225,7 @@ func askUs(t *testing.T, img, spec string, cells []*cell) map[*cell]answer {
 	defer dev.Close()
 	pol, err := policy.Parse(spec)
 	must(t, err)
-	x, err := fs.Open(k, dev, fs.Options{Policy: &pol})
+	x, err := fs.Open(k, []blockdev.Device{dev}, fs.Options{Policy: &pol})
 	must(t, err)
 	for _, c := range cells {
 		must(t, x.Sync(k)) // the end of the last cell's write has tree blocks locked, for a moment

@@ -397,7 +397,7 @@ func TestOutLeavesOut(t *testing.T) {
 	copyOut := func(what string, faults ...dm.Fault) (left []string) {
 		t.Helper()
 		w := &watch{t: t}
-		f, err := fs.Open(x.T, noted{dev, func(b *blockdev.Bio) {
+		f, err := fs.Open(x.T, []blockdev.Device{noted{dev, func(b *blockdev.Bio) {
 			if len(w.names) == 0 || b.Op != blockdev.OpRead {
 				return
 			}
@@ -407,7 +407,7 @@ func TestOutLeavesOut(t *testing.T) {
 			case strings.Contains(name, "4-dir/05"):
 				leaf = b.Off
 			}
-		}}, fs.Options{ReadOnly: true})
+		}}}, fs.Options{ReadOnly: true})
 		must(t, err)
 		dev.Set(faults...)
 		dest := filepath.Join(t.TempDir(), "out")
@@ -502,7 +502,7 @@ func TestOutCycle(t *testing.T) {
 	x.Close()
 	relink(t, x.T, x.Dev, "loop", a)
 	relink(t, x.T, x.Dev, "twin", b)
-	damaged, err := fs.Open(x.T, x.Dev, fs.Options{ReadOnly: true})
+	damaged, err := fs.Open(x.T, []blockdev.Device{x.Dev}, fs.Options{ReadOnly: true})
 	must(t, err)
 	w, dest := &watch{t: t}, filepath.Join(t.TempDir(), "out")
 	must(t, NewOut(x.T, damaged, w).Tree("/t", dest))

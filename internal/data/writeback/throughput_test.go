@@ -56,7 +56,7 @@ func benchFile(b *testing.B, pol string, writers int, model string, prealloc boo
 		defer m.Close()
 		dev = m
 	}
-	f, err := fs.Open(t, dev, fs.Options{Policy: policy.MustParse(pol)})
+	f, err := fs.Open(t, []blockdev.Device{dev}, fs.Options{Policy: policy.MustParse(pol)})
 	datatest.Must(b, err)
 	file, err := f.Create(t, "/f", 0o644)
 	datatest.Must(b, err)
@@ -106,7 +106,7 @@ func BenchmarkSmallFiles(b *testing.B) {
 	t := sched.NewTask("bench")
 	dev := blockdev.NewMemory(4 << 30)
 	datatest.Must(b, mkfs.Make(t, dev, mkfs.Options{Now: time.Unix(1e9, 0)}))
-	f, err := fs.Open(t, dev, fs.Options{})
+	f, err := fs.Open(t, []blockdev.Device{dev}, fs.Options{})
 	datatest.Must(b, err)
 	p := make([]byte, 4096)
 	b.ReportAllocs()
@@ -130,7 +130,7 @@ func BenchmarkSequential(b *testing.B) {
 	t := sched.NewTask("bench")
 	dev := blockdev.NewMemory(4 << 30)
 	datatest.Must(b, mkfs.Make(t, dev, mkfs.Options{Now: time.Unix(1e9, 0)}))
-	f, err := fs.Open(t, dev, fs.Options{})
+	f, err := fs.Open(t, []blockdev.Device{dev}, fs.Options{})
 	datatest.Must(b, err)
 	file, err := f.Create(t, "/f", 0o644)
 	datatest.Must(b, err)

@@ -172,7 +172,7 @@ func loadBlocks(tb testing.TB, t *sched.Task, f io.Reader) blockdev.Device {
 
 func (x *Fixture) open() {
 	x.Helper()
-	f, err := fs.Open(x.T, x.Dev, x.cfg.fs)
+	f, err := fs.Open(x.T, []blockdev.Device{x.Dev}, x.cfg.fs)
 	if err != nil {
 		x.Fatalf("open: %v", err)
 	}

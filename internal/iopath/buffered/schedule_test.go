@@ -123,7 +123,7 @@ func TestReadAndTruncate(t *testing.T) {
 				panic(err)
 			}
 		}
-		x, err := fs.Open(w.Task(), image.Snapshot(), fstest.Explored("locked"))
+		x, err := fs.Open(w.Task(), []blockdev.Device{image.Snapshot()}, fstest.Explored("locked"))
 		must(err)
 		f, err := x.Create(w.Task(), "/f", 0o644)
 		must(err)

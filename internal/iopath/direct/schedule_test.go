@@ -114,7 +114,7 @@ func TestQueuedSchedules(t *testing.T) {
 					}
 				}
 				dev := &late{Device: image.Snapshot()}
-				x, err := fs.Open(w.Task(), dev, fstest.Explored(name+"!DIO_CSUM_BUFFERED"))
+				x, err := fs.Open(w.Task(), []blockdev.Device{dev}, fstest.Explored(name+"!DIO_CSUM_BUFFERED"))
 				must(err)
 				f, err := x.Create(w.Task(), "/f", 0o644)
 				must(err)
@@ -205,7 +205,7 @@ func TestQueuedReadOverwritten(t *testing.T) {
 			}
 			dev := &late{Device: image.Snapshot(), reads: true}
 			o := fstest.Explored(name)
-			x, err := fs.Open(w.Task(), dev, o)
+			x, err := fs.Open(w.Task(), []blockdev.Device{dev}, o)
 			must(err)
 			f, err := x.Create(w.Task(), "/f", 0o644)
 			must(err)
@@ -292,7 +292,7 @@ func TestEndDoesNotWaitForPages(t *testing.T) {
 			}
 		}
 		dev := &late{Device: image.Snapshot(), one: true}
-		x, err := fs.Open(w.Task(), dev, fstest.Explored("unaligned-check-first"))
+		x, err := fs.Open(w.Task(), []blockdev.Device{dev}, fstest.Explored("unaligned-check-first"))
 		must(err)
 		f, err := x.Create(w.Task(), "/f", 0o644)
 		must(err)

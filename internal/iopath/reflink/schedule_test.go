@@ -42,7 +42,7 @@ func searched(t *testing.T, spec string, first []byte, size int64, locks []strin
 	must(mkfs.Make(sched.NewTask("mkfs"), image, mkfs.Options{Now: fstest.Epoch}))
 	cfg := explore.Config{Preemptions: 2, Schedules: fstest.Schedules(400), NoShrink: true, Switch: lockdep.IDs(locks...)}
 	r := explore.Run(cfg, func(w *explore.World) {
-		x, err := fs.Open(w.Task(), image.Snapshot(), fstest.Explored(spec))
+		x, err := fs.Open(w.Task(), []blockdev.Device{image.Snapshot()}, fstest.Explored(spec))
 		must(err)
 		src, err := x.Create(w.Task(), "/src", 0o644)
 		must(err)

@@ -161,7 +161,7 @@ func TestReadsAreHeldUntilTheSizeIsSet(t *testing.T) {
 			p := *o.Policy
 			p.SetsizeSteps = order
 			o.Policy = &p
-			x, err := fs.Open(w.Task(), image.Snapshot(), o)
+			x, err := fs.Open(w.Task(), []blockdev.Device{image.Snapshot()}, o)
 			must(err)
 			f, err := x.Create(w.Task(), "/f", 0o644)
 			must(err)

@@ -216,7 +216,7 @@ func Bounded(length, sample int, seed uint64, each func(q *Sequence) bool) {
 // those after earlier ones are other sequences' last. It returns the loss, if there is one, the
 // recording, and how many states were judged.
 func (q *Sequence) Run(t *sched.Task, base blockdev.Device, o Options) (found *Counterexample, rec *Recording, states int, err error) {
-	r, err := NewRecorder(t, base, o)
+	r, err := NewRecorder(t, []blockdev.Device{base}, o)
 	if err != nil {
 		return nil, nil, 0, err
 	}

@@ -41,7 +41,7 @@ type workload struct {
 func record(tb testing.TB, o crash.Options, lines ...string) (*sched.Task, *crash.Recording) {
 	tb.Helper()
 	t := sched.NewTask(tb.Name())
-	r, err := crash.NewRecorder(t, image(tb, t), o)
+	r, err := crash.NewRecorder(t, []blockdev.Device{image(tb, t)}, o)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -318,7 +318,7 @@ func TestPowerGoesAgain(t *testing.T) {
 func TestDeviceFails(t *testing.T) {
 	tk := sched.NewTask(t.Name())
 	base := dm.NewFlakey(image(t, tk))
-	f, err := fs.Open(tk, base, fs.Options{})
+	f, err := fs.Open(tk, []blockdev.Device{base}, fs.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -332,7 +332,7 @@ func TestDeviceFails(t *testing.T) {
 	if err := errors.Join(x.Close(tk), f.Close(tk)); err != nil {
 		t.Fatal(err)
 	}
-	r, err := crash.NewRecorder(tk, base, crash.Options{FS: fs.Options{Policy: parsed("modern")}})
+	r, err := crash.NewRecorder(tk, []blockdev.Device{base}, crash.Options{FS: fs.Options{Policy: parsed("modern")}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -408,7 +408,7 @@ func TestStateText(t *testing.T) {
 			t.Errorf("%s is in the recording: %v", text, err)
 		}
 	}
-	if _, err := crash.NewRecorder(sched.NewTask("x"), blockdev.NewMemory(1<<20), crash.Options{Wrong: "none"}); err == nil || !strings.Contains(err.Error(), "want one of late-data, no-flush, super-first") {
+	if _, err := crash.NewRecorder(sched.NewTask("x"), []blockdev.Device{blockdev.NewMemory(1 << 20)}, crash.Options{Wrong: "none"}); err == nil || !strings.Contains(err.Error(), "want one of late-data, no-flush, super-first") {
 		t.Errorf("a wrong order that is none: %v", err)
 	}
 }
@@ -439,7 +439,7 @@ func TestDirectoryAbove(t *testing.T) {
 func TestFiles(t *testing.T) {
 	for _, lie := range []bool{false, true} {
 		tk := sched.NewTask(t.Name())
-		r, err := crash.NewRecorder(tk, image(t, tk), crash.Options{})
+		r, err := crash.NewRecorder(tk, []blockdev.Device{image(t, tk)}, crash.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -494,7 +494,7 @@ func TestImageUntouched(t *testing.T) {
 	tk := sched.NewTask(t.Name())
 	dev := image(t, tk).(*blockdev.Memory)
 	before := bytesOf(t, tk, dev)
-	r, err := crash.NewRecorder(tk, dev, crash.Options{})
+	r, err := crash.NewRecorder(tk, []blockdev.Device{dev}, crash.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -566,7 +566,7 @@ func TestBoundedFinds(t *testing.T) {
 // nowhere there. They are no files, and no reason to end.
 func TestNamesOfSubvolumes(t *testing.T) {
 	tk := sched.NewTask(t.Name())
-	r, err := crash.NewRecorder(tk, image(t, tk), crash.Options{})
+	r, err := crash.NewRecorder(tk, []blockdev.Device{image(t, tk)}, crash.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -122,7 +122,7 @@ func (r *Recording) relive(t *sched.Task, e *Epoch, dev *dm.Overlay, when string
 
 // open opens what a crash left.
 func (r *Recording) open(t *sched.Task, dev blockdev.Device) (*fs.FS, error) {
-	return fs.Open(t, dev, fs.Options{Memory: fs.NoLimit, EndioWorkers: 1, CacheBlocks: 256, Policy: r.policy})
+	return fs.Open(t, []blockdev.Device{dev}, fs.Options{Memory: fs.NoLimit, EndioWorkers: 1, CacheBlocks: 256, Policy: r.policy})
 }
 
 // noSuper is dev without power from the next superblock on.

@@ -234,7 +234,7 @@ func TestTears(t *testing.T) {
 	if err := mkfs.Make(tk, dev, mkfs.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	rec, err := NewRecorder(tk, dev, Options{})
+	rec, err := NewRecorder(tk, []blockdev.Device{dev}, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

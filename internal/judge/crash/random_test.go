@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"btrlab/internal/blockdev"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
@@ -60,7 +61,7 @@ func random(t *testing.T, seed uint64, ops int) {
 		o.CacheInodes, o.CacheBlocks, o.Memory = 4, 16, 8<<20
 	}
 	tk := sched.NewTask(t.Name())
-	r, err := crash.NewRecorder(tk, image(t, tk), crash.Options{FS: o})
+	r, err := crash.NewRecorder(tk, []blockdev.Device{image(t, tk)}, crash.Options{FS: o})
 	if err != nil {
 		t.Fatal(err)
 	}

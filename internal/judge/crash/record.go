@@ -90,8 +90,12 @@ type cover struct {
 	data []byte
 }
 
-// NewRecorder opens the image on base, which it does not write.
-func NewRecorder(t *sched.Task, base blockdev.Device, o Options) (*Recorder, error) {
+// NewRecorder opens the image on bases, which it does not write: one device, as fs.Open.
+func NewRecorder(t *sched.Task, bases []blockdev.Device, o Options) (*Recorder, error) {
+	if len(bases) != 1 {
+		return nil, fmt.Errorf("have %d devices, want one to record", len(bases))
+	}
+	base := bases[0]
 	if err := checkWrong(o.Wrong); err != nil {
 		return nil, err
 	}
@@ -105,7 +109,7 @@ func NewRecorder(t *sched.Task, base blockdev.Device, o Options) (*Recorder, err
 	if r.o.FS.Memory == 0 {
 		r.o.FS.Memory = fs.NoLimit
 	}
-	f, err := fs.Open(t, r.log, r.o.FS)
+	f, err := fs.Open(t, []blockdev.Device{r.log}, r.o.FS)
 	if err != nil {
 		return nil, err
 	}

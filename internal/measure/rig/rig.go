@@ -166,7 +166,7 @@ func (r *Rig) Prepare(t *sched.Task, size int64) error {
 	if err != nil {
 		return err
 	}
-	x, err := fs.Open(t, r.raw, o)
+	x, err := fs.Open(t, []blockdev.Device{r.raw}, o)
 	if err != nil {
 		return err
 	}
@@ -264,7 +264,7 @@ func (r *Rig) openFS(t *sched.Task, dev blockdev.Device, spec string) (*fs.FS, e
 	if err != nil {
 		return nil, err
 	}
-	return fs.Open(t, dev, o)
+	return fs.Open(t, []blockdev.Device{dev}, o)
 }
 
 func (r *Rig) options(t *sched.Task, spec string) (fs.Options, error) {

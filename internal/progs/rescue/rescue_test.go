@@ -59,7 +59,7 @@ func TestZeroLog(t *testing.T) {
 	if r, err := check.Check(tk, dev, check.Options{}); err != nil || !r.Clean || len(r.Notes) > 0 {
 		t.Errorf("check: %v %v %v", err, r.Findings, r.Notes)
 	}
-	x, err := fs.Open(tk, dev, fs.Options{})
+	x, err := fs.Open(tk, []blockdev.Device{dev}, fs.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

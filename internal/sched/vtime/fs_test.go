@@ -34,7 +34,7 @@ func overwrite(m vtime.Machine, pol string, tasks, writes int, model string) (vt
 			p, _ := dm.Parse(model)
 			dev = dm.New(t, dev, p)
 		}
-		x, err := fs.Open(t, dev, fs.Options{Policy: policy.MustParse(pol)})
+		x, err := fs.Open(t, []blockdev.Device{dev}, fs.Options{Policy: policy.MustParse(pol)})
 		if err != nil {
 			out = err
 			return

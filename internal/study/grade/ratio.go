@@ -116,7 +116,7 @@ func (r rig) open(t *sched.Task, body func(t *sched.Task, x *fs.FS, f *fs.File) 
 	if err = mkfs.Make(t, dev, mkfs.Options{}); err != nil {
 		return err
 	}
-	x, err := fs.Open(t, dev, r.opt)
+	x, err := fs.Open(t, []blockdev.Device{dev}, r.opt)
 	if err != nil {
 		return err
 	}

@@ -71,7 +71,7 @@ func (s *Scenario) make() (*blockdev.Memory, error) {
 }
 
 func (s *Scenario) prepareOn(t *sched.Task, dev *blockdev.Memory) error {
-	x, err := fs.Open(t, dev, fs.Options{Now: now, Memory: fs.NoLimit})
+	x, err := fs.Open(t, []blockdev.Device{dev}, fs.Options{Now: now, Memory: fs.NoLimit})
 	if err != nil {
 		return err
 	}

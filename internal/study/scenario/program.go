@@ -99,7 +99,7 @@ func (s *Scenario) open(dev *blockdev.Memory, p *policy.Policy) *opened {
 		limit := opt.DirtyLimit
 		opt.DirtyLimit, opt.DirtyBackground = 0, 0
 		var err error
-		if o.fs, err = fs.Open(t, o.dev, opt); err != nil {
+		if o.fs, err = fs.Open(t, []blockdev.Device{o.dev}, opt); err != nil {
 			panic(err)
 		}
 		if o.f, err = o.fs.OpenFile(t, fileName, fs.O_RDWR, 0); err != nil {
@@ -701,7 +701,7 @@ func replayLog(t *sched.Task, dev blockdev.Device, p *policy.Policy) (had bool, 
 	if sb.Decode(b); sb.LogRoot == 0 {
 		return false, nil
 	}
-	x, err := fs.Open(t, dev, fs.Options{Policy: p, Now: now, EndioWorkers: 1, CacheBlocks: 64, Memory: fs.NoLimit})
+	x, err := fs.Open(t, []blockdev.Device{dev}, fs.Options{Policy: p, Now: now, EndioWorkers: 1, CacheBlocks: 64, Memory: fs.NoLimit})
 	if err != nil {
 		return true, err
 	}
@@ -718,7 +718,7 @@ func (r *run) recovered(t *sched.Task, i int) error {
 	case !had && r.s.ByLog:
 		return errors.New("an fsync has committed the transaction: what went to the log was refused")
 	}
-	x, err := fs.Open(t, c.dev, fs.Options{ReadOnly: true, Now: now, EndioWorkers: 1, CacheBlocks: 64, Memory: fs.NoLimit})
+	x, err := fs.Open(t, []blockdev.Device{c.dev}, fs.Options{ReadOnly: true, Now: now, EndioWorkers: 1, CacheBlocks: 64, Memory: fs.NoLimit})
 	if err != nil {
 		return fmt.Errorf("after fsync and a crash: %w", err)
 	}
