@@ -14,9 +14,10 @@ import (
 	"btrlab/internal/measure/reproduce"
 )
 
-// The page of a seed, and README, show what `reproduce` prints. It is the same on every machine, so
-// the page is wrong as soon as a constant of virtual time, of the device or of the write path moves
-// one figure. The runs on small files are held by every `go test`, the others by make bench.
+// The page of a seed, and that of virtual time, show what `reproduce` prints. It is the same on
+// every machine, so the page is wrong as soon as a constant of virtual time, of the device or of
+// the write path moves one figure. The runs on small files are held by every `go test`, the others
+// by make bench.
 
 var reproducedTable = regexp.MustCompile(`clat (p|avg)|(read|write|iops) +simulated|choice +from`)
 
@@ -28,7 +29,7 @@ func shownRuns(t *testing.T) map[string][]string {
 	pages, err := filepath.Glob(filepath.Join("..", "..", "labs", "reference", "12-seed-*.md"))
 	must(t, err)
 	runs := map[string][]string{}
-	for _, page := range append(pages, filepath.Join("..", "..", "README.md")) {
+	for _, page := range append(pages, filepath.Join("..", "..", "labs", "guide", "virtual-time.md")) {
 		b, err := os.ReadFile(page)
 		must(t, err)
 		parts := strings.Split(string(b), "```")

@@ -13,10 +13,10 @@ type Held struct{ lo, hi uint64 }
 
 // Lock takes the locks of a write of [start, end) by its plan g, which depends on i_size. A lock
 // that is not the exclusive one holds only while the write ends inside EOF: stillInside is asked
-// under it. A write that finds the file shorter starts again with i_rwsem for itself, and planAlone
-// makes its plan anew, in g, and returns its end.
+// under it. A write that finds the file shorter starts again with i_rwsem for itself, and
+// planLocked makes its plan anew, in g, and returns its end.
 func (h *Held) Lock(t *sched.Task, ip *inode.Inode, g *policy.Guard, start, end uint64,
-	stillInside func(t *sched.Task) bool, planAlone func(t *sched.Task) (end uint64)) {
+	stillInside func(t *sched.Task) bool, planLocked func(t *sched.Task) (end uint64)) {
 	switch g.Lock {
 	case policy.LockShared:
 		ip.RLock(t)
@@ -32,7 +32,7 @@ func (h *Held) Lock(t *sched.Task, ip *inode.Inode, g *policy.Guard, start, end 
 		h.unlockRange(t, ip)
 	}
 	ip.Lock(t)
-	end = planAlone(t)
+	end = planLocked(t)
 	if g.Lock.Range() {
 		h.lockRange(t, ip, g.RangeFrom, end)
 	}

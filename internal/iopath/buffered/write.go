@@ -178,10 +178,10 @@ func (w *write) lockFile(t *sched.Task) error {
 		if !w.ip.TryLock(t) {
 			return kiocb.AgainInode
 		}
-		w.planAlone(t)
+		w.planLocked(t)
 		return nil
 	}
-	w.held.Lock(t, w.ip, &w.pl.Guard, w.facts.Start, w.facts.End, w.stillInside, w.planAlone)
+	w.held.Lock(t, w.ip, &w.pl.Guard, w.facts.Start, w.facts.End, w.stillInside, w.planLocked)
 	return nil
 }
 
@@ -210,9 +210,9 @@ func (w *write) drainDirect(t *sched.Task) error {
 	return nil
 }
 
-// planAlone makes the plan again now that i_rwsem is held, from facts that stay true. Where they
+// planLocked makes the plan again now that i_rwsem is held, from facts that stay true. Where they
 // are what they were so is the plan: that i_rwsem is held changes those alone that lock ranges.
-func (w *write) planAlone(t *sched.Task) (end uint64) {
+func (w *write) planLocked(t *sched.Task) (end uint64) {
 	w.ip.AssertLocked(t)
 	f, was := &w.facts, w.facts
 	f.ISize = w.ip.Size(t)

@@ -56,7 +56,7 @@ func (w *write) tryFile(t *sched.Task) error {
 	if !w.ip.TryLock(t) {
 		return kiocb.AgainInode
 	}
-	w.planAlone(t)
+	w.planLocked(t)
 	return nil
 }
 

@@ -67,7 +67,7 @@ func (w *write) unaligned(t *sched.Task) error {
 	w.io = nil
 	w.unlockFile(t)
 	w.ip.Lock(t)
-	w.planAlone(t)
+	w.planLocked(t)
 	if err := w.checkWrite(t); err != nil {
 		return err
 	}

@@ -106,7 +106,7 @@ func (w *write) lockFile(t *sched.Task) error {
 	if w.nowait {
 		return w.tryFile(t)
 	}
-	w.held.Lock(t, w.ip, &w.pl.Guard, f.Start, f.End, w.stillInside, w.planAlone)
+	w.held.Lock(t, w.ip, &w.pl.Guard, f.Start, f.End, w.stillInside, w.planLocked)
 	return nil
 }
 
@@ -116,8 +116,9 @@ func (w *write) stillInside(t *sched.Task) bool {
 	return f.Inside()
 }
 
-// planAlone makes the plan of a write that has i_rwsem for itself.
-func (w *write) planAlone(t *sched.Task) (end uint64) {
+// planLocked makes the plan of a write that has i_rwsem for itself.
+func (w *write) planLocked(t *sched.Task) (end uint64) {
+	w.ip.AssertLocked(t)
 	f := w.facts(t, true)
 	w.pl.ForWrite(&f, w.env.Policy())
 	return f.End
