@@ -28,11 +28,11 @@ func (a *app) bench() *cobra.Command {
 		Short: "run a fio job file against files in an image",
 		Long: `Bench runs the jobs of a fio job file (- is standard input); a filename= is a path in the image. It prints what fio
 prints, or with --json the JSON of fio 3.x. Without --image it works on a fresh image in memory.`,
-		Example: `  btrlab bench testdata/fio/seed-002.fio --set size=256M --set runtime=10 --nocow --policy unlocked
+		Example: `  btrlab bench internal/measure/seeds/seed-002.fio --set size=256M --set runtime=10 --nocow --policy unlocked
   btrlab bench job.fio --image disk.img --device-model ssd-raid5 --lockprofile lock.pprof
   btrlab bench job.fio --nocow --linux /mnt/btrfs
   btrlab bench job.fio --runtime vtime --cpus 16 --seed 1 --device-model nvme --no-payload
-  btrlab bench testdata/fio/seed-002.fio --set runtime=1 --set size=256M --nocow --runtime vtime --device-model ssd-raid5 --gantt locks.html`,
+  btrlab bench internal/measure/seeds/seed-002.fio --set runtime=1 --set size=256M --nocow --runtime vtime --device-model ssd-raid5 --gantt locks.html`,
 		Args: cobra.ExactArgs(1),
 	}
 	f := cmd.Flags()

@@ -16,6 +16,7 @@ import (
 	"btrlab/internal/measure/fio"
 	"btrlab/internal/measure/report"
 	"btrlab/internal/measure/rig"
+	"btrlab/internal/measure/seeds"
 )
 
 // compareFlags is the command line of compare.
@@ -37,27 +38,8 @@ func (a *app) compare() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "compare [SEED]",
 		Short: "run one job under every locking policy and say what each costs and keeps",
-		Long: `Compare runs a published experiment: seed 002 unless another is named.
-
-Seed 002: compare runs the job of seed 002 (8 writers, one NOCOW file, 4 KiB random writes inside EOF) under each policy in
-alternating rounds on the same image. Every block carries writer, sequence and checksum; after each round the file is
-read back, every block is judged, and the image is checked. The share of time waited is by lock class.
-Exit code 1 means that a block or the image was not right.
-
-Seed 000: 4 jobs read and write 4 KiB to 1 MiB past the cache through io_uring, before the eight patches for NOWAIT direct IO and with
-them; --ablation adds a row for each patch, without it. Each row has what a request cost that was tried without waiting: tree searches,
-path allocations, steps with a leaf locked for nothing, steps that may block, sleeps, and the places of EAGAIN.
-
-Seed 001: one writer, 4 KiB sequential writes of cached pages, through pwrite, libaio and io_uring, without the patch (a worker does
-each write) and with it (the submitter tries it), at iodepth 1 and 4. The rows have policies of their own. --linux adds pwrite, pwritev2
-with RWF_NOWAIT, libaio and io_uring of the running kernel.
-
-Seed 003: eight writers with a file each write 4 KiB to 1 MiB and fsync after each, by a commit, by a log tree, and by a log tree with the six patches
-of 5.18; --ablation adds a row for each patch, without it. Each row has what an fsync cost in the log: searches, leaves copied, bytes moved and
-written, and by level of the tree the steps with a write lock held and how long it was.
-
-Seed 004: eight writers with 256 direct writes of 2 KiB each in flight, half blocks that are written, on a device that takes 1 ms: each alone
-(ext4 before the patch), together after a look or until a block is not written (ext4, XFS), and through the page cache (btrfs).`,
+		Long: "Compare runs a published experiment: seed " + seeds.Default + " unless another is named.\n\n" +
+			seeds.Paragraphs(func(s *seeds.Seed) string { return s.Compare.About }),
 		Example: `  btrlab compare
   btrlab compare --policy locked,unlocked,range-lock --device disk.img --device-model ssd-raid5 --out report.html
   btrlab compare --policy locked,unlocked --linux /mnt/btrfs
@@ -67,7 +49,7 @@ Seed 004: eight writers with 256 direct writes of 2 KiB each in flight, half blo
   btrlab compare 003 --linux /mnt/btrfs
   btrlab compare 004`,
 		Args:      cobra.MaximumNArgs(1),
-		ValidArgs: []string{"000", "001", "002", "003", "004"},
+		ValidArgs: seeds.Names(),
 	}
 	c.flags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -97,7 +79,7 @@ func (c *compareFlags) flags(cmd *cobra.Command) {
 	f.StringSliceVar(&c.policies, "policy", policy.Names(), "policies to compare")
 	f.IntVar(&c.rounds, "rounds", experiment.DefaultRounds, "rounds; each runs every policy once")
 	f.StringVar(&c.device, "device", "", "image or block device that holds a btrfs; what the job writes stays in it, and files of that name are replaced (default: a fresh one in memory)")
-	f.StringArrayVar(&c.models, "device-model", []string{"none"}, "latency model over the device (default for seeds 000 and 004: delay); may be repeated: "+strings.Join(rig.Models(), ", "))
+	f.StringArrayVar(&c.models, "device-model", []string{"none"}, "latency model over the device (default for "+seeds.With(func(s *seeds.Seed) bool { return s.Compare.Model == "delay" })+": delay); may be repeated: "+strings.Join(rig.Models(), ", "))
 	f.StringVar(&c.jobPath, "job", "", "fio job file to run instead of seed 002's, as it is written; - is standard input")
 	f.BoolVar(&c.nocow, "nocow", false, "with --job: the files are NOCOW, as seed 002's is")
 	f.Var(&c.size, "size", fmt.Sprintf("size of the test file (default %dM)", experiment.DefaultFileSize>>20))
@@ -105,7 +87,7 @@ func (c *compareFlags) flags(cmd *cobra.Command) {
 	f.Float64Var(&c.seconds, "runtime-seconds", experiment.DefaultRuntime/1000.0, "seconds of each run")
 	f.IntVar(&c.jobs, "jobs", 0, "number of writers (default: the job's)")
 	f.StringArrayVar(&c.set, "set", nil, "change another option of the job, as key=value; may be repeated")
-	f.BoolVar(&c.ablation, "ablation", false, "seeds 000 and 003: also a row without each of the patches")
+	f.BoolVar(&c.ablation, "ablation", false, seeds.With(hasAblation)+": also a row without each of the patches")
 	linuxFlag(cmd, &c.linux)
 	f.StringVar(&c.out, "out", "", "write a report, one HTML page, to this file, or its numbers if it ends in .json")
 	outputFlag(cmd, "out")
@@ -119,7 +101,7 @@ func (c *compareFlags) flags(cmd *cobra.Command) {
 }
 
 // check refuses what does not go together, and takes what a seed says itself.
-func (c *compareFlags) check(cmd *cobra.Command, seed rig.Seed) error {
+func (c *compareFlags) check(cmd *cobra.Command, seed *seeds.Seed) error {
 	f := cmd.Flags()
 	// A number is seconds, what --runtime was before there were two runtimes.
 	n, err := strconv.ParseFloat(c.rt.name, 64)
@@ -140,21 +122,21 @@ func (c *compareFlags) check(cmd *cobra.Command, seed rig.Seed) error {
 		return usagef(cmd, "rounds %d, want at least 1", c.rounds)
 	case c.seconds <= 0:
 		return usagef(cmd, "runtime-seconds %g, want more than 0 seconds", c.seconds)
-	case seed.Baseline != "" && f.Changed("policy"):
+	case seed.Compare.Baseline != "" && f.Changed("policy"):
 		return usagef(cmd, "--policy is for seed 002: the rows of seed %s have policies of their own", seed.Name)
-	case c.ablation && len(seed.Ablation) == 0:
-		return usagef(cmd, "--ablation is for seeds 000 and 003")
-	case seed.Baseline != "" && c.linux != "" && linuxOf[seed.Name] == nil:
-		return usagef(cmd, "--linux is for seeds 001, 002 and 003, have seed %s", seed.Name)
-	case c.jobPath != "" && seed.Baseline != "":
+	case c.ablation && len(seed.Compare.Ablation) == 0:
+		return usagef(cmd, "--ablation is for %s", seeds.With(hasAblation))
+	case seed.Compare.Baseline != "" && c.linux != "" && seed.Compare.Linux == nil:
+		return usagef(cmd, "--linux is for %s, have seed %s", seeds.With(func(s *seeds.Seed) bool { return s.Compare.Linux != nil }), seed.Name)
+	case c.jobPath != "" && seed.Compare.Baseline != "":
 		return usagef(cmd, "--job is for the policies of seed 002: the rows of seed %s change the options of its job", seed.Name)
 	case c.nocow && c.jobPath == "":
 		return usagef(cmd, "--nocow is for --job: the seeds say what their files are")
 	case len(c.policies) == 0 || len(c.models) == 0:
 		return usagef(cmd, "nothing to compare, want at least one policy and one device model")
 	}
-	if seed.Model != "" && !f.Changed("device-model") {
-		c.models = []string{seed.Model}
+	if seed.Compare.Model != "" && !f.Changed("device-model") {
+		c.models = []string{seed.Compare.Model}
 	}
 	if c.jobPath != "" && !f.Changed("runtime-seconds") && !numeric {
 		c.seconds = 0
@@ -163,9 +145,9 @@ func (c *compareFlags) check(cmd *cobra.Command, seed rig.Seed) error {
 }
 
 // files is how many files the tasks of the job use, 0 if they share one, and what kind of files.
-func (c *compareFlags) files(cmd *cobra.Command, seed rig.Seed, jf *fio.JobFile) (n int, kind rig.Kind, err error) {
+func (c *compareFlags) files(cmd *cobra.Command, seed *seeds.Seed, jf *fio.JobFile) (n int, kind rig.Kind, err error) {
 	if c.jobPath == "" {
-		if seed.OwnFiles {
+		if seed.Files > 0 {
 			n = jf.Tasks()
 		}
 		return n, rig.Usual, nil
@@ -181,7 +163,7 @@ func (c *compareFlags) files(cmd *cobra.Command, seed rig.Seed, jf *fio.JobFile)
 }
 
 // comparison runs the seed on each device model, until it is interrupted.
-func (a *app) comparison(cmd *cobra.Command, seed rig.Seed, c *compareFlags) (results []*experiment.Result, ret error) {
+func (a *app) comparison(cmd *cobra.Command, seed *seeds.Seed, c *compareFlags) (results []*experiment.Result, ret error) {
 	if err := c.check(cmd, seed); err != nil {
 		return nil, err
 	}
@@ -199,19 +181,19 @@ func (a *app) comparison(cmd *cobra.Command, seed rig.Seed, c *compareFlags) (re
 	if err != nil {
 		return nil, err
 	}
-	others, done, err := a.linuxRows(c.linux, linuxOf[seed.Name], files)
+	others, done, err := a.linuxRows(c.linux, seed.Compare.Linux, files)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { ret = errors.Join(ret, done()) }()
 	opt := experiment.Options{Job: jf, Policies: c.policies, Others: others, Rounds: c.rounds, Files: files, NoPayload: c.rt.noPayload, Stop: &a.stop}
-	if seed.Baseline != "" {
-		opt.Variants, opt.Baseline, opt.Pairs = seed.Rows, seed.Baseline, seed.Pairs
+	if seed.Compare.Baseline != "" {
+		opt.Variants, opt.Baseline, opt.Pairs = seed.Variants(), seed.Compare.Baseline, seed.Compare.Pairs
 	}
 	if c.ablation {
-		opt.Variants = slices.Concat(opt.Variants, seed.Ablation)
+		opt.Variants = slices.Concat(opt.Variants, seed.Compare.Ablation)
 	}
-	if seed.Cached && !c.dirty.set {
+	if seed.Compare.Cached && !c.dirty.set {
 		c.dirty.n = 4 * c.size.n
 	}
 	err = c.prof.around(a, func() error {
@@ -236,20 +218,18 @@ func (a *app) comparison(cmd *cobra.Command, seed rig.Seed, c *compareFlags) (re
 	return results, err
 }
 
+func hasAblation(s *seeds.Seed) bool { return len(s.Compare.Ablation) > 0 }
+
 // seedOf is the published experiment that the argument names.
-func seedOf(cmd *cobra.Command, args []string) (rig.Seed, error) {
-	name := "002"
+func seedOf(cmd *cobra.Command, args []string) (*seeds.Seed, error) {
+	name := seeds.Default
 	if len(args) > 0 {
 		name = args[0]
 	}
-	var names []string
-	for _, s := range rig.Seeds() {
-		if s.Name == name {
-			return s, nil
-		}
-		names = append(names, s.Name)
+	if s := seeds.Get(name); s != nil {
+		return s, nil
 	}
-	return rig.Seed{}, usagef(cmd, "seed %q, want %s", name, strings.Join(names, ", "))
+	return nil, usagef(cmd, "seed %q, want %s", name, strings.Join(seeds.Names(), ", "))
 }
 
 // jobFiles is how many files the tasks of a job use: 0 is one that all share. The comparison judges
@@ -272,7 +252,7 @@ func jobFiles(jf *fio.JobFile) (int, error) {
 
 // compareJob reads the job. Seed 002's is scaled by the command line; another one is changed only
 // by what the command line has.
-func (a *app) compareJob(cmd *cobra.Command, seed rig.Seed, c *compareFlags) (*fio.JobFile, error) {
+func (a *app) compareJob(cmd *cobra.Command, seed *seeds.Seed, c *compareFlags) (*fio.JobFile, error) {
 	jf, err := fio.Parse("seed-"+seed.Name, strings.NewReader(seed.Job))
 	if c.jobPath != "" {
 		jf, err = a.readJob(fio.Syntax{}, c.jobPath)
@@ -281,8 +261,8 @@ func (a *app) compareJob(cmd *cobra.Command, seed rig.Seed, c *compareFlags) (*f
 		return nil, err
 	}
 	if !c.size.set && c.jobPath == "" {
-		c.size.n = seed.FileSize
-		if seed.FileSize == 0 {
+		c.size.n = seed.Compare.FileSize
+		if seed.Compare.FileSize == 0 {
 			c.size.n = experiment.DefaultFileSize
 		}
 	}

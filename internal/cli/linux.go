@@ -27,20 +27,9 @@ func (r *runtimeFlags) checkLinux(cmd *cobra.Command, dir string) error {
 	return nil
 }
 
-// linuxOf are the rows of --linux for experiments whose rows differ in the engine.
-var linuxOf = map[string][]experiment.Other{
-	"001": {
-		{Name: "linux-psync", About: "the running kernel: pwrite", Open: linuxfile.Row},
-		{Name: "linux-nowait", About: "the running kernel: pwritev2 with RWF_NOWAIT", Open: linuxfile.RowNowait},
-		{Name: "linux-libaio", About: "the running kernel: io_submit", Open: linuxfile.Row, Set: [][2]string{{"ioengine", "libaio"}}},
-		{Name: "linux-uring", About: "the running kernel: io_uring, which tries by itself", Open: linuxfile.Row, Set: [][2]string{{"ioengine", "io_uring"}}},
-	},
-	"003": {{Name: "linux", About: "the running kernel: pwrite and fsync, each writer on a file of its own", Open: linuxfile.Row}},
-}
-
-// linuxRows are the rows of --linux: own, if there are any. files, if it is not 0, is how many COW
+// linuxRows are the rows of --linux, those of a seed. files, if it is not 0, is how many COW
 // files they have instead of one NOCOW file. done removes their files.
-func (a *app) linuxRows(dir string, own []experiment.Other, files int) (rows []experiment.Other, done func() error, err error) {
+func (a *app) linuxRows(dir string, of []experiment.Other, files int) (rows []experiment.Other, done func() error, err error) {
 	if dir == "" {
 		return nil, func() error { return nil }, nil
 	}
@@ -49,12 +38,7 @@ func (a *app) linuxRows(dir string, own []experiment.Other, files int) (rows []e
 		return nil, nil, err
 	}
 	d.Files = files
-	if len(own) == 0 {
-		for _, name := range linuxfile.Rows() {
-			own = append(own, experiment.Other{Name: name})
-		}
-	}
-	for _, row := range own {
+	for _, row := range of {
 		row.Rig = d
 		rows = append(rows, row)
 	}

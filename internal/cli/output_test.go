@@ -18,7 +18,7 @@ func TestOutputFirst(t *testing.T) {
 	bad := filepath.Join(t.TempDir(), "no folder", "out")
 	for _, args := range []string{
 		"compare --out OUT", "reproduce 002 --out OUT", "reproduce 001 --save-calibration OUT", "calibrate --out OUT",
-		"bench ../../testdata/fio/seed-002.fio --runtime vtime --gantt OUT", "replay truncate-race 11:1 --policy unlocked --out OUT",
+		"bench ../measure/seeds/seed-002.fio --runtime vtime --gantt OUT", "replay truncate-race 11:1 --policy unlocked --out OUT",
 		"lab grade 4 --gradescope OUT", "lab grade 12 --report OUT", "lab grade 1 --all . --csv OUT",
 	} {
 		words := strings.Fields(args)

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"btrlab/internal/measure/reproduce"
+	"btrlab/internal/measure/seeds"
 	"btrlab/internal/sched/cost"
 )
 
@@ -38,24 +39,7 @@ func (a *app) reproduce() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reproduce SEED",
 		Short: "repeat a published experiment in virtual time, beside its published figures",
-		Long: `Reproduce runs the job of seed 002 (8 jobs, iodepth 32, 16 GiB, 180 seconds) in virtual time, at its published size, through the
-real write path. Machine and device are calibrated on the published "lock" row; the "unlocked" row is predicted, but for its iops,
-p80 and p90: the time of the array's thread and the dirty limits were chosen for them. Both are shown beside the published figures
-with the relative errors. The result is the same on every machine. No file data is kept.
-
-Seed 000 (4 jobs, iodepth 64, 4 KiB to 1 MiB past the cache, 8 GiB, 300 seconds) is run before its eight patches for NOWAIT direct IO, with
-them, and without each of them. The device is calibrated on the throughput before; the throughput with the patches is predicted, and the
-rows without one patch say what each contributes. --calibrate needs --runtime-seconds 40 here.
-
-Seed 001 (one writer, 4 KiB sequential buffered writes, 100,000 MiB, 600 seconds) is run through pwrite, libaio and io_uring, without the
-patch and with it. The machine is calibrated on psync and on the row without the patch; the other two are predicted. --calibrate is the
-number of runs for each of the two knobs, of 1 virtual second or as --runtime-seconds says.
-
-Seed 003 (8 writers, each with a file of 128 MiB, 4 KiB to 1 MiB and an fsync after each write, 200 seconds) is run by a log tree before its six
-patches, with them, and without each of them. The device is calibrated on the throughput before; the throughput with the patches is predicted.
-
-Seed 004 (8 writers, iodepth 256, 2 KiB direct writes, 10 GiB, 60 seconds after 10) is run alone and together. The device is calibrated on the row
-before the patch; the other is predicted, with seed 001's processors. Further rows say what the other designs, and each guess, are worth.
+		Long: seeds.Paragraphs(func(s *seeds.Seed) string { return s.Study.About }) + `
 
 --calibrate fits the machine's speed, its idle exit and its noise, and the device's depth, garbage collection and interrupts. What it makes small is
 the misfit: squared logarithms of simulated by published, 30 times that of iops, 5 of the mean, 1 of the standard deviation, 0.7 of
@@ -74,25 +58,22 @@ a minute.`,
   btrlab reproduce 002 --sensitivity
   btrlab reproduce 002 --save-calibration cal.json && btrlab reproduce 002 --calibration cal.json`,
 		Args:      cobra.ExactArgs(1),
-		ValidArgs: []string{"000", "001", "002", "003", "004"},
+		ValidArgs: seeds.Names(),
 	}
 	c.flags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		study, err := c.check(cmd, args[0])
+		seed, err := seedOf(cmd, args)
+		if err == nil {
+			err = c.check(cmd, seed)
+		}
 		if err != nil {
 			return err
 		}
-		o := reproduce.Options{Calibration: reproduce.Default002, Seconds: c.seconds, Warm: c.warm, Size: c.size.n, Choice: c.choice, Stop: &a.stop}
-		if study != nil {
-			o.Calibration = study.Calibration
-		}
+		o := reproduce.Options{Calibration: seed.Study.Calibration, Seconds: c.seconds, Warm: c.warm, Size: c.size.n, Choice: c.choice, Stop: &a.stop}
 		if err := c.read(&o); err != nil {
 			return err
 		}
-		if study != nil {
-			return a.reproduceStudy(study, o, &c)
-		}
-		return a.reproduce002(o, &c)
+		return a.reproduceSeed(seed, o, &c)
 	}
 	return cmd
 }
@@ -113,21 +94,11 @@ func (c *reproduceFlags) flags(cmd *cobra.Command) {
 	jsonFlag(cmd, &c.asJSON)
 }
 
-// check refuses what does not go together, and returns the study of the seed; seed 002 has none.
-func (c *reproduceFlags) check(cmd *cobra.Command, seed string) (study *reproduce.Study, err error) {
-	names := []string{"002"}
-	for _, s := range reproduce.Studies() {
-		names = append(names, s.Seed)
-		if s.Seed == seed {
-			study = s
-		}
-	}
-	slices.Sort(names)
+// check refuses what does not go together.
+func (c *reproduceFlags) check(cmd *cobra.Command, seed *seeds.Seed) (err error) {
 	switch {
-	case study == nil && seed != "002":
-		err = usagef(cmd, "seed %q, want %s", seed, strings.Join(names, ", "))
-	case study != nil && (c.sensitivity || cmd.Flags().Changed("warm")):
-		err = usagef(cmd, "--sensitivity and --warm are for seed 002")
+	case seed.Name != reproduce.SensitivitySeed && (c.sensitivity || cmd.Flags().Changed("warm")):
+		err = usagef(cmd, "--sensitivity and --warm are for seed %s", reproduce.SensitivitySeed)
 	case cmd.Flags().Changed("runtime-seconds") && c.seconds <= 0:
 		err = usagef(cmd, "runtime-seconds %g, want more than 0", c.seconds)
 	case c.warm < 0:
@@ -143,7 +114,7 @@ func (c *reproduceFlags) check(cmd *cobra.Command, seed string) (study *reproduc
 	case c.sensitivity && c.out != "":
 		err = usagef(cmd, "--sensitivity has no page for --out")
 	}
-	return study, err
+	return err
 }
 
 // read takes the calibration and the costs from their files, where there are some.
@@ -184,23 +155,24 @@ func (b *bar) shares(share func(step string) float64) func(step string, fraction
 	}
 }
 
-// shares002 gives the steps of seed 002 as shares of the whole; the table of choices has two of
-// them.
-var shares002 = map[string]float64{"write the file": 0.1, "lock": 0.45, "unlocked": 0.45, "sensitivity": 0.9}
-
-func (a *app) reproduce002(o reproduce.Options, c *reproduceFlags) error {
+// reproduceSeed fits the calibration if that is asked for, runs the experiment or the table of
+// choices, and prints what came of it.
+func (a *app) reproduceSeed(seed *seeds.Seed, o reproduce.Options, c *reproduceFlags) (err error) {
 	if c.fit > 0 {
 		short := o
-		short.Seconds, short.Warm = 8, 4 // the dirty pages of the start have gone by then
-		var err error
-		if o.Calibration, err = reproduce.Calibrate(short, c.fit, a.note); err != nil {
+		if seed.Study.FitSeconds > 0 {
+			short.Seconds, short.Warm = seed.Study.FitSeconds, seed.Study.FitWarm
+		} else if o.Seconds == 0 {
+			short.Seconds = 1
+		}
+		if o.Calibration, err = reproduce.Fit(seed, short, c.fit, a.note); err != nil {
 			return a.orStopped(err)
 		}
 	}
 	bar := a.newBar("reproduce", true)
-	o.Progress = bar.shares(func(step string) float64 { return shares002[step] })
+	o.Progress = bar.shares(func(step string) float64 { return reproduce.Share(seed, step) })
 	if c.sensitivity {
-		s, err := reproduce.Sensitivity002(o)
+		s, err := reproduce.Sense(o)
 		bar.done()
 		if err != nil {
 			return a.orStopped(err)
@@ -210,44 +182,19 @@ func (a *app) reproduce002(o reproduce.Options, c *reproduceFlags) error {
 		}
 		return s.WriteText(a.out)
 	}
-	r, err := reproduce.Seed002(o)
+	r, err := reproduce.Run(seed, o)
 	bar.done()
 	if err != nil {
 		return a.orStopped(err)
 	}
-	return a.reproduced(r, &r.Calibration, c)
-}
-
-// reproduceStudy fits a study if that is asked for, and runs it.
-func (a *app) reproduceStudy(s *reproduce.Study, o reproduce.Options, c *reproduceFlags) (err error) {
-	if c.fit > 0 {
-		if o.Calibration, err = s.Fit(o, c.fit, a.note); err != nil {
-			return a.orStopped(err)
-		}
-	}
-	bar := a.newBar("reproduce", true)
-	o.Progress = bar.shares(func(string) float64 { return 1 / float64(len(s.Rows)) })
-	r, err := s.Run(o)
-	bar.done()
-	if err != nil {
-		return a.orStopped(err)
-	}
-	return a.reproduced(r, &r.Calibration, c)
-}
-
-// reproduced saves and prints what a reproduction came to.
-func (a *app) reproduced(r interface {
-	WriteText(w io.Writer) error
-	WriteHTML(w io.Writer) error
-}, cal *reproduce.Calibration, c *reproduceFlags) error {
-	saved := errors.Join(saveCalibration(c.saveFile, cal), savePage(c.out, r.WriteHTML))
+	saved := errors.Join(saveCalibration(c.saveFile, &r.Calibration), savePage(c.out, r.WriteHTML))
 	if c.asJSON {
 		return errors.Join(a.printJSON(r), saved)
 	}
 	return errors.Join(r.WriteText(a.out), saved)
 }
 
-func saveCalibration(path string, c *reproduce.Calibration) error {
+func saveCalibration(path string, c *seeds.Calibration) error {
 	if path == "" {
 		return nil
 	}

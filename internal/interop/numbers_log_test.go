@@ -98,7 +98,7 @@ func TestNumbersFsyncLogLinux(t *testing.T) {
 func TestNumbersFsyncLinux(t *testing.T) {
 	numbers(t, "fio")
 	bin := binary(t)
-	posted, err := os.ReadFile("../../testdata/fio/seed-003.fio")
+	posted, err := os.ReadFile("../measure/seeds/seed-003.fio")
 	must(t, err)
 	job := func(name, dir string) string {
 		path := filepath.Join(t.TempDir(), name)

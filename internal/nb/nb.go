@@ -8,6 +8,7 @@
 package nb
 
 import (
+	"cmp"
 	"fmt"
 	"html"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"btrlab/internal/measure/experiment"
 	"btrlab/internal/measure/fio"
 	"btrlab/internal/measure/rig"
+	"btrlab/internal/measure/seeds"
 	"btrlab/internal/measure/stats"
 	"btrlab/internal/sched"
 )
@@ -83,13 +85,14 @@ func (o *Options) complete() error {
 }
 
 func (o *Options) job() (*fio.JobFile, error) {
-	name, text, size := "seed-002", rig.Seed002, "size"
-	if o.Seed == "003" {
-		name, text, size = "seed-003", rig.Seed003, "filesize"
-	}
-	jf, err := fio.Parse(name, strings.NewReader(text))
+	seed := seeds.Get(cmp.Or(o.Seed, seeds.Default))
+	jf, err := fio.Parse("seed-"+seed.Name, strings.NewReader(seed.Job))
 	if err != nil {
 		return nil, err
+	}
+	size := "size"
+	if seed.Files > 0 {
+		size = "filesize"
 	}
 	set := []string{fmt.Sprintf("%s=%dM", size, o.FileMiB), fmt.Sprintf("runtime=%dms", int64(o.Seconds*1000))}
 	if o.Writers > 0 {

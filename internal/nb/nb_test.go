@@ -18,7 +18,6 @@ import (
 	"testing"
 
 	"btrlab/internal/measure/experiment"
-	"btrlab/internal/measure/rig"
 	"btrlab/internal/measure/stats"
 )
 
@@ -140,20 +139,6 @@ func TestOptionsBounded(t *testing.T) {
 	for _, o := range []Options{{Rounds: MaxRounds + 1}, {Rounds: -1}, {Seconds: MaxSeconds * 2}, {Policies: []string{"no such"}}} {
 		if _, err := Compare(o); err == nil {
 			t.Errorf("Compare(%+v) ran, want an error", o)
-		}
-	}
-}
-
-// TestSeedCopies: the embedded jobs are those in testdata.
-func TestSeedCopies(t *testing.T) {
-	for _, s := range rig.Seeds() {
-		name := "seed-" + s.Name + ".fio"
-		text, err := os.ReadFile("../../testdata/fio/" + name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if string(text) != s.Job {
-			t.Errorf("internal/measure/rig/%s and testdata/fio/%s differ", name, name)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/measure/experiment"
 	"btrlab/internal/measure/reproduce"
+	"btrlab/internal/measure/seeds"
 	"btrlab/internal/sched/explore"
 	"btrlab/internal/study/scenario"
 	"btrlab/internal/study/timeline"
@@ -245,7 +246,8 @@ func Reproduce(seconds float64) (Table, error) {
 	if seconds <= 0 || seconds > MaxVirtual {
 		return Table{}, fmt.Errorf("%g virtual seconds, want more than 0 and at most %g", seconds, MaxVirtual)
 	}
-	r, err := reproduce.Seed002(reproduce.Options{Calibration: reproduce.Default002, Seconds: seconds, Warm: seconds, Size: 512 << 20})
+	seed := seeds.Get("002")
+	r, err := reproduce.Run(seed, reproduce.Options{Calibration: seed.Study.Calibration, Seconds: seconds, Warm: seconds, Size: 512 << 20})
 	if err != nil {
 		return Table{}, err
 	}
@@ -257,10 +259,8 @@ func Reproduce(seconds float64) (Table, error) {
 	for _, row := range r.Rows {
 		name := row.Name + " (" + row.Role + "): "
 		line(name+"iops", experiment.Count, row.Published.IOPS, row.Simulated.IOPS)
-		for i, p := range reproduce.Percentiles {
-			if p == 50 || p == 99 {
-				line(fmt.Sprintf("%sclat p%g", name, p), experiment.Nanos, 1000*row.Published.Clat[i], 1000*row.Simulated.Clat[i])
-			}
+		for _, p := range []float64{50, 99} {
+			line(fmt.Sprintf("%sclat p%g", name, p), experiment.Nanos, 1000*row.Published.Percentile(p), 1000*row.Simulated.Percentile(p))
 		}
 	}
 	line("iops, unlocked by lock", func(x float64) string { return fmt.Sprintf("%.2f", x) }, r.Ratio.Published, r.Ratio.Simulated)

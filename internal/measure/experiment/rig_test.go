@@ -8,6 +8,7 @@ import (
 	"btrlab/internal/measure/experiment"
 	"btrlab/internal/measure/fio"
 	"btrlab/internal/measure/rig"
+	"btrlab/internal/measure/seeds"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/vtime"
 )
@@ -57,7 +58,7 @@ group_reporting`))
 // and through the page cache. Each half of a block is one whole write in the end. The file is so
 // small that writes of one block meet.
 func TestSeed004KeepsSectors(t *testing.T) {
-	jf, err := fio.Parse("seed-004", strings.NewReader(rig.Seed004))
+	jf, err := fio.Parse("seed-004", strings.NewReader(seeds.Get("004").Job))
 	for _, kv := range [][2]string{{"size", "128k"}, {"numjobs", "4"}, {"iodepth", "16"}, {"rw", "randwrite"}, {"norandommap", "1"}, {"io_size", "1m"}, {"time_based", "0"}, {"ramp_time", "0"}, {"bssplit", "512/20:1k/20:2k/40:6k/20"}} {
 		if err == nil {
 			err = jf.Set(kv[0], kv[1])
@@ -72,22 +73,18 @@ func TestSeed004KeepsSectors(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	for _, s := range rig.Seeds() {
-		if s.Name != "004" {
-			continue
+	s := seeds.Get("004")
+	r, err := experiment.Compare(task, l, experiment.Options{Job: jf, Variants: s.Variants(), Baseline: s.Compare.Baseline, Pairs: s.Compare.Pairs, Rounds: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range r.Rows {
+		if row.Content != "ok" || row.Check != "clean" || row.IOPS == 0 {
+			t.Errorf("%s: content %s, check %s, %g iops", row.Policy, row.Content, row.Check, row.IOPS)
 		}
-		r, err := experiment.Compare(task, l, experiment.Options{Job: jf, Variants: s.Rows, Baseline: s.Baseline, Pairs: s.Pairs, Rounds: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, row := range r.Rows {
-			if row.Content != "ok" || row.Check != "clean" || row.IOPS == 0 {
-				t.Errorf("%s: content %s, check %s, %g iops", row.Policy, row.Content, row.Check, row.IOPS)
-			}
-		}
-		if len(r.Rows) != 4 || r.Baseline != "exclusive" || r.Pairs[0].Published < 185 || r.Pairs[0].Published > 186 {
-			t.Errorf("%d rows, baseline %s, pairs %+v", len(r.Rows), r.Baseline, r.Pairs)
-		}
+	}
+	if len(r.Rows) != 4 || r.Baseline != "exclusive" || r.Pairs[0].Published < 185 || r.Pairs[0].Published > 186 {
+		t.Errorf("%d rows, baseline %s, pairs %+v", len(r.Rows), r.Baseline, r.Pairs)
 	}
 }
 
@@ -95,7 +92,7 @@ func TestSeed004KeepsSectors(t *testing.T) {
 // up as one whole write. The row that commits has no costs of logs; the others have one superblock
 // for each fsync at most, and fewer steps under the leaf's lock with the patches.
 func TestSeed003KeepsFiles(t *testing.T) {
-	jf, err := fio.Parse("seed-003", strings.NewReader(rig.Seed003))
+	jf, err := fio.Parse("seed-003", strings.NewReader(seeds.Get("003").Job))
 	for _, kv := range [][2]string{{"filesize", "256k"}, {"numjobs", "3"}, {"io_size", "512k"}, {"time_based", "0"}, {"bssplit", "4k/40:8k/40:16k/20"}} {
 		if err == nil {
 			err = jf.Set(kv[0], kv[1])
@@ -110,36 +107,32 @@ func TestSeed003KeepsFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	for _, s := range rig.Seeds() {
-		if s.Name != "003" {
-			continue
+	s := seeds.Get("003")
+	opt := experiment.Options{Job: jf, Variants: s.Variants(), Baseline: s.Compare.Baseline, Pairs: s.Compare.Pairs, Rounds: 1, Files: 3}
+	r, err := experiment.Compare(task, l, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, row := range r.Rows {
+		if row.Content != "ok" || row.Check != "clean" || row.IOPS == 0 {
+			t.Errorf("%s: content %s, check %s, %g iops", row.Policy, row.Content, row.Check, row.IOPS)
 		}
-		opt := experiment.Options{Job: jf, Variants: s.Rows, Baseline: s.Baseline, Pairs: s.Pairs, Rounds: 1, Files: 3}
-		r, err := experiment.Compare(task, l, opt)
-		if err != nil {
-			t.Fatal(err)
+		if (row.Log == nil) != (i == 0) {
+			t.Fatalf("%s: have costs of logs %v", row.Policy, row.Log)
 		}
-		for i, row := range r.Rows {
-			if row.Content != "ok" || row.Check != "clean" || row.IOPS == 0 {
-				t.Errorf("%s: content %s, check %s, %g iops", row.Policy, row.Content, row.Check, row.IOPS)
-			}
-			if (row.Log == nil) != (i == 0) {
-				t.Fatalf("%s: have costs of logs %v", row.Policy, row.Log)
-			}
-			if l := row.Log; l != nil && (l.Costs["superblocks"] == 0 || l.Costs["superblocks"] > l.Fsyncs || l.HeldNs[0] == 0) {
-				t.Errorf("%s: have %+v", row.Policy, *l)
-			}
+		if l := row.Log; l != nil && (l.Costs["superblocks"] == 0 || l.Costs["superblocks"] > l.Fsyncs || l.HeldNs[0] == 0) {
+			t.Errorf("%s: have %+v", row.Policy, *l)
 		}
-		if old, now := r.Rows[1].Log.StepsEach(0), r.Rows[2].Log.StepsEach(0); now >= old {
-			t.Errorf("steps with a leaf locked: have %g want less than %g", now, old)
-		}
-		if len(r.Rows) != 3 || len(s.Ablation) != 6 || r.Pairs[1].Published < 1.07 || r.Pairs[1].Published > 1.08 {
-			t.Errorf("%d rows, %d patches, pairs %+v", len(r.Rows), len(s.Ablation), r.Pairs)
-		}
-		opt.Files = 2
-		if _, err := experiment.Compare(task, l, opt); err == nil || !strings.Contains(err.Error(), "a file of its own") {
-			t.Errorf("three tasks and two files: %v", err)
-		}
+	}
+	if old, now := r.Rows[1].Log.StepsEach(0), r.Rows[2].Log.StepsEach(0); now >= old {
+		t.Errorf("steps with a leaf locked: have %g want less than %g", now, old)
+	}
+	if len(r.Rows) != 3 || len(s.Compare.Ablation) != 6 || r.Pairs[1].Published < 1.07 || r.Pairs[1].Published > 1.08 {
+		t.Errorf("%d rows, %d patches, pairs %+v", len(r.Rows), len(s.Compare.Ablation), r.Pairs)
+	}
+	opt.Files = 2
+	if _, err := experiment.Compare(task, l, opt); err == nil || !strings.Contains(err.Error(), "a file of its own") {
+		t.Errorf("three tasks and two files: %v", err)
 	}
 }
 
@@ -154,7 +147,7 @@ func TestMoreCPUs(t *testing.T) {
 	iops := map[int]float64{}
 	for _, cpus := range []int{2, 8} {
 		_, err := vtime.Run(vtime.Machine{CPUs: cpus}, func(task *sched.Task) {
-			jf, err := fio.Parse("seed-002", strings.NewReader(rig.Seed002))
+			jf, err := fio.Parse("seed-002", strings.NewReader(seeds.Get("002").Job))
 			for _, kv := range [][2]string{{"numjobs", "16"}, {"size", "64m"}, {"runtime", "400ms"}, {"ramp_time", "100ms"}} {
 				if err == nil {
 					err = jf.Set(kv[0], kv[1])

@@ -113,10 +113,17 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// jobFiles are the job files that come with the project.
+func jobFiles() []string {
+	list, _ := filepath.Glob("../seeds/*.fio")
+	more, _ := filepath.Glob("../../../testdata/fio/*.fio")
+	return append(list, more...)
+}
+
 // Every job file that comes with the project parses, and seed 002 is the job as it was posted.
 func TestJobFiles(t *testing.T) {
-	list, _ := filepath.Glob("../../../testdata/fio/*.fio")
-	if len(list) == 0 {
+	list := jobFiles()
+	if len(list) < 2 {
 		t.Fatal("no job files")
 	}
 	for _, f := range list {
@@ -124,7 +131,7 @@ func TestJobFiles(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	jf, err := ParseJobFile("../../../testdata/fio/seed-002.fio")
+	jf, err := ParseJobFile("../seeds/seed-002.fio")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,8 +182,7 @@ func TestSetScales(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	list, _ := filepath.Glob("../../../testdata/fio/*.fio")
-	for _, name := range append(list, "testdata/jobs.txt") {
+	for _, name := range append(jobFiles(), "testdata/jobs.txt") {
 		if b, err := os.ReadFile(name); err == nil {
 			f.Add(string(b))
 		}

@@ -10,14 +10,10 @@ import (
 	"time"
 
 	"btrlab/internal/measure/experiment"
+	"btrlab/internal/measure/seeds"
 	"btrlab/internal/measure/stats"
 	"btrlab/internal/prose"
 )
-
-// published is what seed 002 reported for its two kernels; every value is as posted.
-var published = struct {
-	iops, p50, p99, p999 [2]float64
-}{[2]float64{68470, 94242}, [2]float64{406e3, 652e3}, [2]float64{84480e3, 29568e3}, [2]float64{226304e3, 54016e3}}
 
 type section struct {
 	*experiment.Result
@@ -221,10 +217,14 @@ func newSection(r *experiment.Result) (*section, error) {
 				s.Seed = append(s.Seed, seedRow{what, fmt.Sprintf("%s → %s (%.2f)", f(seed[0]), f(seed[1]), seed[1]/seed[0]), fmt.Sprintf("%s → %s (%.2f)", f(a), f(b), b/a)})
 			}
 		}
-		pair("iops", published.iops, l.IOPS, u.IOPS, experiment.Count)
-		pair("clat p50", published.p50, float64(l.Clat.P50), float64(u.Clat.P50), nanos)
-		pair("clat p99", published.p99, float64(l.Clat.P99), float64(u.Clat.P99), nanos)
-		pair("clat p99.9", published.p999, float64(l.Clat.P999), float64(u.Clat.P999), nanos)
+		lock, unlocked := &seeds.Get("002").Row("lock").Published, &seeds.Get("002").Row("unlocked").Published
+		clat := func(q float64) [2]float64 {
+			return [2]float64{1000 * lock.Percentile(q), 1000 * unlocked.Percentile(q)}
+		}
+		pair("iops", [2]float64{lock.IOPS, unlocked.IOPS}, l.IOPS, u.IOPS, experiment.Count)
+		pair("clat p50", clat(50), float64(l.Clat.P50), float64(u.Clat.P50), nanos)
+		pair("clat p99", clat(99), float64(l.Clat.P99), float64(u.Clat.P99), nanos)
+		pair("clat p99.9", clat(99.9), float64(l.Clat.P999), float64(u.Clat.P999), nanos)
 	}
 	return s, nil
 }

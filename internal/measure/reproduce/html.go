@@ -9,6 +9,7 @@ import (
 	"math"
 
 	"btrlab/internal/measure/report"
+	"btrlab/internal/measure/seeds"
 )
 
 //go:embed page.html
@@ -45,44 +46,79 @@ type htmlTable struct {
 	Rows         [][]string
 }
 
-func (v *view) write(w io.Writer, c *Calibration) error {
-	cal, err := json.MarshalIndent(c, "", "  ")
+// WriteHTML writes the report as one page.
+func (r *Result) WriteHTML(w io.Writer) error {
+	cal, err := json.MarshalIndent(r.Calibration, "", "  ")
 	if err != nil {
 		return err
 	}
-	v.CSS, v.Calibration = report.CSS, string(cal)
+	seed := seeds.Get(r.Seed)
+	v := &view{CSS: report.CSS, Calibration: string(cal), Seed: r.Seed, Rests: r.Rests, Costs: r.Costs, Fitted: seed.Study.Fitted,
+		About:      fmt.Sprintf("%s, file of %.4g GiB, %g virtual seconds. Content %s.", r.Job, float64(r.Size)/(1<<30), r.Seconds, r.Content),
+		Conclusion: concludes(r.Ratio.Of, r.Ratio.To, seed.Unit(), r.Ratio.Published, r.Ratio.Simulated)}
+	if r.distributions() {
+		last := r.Rows[len(r.Rows)-1]
+		within, of := near(last)
+		v.Conclusion += fmt.Sprintf(" Of the %d published latency percentiles of %s, %d are predicted within a quarter.", of, last.Name, within)
+	}
+	v.Conclusion += smaller(r.Seconds < seed.Study.Seconds, r.Size < seed.Study.Size)
+	var bars []bar
+	for _, x := range r.Rows {
+		bars = append(bars, bar{x.Name, x.Policy, x.Role, seed.Figure(&x.Published), seed.Figure(&x.Simulated)})
+	}
+	v.Figures = []figure{barFigure("Throughput in "+seed.Unit(), seed.Unit(), bars)}
+	if r.distributions() {
+		for _, row := range r.Rows {
+			v.Figures = append(v.Figures, row.percentileFigure())
+			v.Tables = append(v.Tables, row.distribution())
+		}
+		v.Tables[0].About = ranksAbout
+	} else {
+		v.Tables = []htmlTable{r.published()}
+	}
+	if about, table := r.ablation(); len(table) > 0 {
+		v.Tables = append(v.Tables, htmlTable{Title: "Without one change", About: about, Head: table[0], Rows: table[1:]})
+		for _, x := range r.Rows {
+			if x.About != "" {
+				v.Notes = append(v.Notes, x.Name+": "+x.About)
+			}
+		}
+	}
 	return page.Execute(w, v)
 }
 
-// WriteHTML writes the report as one page.
-func (r *Result) WriteHTML(w io.Writer) error {
-	v := &view{Seed: r.Seed, Rests: r.Rests, Costs: r.Costs, Fitted: "Fitted to the lock row, but for dirty_limit_bytes and device_handle_ns.",
-		About: fmt.Sprintf("%d jobs, iodepth %d, 4 KiB random writes into one NOCOW file of %.4g GiB, %g virtual seconds. Content %s.", r.Jobs, r.IODepth, float64(r.Size)/(1<<30), r.Seconds, r.Content)}
-	last := r.Rows[len(r.Rows)-1]
-	within, of := near(last)
-	v.Conclusion = concludes("unlocked", "lock", "iops", r.Ratio.Published, r.Ratio.Simulated) +
-		fmt.Sprintf(" Of the %d published latency percentiles of %s, %d are predicted within a quarter.", of, last.Name, within) + smaller(r.Seconds < jobSeconds, r.Size < jobSize)
-	var bars []bar
-	for _, row := range r.Rows {
-		bars = append(bars, bar{row.Name, row.Policy, row.Role, row.Published.IOPS, row.Simulated.IOPS})
+// published is the table of the rows of which something was published.
+func (r *Result) published() htmlTable {
+	t := htmlTable{Title: "The rows", Head: []string{"row", "role"}}
+	for _, l := range r.Rows[0].lines() {
+		t.Head = append(t.Head, l.name+" published", "simulated", "error")
 	}
-	v.Figures = append(v.Figures, barFigure("Throughput in iops", "iops", bars))
-	for _, row := range r.Rows {
-		v.Figures = append(v.Figures, row.percentileFigure())
-		t := htmlTable{Title: row.Name + ", " + row.Role, Head: []string{"figure", "published", "simulated", "error", "published is our"}}
-		lines := row.lines()
-		for i, l := range lines {
-			rank := ""
-			// the percentiles are the last lines
-			if k := i - (len(lines) - len(row.Ranks)); k >= 0 {
-				rank = fmt.Sprintf("p%.1f", row.Ranks[k])
-			}
-			t.Rows = append(t.Rows, []string{l.name, l.show(l.pub), l.show(l.sim), l.percent(), rank})
+	for _, x := range r.Rows {
+		list := x.lines()
+		if len(list) == 0 {
+			continue
 		}
-		v.Tables = append(v.Tables, t)
+		cells := []string{x.Name, x.Role}
+		for _, l := range list {
+			cells = append(cells, l.show(l.pub), l.show(l.sim), l.percent())
+		}
+		t.Rows = append(t.Rows, cells)
 	}
-	v.Tables[0].About = ranksAbout
-	return v.write(w, &r.Calibration)
+	return t
+}
+
+// distribution is the table of the figures of a row, with its ranks.
+func (row *Row) distribution() htmlTable {
+	t := htmlTable{Title: row.Name + ", " + row.Role, Head: []string{"figure", "published", "simulated", "error", "published is our"}}
+	lines := row.lines()
+	for i, l := range lines {
+		rank := ""
+		if k := i - (len(lines) - len(row.Ranks)); k >= 0 { // the percentiles are the last lines
+			rank = fmt.Sprintf("p%.1f", row.Ranks[k])
+		}
+		t.Rows = append(t.Rows, []string{l.name, l.show(l.pub), l.show(l.sim), l.percent(), rank})
+	}
+	return t
 }
 
 // smaller says that a run is not the published one.
@@ -101,12 +137,12 @@ func smaller(shorter, less bool) string {
 // near counts the clat percentiles of a row that are within a quarter of what was published, and
 // all.
 func near(row *Row) (within, of int) {
-	for i := range Percentiles {
+	for i := range seeds.Percentiles {
 		if math.Abs(relative(row.Simulated.Clat[i], row.Published.Clat[i])) <= 0.25 {
 			within++
 		}
 	}
-	return within, len(Percentiles)
+	return within, len(seeds.Percentiles)
 }
 
 // concludes says in a sentence what came of a ratio. Where a gain was published and less than a
@@ -181,13 +217,13 @@ func shown(n float64) string {
 func (row *Row) percentileFigure() figure {
 	style := report.Styles([]string{row.Policy})[0]
 	curve := func(us []float64) (pts [][2]float64) {
-		for i, q := range Percentiles {
+		for i, q := range seeds.Percentiles {
 			pts = append(pts, [2]float64{us[i] * 1000, q / 100})
 		}
 		return pts
 	}
 	alt := row.Name + ", " + row.Role + ":"
-	for i, q := range Percentiles {
+	for i, q := range seeds.Percentiles {
 		if q == 50 || q == 90 || q == 99 || q == 99.9 {
 			p, s := line{microSecs: true}, line{microSecs: true}
 			alt += fmt.Sprintf(" p%g published %s, simulated %s;", q, p.show(row.Published.Clat[i]), s.show(row.Simulated.Clat[i]))
@@ -200,49 +236,4 @@ func (row *Row) percentileFigure() figure {
 		Key: template.HTML(fmt.Sprintf(`<ul class="key"><li><svg width="34" height="10" aria-hidden="true"><path class="curve" style="stroke:%[1]s;stroke-dasharray:7 4" d="M0 5H34"/></svg> published</li>
 <li><svg width="34" height="10" aria-hidden="true"><path class="curve" style="stroke:%[1]s" d="M0 5H34"/></svg> simulated</li></ul>`, style.Ink())),
 		Caption: "Completion latency by share of writes. Further left is faster; each step up is a tenth of the writes that are slower still. Points are the percentiles that fio prints."}
-}
-
-// WriteHTML writes the report as one page.
-func (r *StudyResult) WriteHTML(w io.Writer) error {
-	v := &view{Seed: r.Seed, Rests: r.Rests, Costs: r.Costs, About: fmt.Sprintf("%s, file of %.4g GiB, %g virtual seconds. Content %s.", r.Job, float64(r.Size)/(1<<30), r.Seconds, r.Content)}
-	unit := "iops"
-	figureOf := func(m *Means) float64 { return m.IOPS }
-	if r.Rows[0].Published.Write > 0 {
-		unit = "MiB/s"
-		figureOf = func(m *Means) float64 { return m.Read + m.Write }
-	}
-	v.Conclusion = concludes(r.Ratio.Of, r.Ratio.To, unit, r.Ratio.Published, r.Ratio.Simulated)
-	for _, s := range Studies() {
-		if s.Seed == r.Seed {
-			v.Conclusion += smaller(r.Seconds < s.Seconds, r.Size < s.Size)
-		}
-	}
-	var bars []bar
-	t := htmlTable{Title: "The rows", Head: []string{"row", "role"}}
-	for _, f := range r.Rows[0].figures() {
-		t.Head = append(t.Head, f.name+" published", "simulated", "error")
-	}
-	for _, x := range r.Rows {
-		bars = append(bars, bar{x.Name, x.Policy, x.Role, figureOf(&x.Published), figureOf(&x.Simulated)})
-		list := x.figures()
-		if len(list) == 0 {
-			continue
-		}
-		line := []string{x.Name, x.Role}
-		for _, f := range list {
-			line = append(line, f.show(f.pub), f.show(f.sim), fmt.Sprintf("%+.1f%%", 100*x.Errors[f.name]))
-		}
-		t.Rows = append(t.Rows, line)
-	}
-	v.Figures = []figure{barFigure("Throughput in "+unit, unit, bars)}
-	v.Tables = []htmlTable{t}
-	if about, table := r.ablation(); len(table) > 0 {
-		v.Tables = append(v.Tables, htmlTable{Title: "Without one change", About: about, Head: table[0], Rows: table[1:]})
-		for _, x := range r.Rows {
-			if x.About != "" {
-				v.Notes = append(v.Notes, x.Name+": "+x.About)
-			}
-		}
-	}
-	return v.write(w, &r.Calibration)
 }

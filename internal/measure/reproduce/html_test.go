@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"btrlab/internal/measure/pagetest"
+	"btrlab/internal/measure/seeds"
 )
 
 var keep = flag.String("keep", "", "write the page of the test here, to be looked at")
@@ -32,19 +33,20 @@ func TestConcludes(t *testing.T) {
 func made() *Result {
 	r := &Result{Seed: "002", Jobs: 8, IODepth: 32, Size: 1 << 30, Seconds: 8, Content: "not verified", Rests: "What follows from <what>.", Costs: []CostLine{{"copy", "byte", 0.25, "a <source>"}}}
 	for _, x := range [][3]string{{"lock", "locked", "calibrated on"}, {"unlocked", "unlocked", "predicted"}} {
-		row := &Row{Name: x[0], Policy: x[1], Role: x[2], Published: Published002[x[0]]}
+		row := &Row{Name: x[0], Policy: x[1], Role: x[2], Published: seeds.Get("002").Row(x[0]).Published}
 		p := &row.Published
-		row.Simulated = Figures{IOPS: 1.2 * p.IOPS, Min: p.Min, Mean: p.Mean, Stdev: p.Stdev, Max: p.Max}
+		row.Simulated = seeds.Figures{IOPS: 1.2 * p.IOPS, Latency: &seeds.Latency{Min: p.Min, Mean: p.Mean, Stdev: p.Stdev, Max: p.Max}}
 		for i, us := range p.Clat {
 			f := 1.2
 			if i%4 == 0 {
 				f = 1.5
 			}
 			row.Simulated.Clat = append(row.Simulated.Clat, f*us)
-			row.Ranks = append(row.Ranks, Percentiles[i])
+			row.Ranks = append(row.Ranks, seeds.Percentiles[i])
 		}
 		r.Rows = append(r.Rows, row)
 	}
+	r.Ratio.Of, r.Ratio.To = "unlocked", "lock"
 	r.Ratio.Published, r.Ratio.Simulated = 1.376, 1.376
 	return r
 }
@@ -84,7 +86,7 @@ func TestPage(t *testing.T) {
 		}
 		at += i
 	}
-	if n := strings.Count(page, "<circle"); n != 2*2*len(Percentiles) {
+	if n := strings.Count(page, "<circle"); n != 2*2*len(seeds.Percentiles) {
 		t.Errorf("%d points, want two for each percentile of both rows", n)
 	}
 	pagetest.WellFormedHTML(t, page)

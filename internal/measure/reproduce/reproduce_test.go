@@ -10,7 +10,18 @@ import (
 	"testing"
 
 	"btrlab/internal/measure/reproduce"
+	"btrlab/internal/measure/seeds"
 )
+
+var seed002 = seeds.Get("002")
+
+// published is seed 002 with other published figures, of the locked row and of the unlocked.
+func published(lock, unlocked seeds.Figures) *seeds.Seed {
+	s := *seed002
+	s.Rows = slices.Clone(s.Rows)
+	s.Rows[0].Published, s.Rows[1].Published = lock, unlocked
+	return &s
+}
 
 // A reproduction is a function of its options: a hundred runs, on one and on two processors, give
 // the same JSON to the last byte. Noise and garbage collection are random numbers of a seed;
@@ -22,9 +33,9 @@ func TestSameBytes(t *testing.T) {
 	}
 	run := func(procs int, seed uint64) []byte {
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
-		o := reproduce.Options{Calibration: reproduce.Default002, Seconds: 0.004, Size: 1 << 20}
+		o := reproduce.Options{Calibration: seed002.Study.Calibration, Seconds: 0.004, Size: 1 << 20}
 		o.Calibration.Seed = seed
-		r, err := reproduce.Seed002(o)
+		r, err := reproduce.Run(seed002, o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,17 +66,17 @@ func TestSameBytes(t *testing.T) {
 // content when that row is what was simulated, whatever the other one says. The misfit that a
 // reproduction reports is the same figure.
 func TestCalibratedOnLockAlone(t *testing.T) {
-	o := reproduce.Options{Calibration: reproduce.Default002, Seconds: 0.004, Size: 1 << 20}
-	run := func() *reproduce.Result {
-		r, err := reproduce.Seed002(o)
+	o := reproduce.Options{Calibration: seed002.Study.Calibration, Seconds: 0.004, Size: 1 << 20}
+	run := func(seed *seeds.Seed) *reproduce.Result {
+		r, err := reproduce.Run(seed, o)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return r
 	}
-	// first is what the calibration says of the parameters that it begins with.
-	first := func() (text string) {
-		_, err := reproduce.Calibrate(o, 0, func(s string) {
+	// first returns the fit's first line: on the parameters that it begins with.
+	first := func(seed *seeds.Seed) (text string) {
+		_, err := reproduce.Fit(seed, o, 0, func(s string) {
 			if text == "" {
 				text = s
 			}
@@ -75,60 +86,51 @@ func TestCalibratedOnLockAlone(t *testing.T) {
 		}
 		return text
 	}
-	r := run()
+	r := run(seed002)
 	lock, unlocked := r.Rows[0], r.Rows[1]
 	if lock.Policy != "locked" || unlocked.Policy != "unlocked" || lock.Simulated.IOPS == unlocked.Simulated.IOPS {
 		t.Fatalf("rows %s and %s with %v and %v iops: nothing to tell apart", lock.Policy, unlocked.Policy, lock.Simulated.IOPS, unlocked.Simulated.IOPS)
 	}
 	want := fmt.Sprintf("iops %.0f, mean %.0fus, ", lock.Simulated.IOPS, lock.Simulated.Mean)
-	if text := first(); !strings.Contains(text, want) || !strings.HasPrefix(text, fmt.Sprintf("misfit %.3f:", r.Misfit)) {
-		t.Errorf("the calibration simulated %q, want the lock row, %q, and the misfit that is reported, %.3f", text, want, r.Misfit)
+	if text := first(seed002); !strings.Contains(text, want) || !strings.HasPrefix(text, fmt.Sprintf("misfit %.3f:", *r.Misfit)) {
+		t.Errorf("the fit simulated %q, want the lock row, %q, and the misfit that is reported, %.3f", text, want, *r.Misfit)
 	}
-	published := map[string]reproduce.Figures{}
-	for name, f := range reproduce.Published002 {
-		published[name] = f
-	}
-	defer func() { reproduce.Published002 = published }()
 	exact := lock.Simulated
-	exact.Clat = append([]float64(nil), exact.Clat...)
+	exact.Latency = new(seeds.Latency)
+	*exact.Latency = *lock.Simulated.Latency
+	exact.Clat = slices.Clone(exact.Clat)
 	for i := range exact.Clat {
 		exact.Clat[i] = max(exact.Clat[i], 1e-3) // a percentile of no time at all has no ratio
 	}
-	reproduce.Published002 = map[string]reproduce.Figures{"lock": exact, "unlocked": published["unlocked"]}
-	if text, again := first(), run(); !strings.HasPrefix(text, "misfit 0.000:") || again.Misfit != 0 {
-		t.Errorf("the published lock row is what was simulated: the calibration says %q, the report %v, want 0", text, again.Misfit)
+	seed := published(exact, unlocked.Published)
+	if text, again := first(seed), run(seed); !strings.HasPrefix(text, "misfit 0.000:") || *again.Misfit != 0 {
+		t.Errorf("the published lock row is what was simulated: the fit says %q, the report %v, want 0", text, *again.Misfit)
 	}
-	reproduce.Published002 = map[string]reproduce.Figures{"lock": published["lock"], "unlocked": lock.Simulated}
-	if text, again := first(), run(); !strings.HasPrefix(text, fmt.Sprintf("misfit %.3f:", r.Misfit)) || again.Misfit != r.Misfit {
-		t.Errorf("another unlocked row is published: the calibration says %q, the report %v, want %.3f as before", text, again.Misfit, r.Misfit)
+	seed = published(lock.Published, lock.Simulated)
+	if text, again := first(seed), run(seed); !strings.HasPrefix(text, fmt.Sprintf("misfit %.3f:", *r.Misfit)) || *again.Misfit != *r.Misfit {
+		t.Errorf("another unlocked row is published: the fit says %q, the report %v, want %.3f as before", text, *again.Misfit, *r.Misfit)
 	}
 }
 
 // A latency's rank is the share of the simulated requests that took no longer: of a row's own
 // percentiles it is what they are named, and of a latency between two of them it is between theirs.
 func TestRanks(t *testing.T) {
-	o := reproduce.Options{Calibration: reproduce.Default002, Seconds: 0.02, Size: 1 << 20}
-	run := func() *reproduce.Result {
-		r, err := reproduce.Seed002(o)
+	o := reproduce.Options{Calibration: seed002.Study.Calibration, Seconds: 0.02, Size: 1 << 20}
+	run := func(seed *seeds.Seed) *reproduce.Result {
+		r, err := reproduce.Run(seed, o)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return r
 	}
-	published := reproduce.Published002
-	defer func() { reproduce.Published002 = published }()
-	own := map[string]reproduce.Figures{}
-	for _, row := range run().Rows {
-		own[row.Name] = row.Simulated
-	}
-	reproduce.Published002 = own
-	r := run()
+	own := run(seed002).Rows
+	r := run(published(own[0].Simulated, own[1].Simulated))
 	for _, row := range r.Rows {
-		for i, q := range reproduce.Percentiles {
+		for i, q := range seeds.Percentiles {
 			next := 100.0 // the bin of a percentile may be another one's, too
 			for k, v := range row.Simulated.Clat[i:] {
 				if v > row.Simulated.Clat[i]*65/64 {
-					next = reproduce.Percentiles[i+k]
+					next = seeds.Percentiles[i+k]
 					break
 				}
 			}
@@ -149,9 +151,9 @@ func TestRanks(t *testing.T) {
 // alternative; the runs are made in parallel and the table is the same every time. A change that
 // moves nothing anywhere does not get to the machine.
 func TestSensitivity(t *testing.T) {
-	o := reproduce.Options{Calibration: reproduce.Default002, Seconds: 0.02, Warm: 0.01, Size: 4 << 20}
+	o := reproduce.Options{Calibration: seed002.Study.Calibration, Seconds: 0.02, Warm: 0.01, Size: 4 << 20}
 	run := func() (*reproduce.Sensitivity, string) {
-		s, err := reproduce.Sensitivity002(o)
+		s, err := reproduce.Sense(o)
 		if err != nil {
 			t.Fatal(err)
 		}

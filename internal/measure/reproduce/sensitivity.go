@@ -15,27 +15,10 @@ import (
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/blockdev/dm"
+	"btrlab/internal/measure/seeds"
 	"btrlab/internal/prose"
 	"btrlab/internal/sched/vtime"
 )
-
-// Rests says in plain words what the prediction follows from, and who chose that.
-func (c *Calibration) Rests() string {
-	p, err := dm.Parse(c.Model)
-	if err != nil || p.Read+p.Write == 0 {
-		return "What the prediction rests on: the device model and the dirty limits, which were not fitted."
-	}
-	rate := float64(p.Disks*p.Channels) / (p.Read + p.Write).Seconds()
-	how := fmt.Sprintf("%d drives with %d channels, %v a read and %v a write", p.Disks, p.Channels, p.Read, p.Write)
-	if p.Parity {
-		rate /= 2
-		how += ", RAID 5"
-	}
-	return fmt.Sprintf("What the prediction rests on: three things were chosen for the published unlocked row. How many pages may be dirty (%.3g MiB) sets "+
-		"the length of its pauses, and %v that the array's one thread works on a write, besides ending it, was chosen for its iops: the members (%s) could take %.1f "+
-		"thousand writes a second. How many writes the array takes at once (%g) was thought of for the tail. The iops, p80, p90 and p99 of the unlocked row "+
-		"are therefore no predictions; its other latencies and the lock row's are what the simulation adds. reproduce --sensitivity shows what each choice is worth.", float64(c.DirtyLimit)/(1<<20), time.Duration(c.HandleNs), how, rate/1e3, c.Depth)
-}
 
 // variation is a change of one choice.
 type variation struct {
@@ -44,7 +27,7 @@ type variation struct {
 	// other names the alternative of a choice that has no size; then there is one change, and
 	// factor is 0.
 	other string
-	cal   func(c *Calibration, factor float64)
+	cal   func(c *seeds.Calibration, factor float64)
 	dev   func(p *dm.Params, factor float64)
 	mach  func(m *vtime.Machine, factor float64)
 }
@@ -56,36 +39,36 @@ func count(v *int, f float64)           { *v = int(math.Round(float64(*v) * f)) 
 func variations() []variation {
 	var list []variation
 	for _, k := range knobs {
-		list = append(list, variation{name: k.name, origin: "fitted", cal: func(c *Calibration, f float64) { *k.get(c) *= f }})
+		list = append(list, variation{name: k.name, origin: "fitted", cal: func(c *seeds.Calibration, f float64) { *k.get(c) *= f }})
 	}
 	list = append(list,
 		variation{name: "device write time", origin: "data sheet", dev: func(p *dm.Params, f float64) { times(&p.Write, f) }},
 		variation{name: "device read time", origin: "data sheet", dev: func(p *dm.Params, f float64) { times(&p.Read, f) }},
 		variation{name: "channels of a drive", origin: "data sheet", dev: func(p *dm.Params, f float64) { count(&p.Channels, f) }},
 		variation{name: "drives", origin: "published", dev: func(p *dm.Params, f float64) { count(&p.Disks, f) }},
-		variation{name: "cores", origin: "data sheet", cal: func(c *Calibration, f float64) { count(&c.Cores, f); c.CPUs = 2 * c.Cores }},
-		variation{name: "endio workers", origin: "kernel", cal: func(c *Calibration, f float64) { count(&c.EndioWorkers, f) }},
-		variation{name: "dirty limits", origin: "unlocked row", cal: func(c *Calibration, f float64) {
+		variation{name: "cores", origin: "data sheet", cal: func(c *seeds.Calibration, f float64) { count(&c.Cores, f); c.CPUs = 2 * c.Cores }},
+		variation{name: "endio workers", origin: "kernel", cal: func(c *seeds.Calibration, f float64) { count(&c.EndioWorkers, f) }},
+		variation{name: "dirty limits", origin: "unlocked row", cal: func(c *seeds.Calibration, f float64) {
 			c.DirtyBackground, c.DirtyLimit = int64(float64(c.DirtyBackground)*f), int64(float64(c.DirtyLimit)*f)
 		}},
-		variation{name: "calls of the io tree", origin: "kernel", cal: func(c *Calibration, f float64) { c.TreeCalls *= f }},
-		variation{name: "thread of the array", origin: "unlocked row", cal: func(c *Calibration, f float64) { c.HandleNs *= f }},
-		variation{name: "submission", origin: "guess", cal: func(c *Calibration, f float64) { c.SubmitNs *= f }},
-		variation{name: "SMT slowdown", origin: "guess", cal: func(c *Calibration, f float64) { c.SMT = 1 + (c.SMT-1)*f }},
-		variation{name: "length of noise", origin: "guess", cal: func(c *Calibration, f float64) { c.NoiseMeanNs = int64(float64(c.NoiseMeanNs) * f) }},
+		variation{name: "calls of the io tree", origin: "kernel", cal: func(c *seeds.Calibration, f float64) { c.TreeCalls *= f }},
+		variation{name: "thread of the array", origin: "unlocked row", cal: func(c *seeds.Calibration, f float64) { c.HandleNs *= f }},
+		variation{name: "submission", origin: "guess", cal: func(c *seeds.Calibration, f float64) { c.SubmitNs *= f }},
+		variation{name: "SMT slowdown", origin: "guess", cal: func(c *seeds.Calibration, f float64) { c.SMT = 1 + (c.SMT-1)*f }},
+		variation{name: "length of noise", origin: "guess", cal: func(c *seeds.Calibration, f float64) { c.NoiseMeanNs = int64(float64(c.NoiseMeanNs) * f) }},
 		variation{name: "device jitter", origin: "guess", dev: func(p *dm.Params, f float64) { p.Jitter *= f }},
 		variation{name: "shortest GC", origin: "guess", dev: func(p *dm.Params, f float64) { times(&p.GCMin, f) }},
 		variation{name: "RAID chunk", origin: "guess", dev: func(p *dm.Params, f float64) { p.ChunkBytes = int(float64(p.ChunkBytes)*f) &^ 4095 }},
 
-		variation{name: "random numbers", origin: "chance", other: "seed 2", cal: func(c *Calibration, _ float64) { c.Seed = 2 }},
-		variation{name: "random numbers", origin: "chance", other: "seed 3", cal: func(c *Calibration, _ float64) { c.Seed = 3 }},
-		variation{name: "random numbers", origin: "chance", other: "seed 4", cal: func(c *Calibration, _ float64) { c.Seed = 4 }},
-		variation{name: "lock handoff", origin: "structure", other: "4 ms, as 5.3", cal: func(c *Calibration, _ float64) { c.HandoffNs = int64(vtime.DefaultHandoff) }},
+		variation{name: "random numbers", origin: "chance", other: "seed 2", cal: func(c *seeds.Calibration, _ float64) { c.Seed = 2 }},
+		variation{name: "random numbers", origin: "chance", other: "seed 3", cal: func(c *seeds.Calibration, _ float64) { c.Seed = 3 }},
+		variation{name: "random numbers", origin: "chance", other: "seed 4", cal: func(c *seeds.Calibration, _ float64) { c.Seed = 4 }},
+		variation{name: "lock handoff", origin: "structure", other: "4 ms, as 5.3", cal: func(c *seeds.Calibration, _ float64) { c.HandoffNs = int64(vtime.DefaultHandoff) }},
 		variation{name: "lock spinning", origin: "structure", other: "none, as 3.15", mach: func(m *vtime.Machine, _ float64) { m.NoSpin = true }},
 		variation{name: "run queue", origin: "structure", other: "one per CPU", mach: func(m *vtime.Machine, _ float64) { m.PerCPU = true }},
 		variation{name: "noise", origin: "structure", other: "none", mach: func(m *vtime.Machine, _ float64) { m.Noise = vtime.Noise{} }},
 		variation{name: "garbage collection", origin: "structure", other: "none", dev: func(p *dm.Params, _ float64) { p.GCBytes = 0 }},
-		variation{name: "plug, stripe cache", origin: "structure", other: "as md's", cal: func(c *Calibration, _ float64) { c.Plug = true }},
+		variation{name: "plug, stripe cache", origin: "structure", other: "as md's", cal: func(c *seeds.Calibration, _ float64) { c.Plug = true }},
 		variation{name: "RAID", origin: "structure", other: "0, not 5", dev: func(p *dm.Params, _ float64) { p.Parity = false }},
 	)
 	return list
@@ -123,7 +106,7 @@ const (
 	SensitivityWarm    = 2
 )
 
-// Choices are the names of what Sensitivity002 changes, in its order.
+// Choices are the names of what Sense changes, in its order.
 func Choices() (names []string) {
 	for _, v := range variations() {
 		if !slices.Contains(names, v.name) {
@@ -133,45 +116,65 @@ func Choices() (names []string) {
 	return names
 }
 
-// Sensitivity002 runs both rows of seed 002 as they are, and with each choice changed by a fifth
-// down and up or to its alternative, on all processors. With Options.Choice it is that choice
-// alone.
-func Sensitivity002(o Options) (*Sensitivity, error) {
+// SensitivitySeed is the experiment whose choices these are.
+const SensitivitySeed = "002"
+
+// trial is a run of both rows with one choice changed, or with none.
+type trial struct {
+	v      *variation
+	factor float64
+	row    [2]Row
+	err    [2]error
+	image  [2]*blockdev.Memory
+}
+
+// trials are those of the choice, of all choices if it is empty, after one of none.
+func trials(choice string) []*trial {
+	list := variations()
+	all := []*trial{{}}
+	for i := range list {
+		v := &list[i]
+		switch {
+		case choice != "" && v.name != choice:
+		case v.other != "":
+			all = append(all, &trial{v: v})
+		default:
+			all = append(all, &trial{v: v, factor: 0.8}, &trial{v: v, factor: 1.2})
+		}
+	}
+	return all
+}
+
+// run runs row i of the trial.
+func (x *trial) run(of *study, i int) {
+	s := *of
+	s.opt.Progress, s.vary, s.factor = nil, x.v, x.factor
+	if x.v != nil && x.v.cal != nil {
+		x.v.cal(&s.opt.Calibration, x.factor)
+	}
+	x.err[i] = s.row(i, &x.row[i], x.image[i])
+	x.image[i] = nil
+}
+
+// Sense runs both rows of SensitivitySeed as they are, and with each choice changed by a fifth down
+// and up or to its alternative, on all processors. With Options.Choice it is that choice alone.
+func Sense(o Options) (*Sensitivity, error) {
 	if o.Seconds == 0 {
 		o.Seconds, o.Warm = SensitivitySeconds, SensitivityWarm
 	}
-	b, err := Prepare(&o)
+	s := newStudy(seeds.Get(SensitivitySeed), o)
+	image, err := s.image()
 	if err != nil {
 		return nil, err
 	}
-	type trial struct {
-		v      *variation
-		factor float64
-		row    [2]Row
-		err    [2]error
-		image  [2]*blockdev.Memory
-	}
-	list := variations()
-	trials := []*trial{{}}
-	for i := range list {
-		v := &list[i]
-		if o.Choice != "" && v.name != o.Choice {
-			continue
-		}
-		if v.other != "" {
-			trials = append(trials, &trial{v: v})
-			continue
-		}
-		trials = append(trials, &trial{v: v, factor: 0.8}, &trial{v: v, factor: 1.2})
-	}
-	policies := [2]string{"locked", "unlocked"}
-	for _, x := range trials {
-		for i, p := range policies {
-			x.row[i], x.image[i] = Row{Policy: p}, b.image.Snapshot()
+	list := trials(o.Choice)
+	for _, x := range list {
+		for i := range x.image {
+			x.image[i] = image.Snapshot()
 		}
 	}
 	var next, done atomic.Int64
-	all := 2 * len(trials)
+	all := 2 * len(list)
 	var wg sync.WaitGroup
 	for range min(runtime.GOMAXPROCS(0), all) {
 		wg.Go(func() {
@@ -180,25 +183,24 @@ func Sensitivity002(o Options) (*Sensitivity, error) {
 				if n >= all {
 					return
 				}
-				x, i := trials[n/2], n%2
-				c := o
-				c.Progress, c.vary, c.factor = nil, x.v, x.factor
-				if x.v != nil && x.v.cal != nil {
-					x.v.cal(&c.Calibration, x.factor)
-				}
-				x.err[i] = b.run(&c, &x.row[i], x.image[i])
-				x.image[i] = nil
-				o.progress("sensitivity", float64(done.Add(1))/float64(all))
+				list[n/2].run(s, n%2)
+				o.progress(stepSensitivity, float64(done.Add(1))/float64(all))
 			}
 		})
 	}
 	wg.Wait()
-	if err := errors.Join(o.stopped(), trials[0].err[0], trials[0].err[1]); err != nil {
+	if err := errors.Join(o.stopped(), list[0].err[0], list[0].err[1]); err != nil {
 		return nil, err
 	}
-	s := &Sensitivity{Seconds: o.Seconds, Warm: o.Warm, Size: b.size, Rests: o.Calibration.Rests(), Lock: trials[0].row[0].Simulated.IOPS, Unlocked: trials[0].row[1].Simulated.IOPS}
-	s.Ratio = math.Round(s.Unlocked/s.Lock*1e4) / 1e4
-	for _, x := range trials[1:] {
+	return s.effects(list), nil
+}
+
+// effects compares the trials with the first one, which changes nothing.
+func (s *study) effects(list []*trial) *Sensitivity {
+	r := &Sensitivity{Seconds: s.seconds, Warm: s.opt.Warm, Size: s.size, Rests: s.seed.Study.Rests(&s.opt.Calibration),
+		Lock: list[0].row[0].Simulated.IOPS, Unlocked: list[0].row[1].Simulated.IOPS}
+	r.Ratio = math.Round(r.Unlocked/r.Lock*1e4) / 1e4
+	for _, x := range list[1:] {
 		e := Effect{Name: x.v.name, Origin: x.v.origin, Change: x.v.other}
 		if x.v.other == "" {
 			e.Change = fmt.Sprintf("%+.0f%%", 100*(x.factor-1))
@@ -207,11 +209,11 @@ func Sensitivity002(o Options) (*Sensitivity, error) {
 			e.Error = strings.ReplaceAll(err.Error(), "\n", "; ")
 		} else {
 			l, u := x.row[0].Simulated.IOPS, x.row[1].Simulated.IOPS
-			e.Lock, e.Unlocked, e.Ratio = relative(l, s.Lock), relative(u, s.Unlocked), relative(u/l, s.Unlocked/s.Lock)
+			e.Lock, e.Unlocked, e.Ratio = relative(l, r.Lock), relative(u, r.Unlocked), relative(u/l, r.Unlocked/r.Lock)
 		}
-		s.Effects = append(s.Effects, e)
+		r.Effects = append(r.Effects, e)
 	}
-	return s, nil
+	return r
 }
 
 // WriteText writes the table.

@@ -7,15 +7,17 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"btrlab/internal/measure/reproduce"
+	"btrlab/internal/measure/seeds"
 )
 
 // same is r as JSON, which must be first if that is there: a study has the same bytes each time.
-func same(t *testing.T, first []byte, r *reproduce.StudyResult) []byte {
+func same(t *testing.T, first []byte, r *reproduce.Result) []byte {
 	t.Helper()
 	b, err := json.Marshal(r)
 	if err != nil {
@@ -61,10 +63,10 @@ func columns(t *testing.T, text string) {
 // the predicted ones within a tenth of what was published, and so the ratio. A row that lost its
 // policy or its engine would be another row's.
 func TestSeed001(t *testing.T) {
-	o := reproduce.Options{Calibration: reproduce.Seed001.Calibration, Seconds: 0.2}
+	o := reproduce.Options{Calibration: seeds.Get("001").Study.Calibration, Seconds: 0.2}
 	var first []byte
 	for range 2 {
-		r, err := reproduce.Seed001.Run(o)
+		r, err := reproduce.Run(seeds.Get("001"), o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,8 +78,8 @@ func TestSeed001(t *testing.T) {
 			if e := row.Simulated.IOPS/row.Published.IOPS - 1; math.Abs(e) > bound || math.Abs(e-row.Errors["iops"]) > 1e-4 {
 				t.Errorf("%s, %s: %.0f iops, published %.0f; error %.3f, reported %.3f", row.Name, row.Role, row.Simulated.IOPS, row.Published.IOPS, e, row.Errors["iops"])
 			}
-			if (row.Simulated.Slat > 0) != (row.Name != "psync") || (row.Role == "predicted") != (row.Fits == "") {
-				t.Errorf("%s: slat %g us, role %s", row.Name, row.Simulated.Slat, row.Role)
+			if (row.Simulated.SlatMean > 0) != (row.Name != "psync") || (row.Role == "predicted") != (row.Fits == "") {
+				t.Errorf("%s: slat %g us, role %s", row.Name, row.Simulated.SlatMean, row.Role)
 			}
 		}
 		x := r.Ratio
@@ -92,22 +94,22 @@ func TestSeed001(t *testing.T) {
 // The fit finds the knobs by their own rows and by nothing else: rows that are predicted may say
 // what they like.
 func TestFit001(t *testing.T) {
-	s := reproduce.Seed001
-	s.Rows = append([]reproduce.StudyRow(nil), s.Rows...)
+	s := *seeds.Get("001")
+	s.Rows = slices.Clone(s.Rows)
 	for i := range s.Rows {
-		if s.Rows[i].Fits == "" {
+		if len(s.Rows[i].Fits) == 0 {
 			s.Rows[i].Published.IOPS = 1
 		}
 	}
-	o := reproduce.Options{Calibration: s.Calibration, Seconds: 0.02}
+	o := reproduce.Options{Calibration: s.Study.Calibration, Seconds: 0.02}
 	o.Calibration.CPU, o.Calibration.WakeupNs = 5, 20
 	var told []string
-	c, err := s.Fit(o, 14, func(line string) { told = append(told, line) })
+	c, err := reproduce.Fit(&s, o, 14, func(line string) { told = append(told, line) })
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(told) != 28 || math.Abs(c.CPU/s.Calibration.CPU-1) > 0.05 || math.Abs(c.WakeupNs/s.Calibration.WakeupNs-1) > 0.2 {
-		t.Errorf("cpu_factor %g, wakeup_ns %g after %d runs, want about %g and %g after 28", c.CPU, c.WakeupNs, len(told), s.Calibration.CPU, s.Calibration.WakeupNs)
+	if len(told) != 28 || math.Abs(c.CPU/s.Study.Calibration.CPU-1) > 0.05 || math.Abs(c.WakeupNs/s.Study.Calibration.WakeupNs-1) > 0.2 {
+		t.Errorf("cpu_factor %g, wakeup_ns %g after %d runs, want about %g and %g after 28", c.CPU, c.WakeupNs, len(told), s.Study.Calibration.CPU, s.Study.Calibration.WakeupNs)
 	}
 }
 
@@ -117,17 +119,17 @@ func TestFit001(t *testing.T) {
 // without D1 requests sleep; without the others each has its cost back. Files of 256 MiB are
 // crowded: the ratio is not the seed's.
 func TestSeed000(t *testing.T) {
-	o := reproduce.Options{Calibration: reproduce.Seed000.Calibration, Seconds: 0.1, Size: 256 << 20}
+	o := reproduce.Options{Calibration: seeds.Get("000").Study.Calibration, Seconds: 0.1, Size: 256 << 20}
 	var first []byte
 	for range 2 {
-		r, err := reproduce.Seed000.Run(o)
+		r, err := reproduce.Run(seeds.Get("000"), o)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if len(r.Rows) != 10 || r.Rows[0].Role != "calibrated on" || r.Rows[1].Role != "predicted" {
 			t.Fatalf("%d rows, %+v", len(r.Rows), r.Rows[0])
 		}
-		sum := func(m *reproduce.Means) float64 { return m.Read + m.Write }
+		sum := func(m *seeds.Figures) float64 { return m.Read + m.Write }
 		before, after := r.Rows[0], r.Rows[1]
 		if x := r.Ratio; x.Published != 1.07 || math.Abs(x.Simulated-sum(&after.Simulated)/sum(&before.Simulated)) > 1e-4 {
 			t.Errorf("ratio %+v, want 1.07 and %.4f", x, sum(&after.Simulated)/sum(&before.Simulated))
@@ -162,7 +164,7 @@ func TestSeed000(t *testing.T) {
 // of what was published, and so the ratio. Nothing was published of the other rows; a guess that is
 // taken away moves the prediction by what its row says.
 func TestSeed004(t *testing.T) {
-	r, err := reproduce.Seed004.Run(reproduce.Options{Calibration: reproduce.Seed004.Calibration, Seconds: 0.024, Size: 16 << 20})
+	r, err := reproduce.Run(seeds.Get("004"), reproduce.Options{Calibration: seeds.Get("004").Study.Calibration, Seconds: 0.024, Size: 16 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,10 +196,10 @@ func TestSeed004(t *testing.T) {
 // own, every fsync goes to a log, and a row without a patch has back what the patch saves. What it
 // adds to the throughput is the row with all patches less its own, on the scale of the ratio.
 func TestSeed003(t *testing.T) {
-	o := reproduce.Options{Calibration: reproduce.Seed003.Calibration, Seconds: 0.2, Size: 64 << 20}
+	o := reproduce.Options{Calibration: seeds.Get("003").Study.Calibration, Seconds: 0.2, Size: 64 << 20}
 	var first []byte
 	for range 2 {
-		r, err := reproduce.Seed003.Run(o)
+		r, err := reproduce.Run(seeds.Get("003"), o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -233,11 +235,11 @@ func TestSeed003(t *testing.T) {
 // A transaction that gets old is committed while the job of seed 003 runs: by default, as by Linux,
 // in none of its shorter runs.
 func TestSeed003Commits(t *testing.T) {
-	o := reproduce.Options{Calibration: reproduce.Seed003.Calibration, Seconds: 0.2, Size: 64 << 20}
-	run := func(every time.Duration) *reproduce.StudyResult {
-		s := reproduce.Seed003
-		s.Rows, s.Commit = s.Rows[:2], every
-		r, err := s.Run(o)
+	o := reproduce.Options{Calibration: seeds.Get("003").Study.Calibration, Seconds: 0.2, Size: 64 << 20}
+	run := func(every time.Duration) *reproduce.Result {
+		s := *seeds.Get("003")
+		s.Rows, s.Study.Commit = s.Rows[:2], every
+		r, err := reproduce.Run(&s, o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -249,7 +251,7 @@ func TestSeed003Commits(t *testing.T) {
 			t.Errorf("%s: %d writes and waits %v with commits, %d and %v without", x.Name, x.Writes, x.Waits, was.Writes, was.Waits)
 		}
 	}
-	if have := reproduce.Seed003.Commit; have != 30*time.Second {
+	if have := seeds.Get("003").Study.Commit; have != 30*time.Second {
 		t.Errorf("a commit every %v, want 30 s", have)
 	}
 }

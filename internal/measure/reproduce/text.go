@@ -11,7 +11,10 @@ import (
 	"text/tabwriter"
 
 	"btrlab/internal/measure/experiment"
+	"btrlab/internal/measure/seeds"
+	"btrlab/internal/measure/stats"
 	"btrlab/internal/prose"
+	"btrlab/internal/sched"
 )
 
 // line is one figure of a row.
@@ -21,14 +24,24 @@ type line struct {
 	microSecs bool
 }
 
-func (row *Row) lines() []line {
+// lines are the figures that were published of the row.
+func (row *Row) lines() (list []line) {
 	p, s := &row.Published, &row.Simulated
-	out := []line{{name: "iops", pub: p.IOPS, sim: s.IOPS}, {name: "lat min", pub: p.Min, sim: s.Min, microSecs: true}, {name: "lat avg", pub: p.Mean, sim: s.Mean, microSecs: true},
-		{name: "lat stdev", pub: p.Stdev, sim: s.Stdev, microSecs: true}, {name: "lat max", pub: p.Max, sim: s.Max, microSecs: true}}
-	for i, q := range Percentiles {
-		out = append(out, line{name: fmt.Sprintf("clat p%g", q), pub: p.Clat[i], sim: s.Clat[i], microSecs: true})
+	all := []line{{name: "iops", pub: p.IOPS, sim: s.IOPS}, {name: "clat avg", pub: p.ClatMean, sim: s.ClatMean, microSecs: true},
+		{name: "read", pub: p.Read, sim: s.Read}, {name: "write", pub: p.Write, sim: s.Write}}
+	if p, s := p.Latency, s.Latency; p != nil {
+		all = append(all, line{"lat min", p.Min, s.Min, true}, line{"lat avg", p.Mean, s.Mean, true}, line{"lat stdev", p.Stdev, s.Stdev, true},
+			line{"lat max", p.Max, s.Max, true})
+		for i, q := range seeds.Percentiles {
+			all = append(all, line{fmt.Sprintf("clat p%g", q), p.Clat[i], s.Clat[i], true})
+		}
 	}
-	return out
+	for _, l := range all {
+		if l.pub > 0 {
+			list = append(list, l)
+		}
+	}
+	return list
 }
 
 func (l *line) show(v float64) string {
@@ -40,87 +53,149 @@ func (l *line) show(v float64) string {
 
 func (l *line) percent() string { return fmt.Sprintf("%+.1f%%", 100*relative(l.sim, l.pub)) }
 
-// WriteText writes the rows side by side, with relative errors.
+// distributions says that the distributions of latencies were published.
+func (r *Result) distributions() bool { return r.Rows[0].Published.Latency != nil }
+
+// WriteText writes the rows, each with what was published of it.
 func (r *Result) WriteText(out io.Writer) error {
 	var b strings.Builder
 	say := func(format string, args ...any) {
 		b.WriteString(prose.Wrap(fmt.Sprintf(format, args...), prose.Width) + "\n")
 	}
-	say("seed %s: %d jobs, iodepth %d, 4 KiB random writes, one NOCOW file of %g GiB, %g virtual seconds", r.Seed, r.Jobs, r.IODepth, float64(r.Size)/(1<<30), r.Seconds)
-	say("content %s", r.Content)
-	say("The published rows, each followed by its simulation:")
+	say("seed %s: %s, file of %.4g GiB, %g virtual seconds; content %s", r.Seed, r.Job, float64(r.Size)/(1<<30), r.Seconds, r.Content)
 	b.WriteByte('\n')
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
-	for _, row := range r.Rows {
-		role, _, _ := strings.Cut(row.Role, " ")
-		fmt.Fprintf(w, "\t%s\t%s\terror\t", row.Name, role)
+	if r.distributions() {
+		say("The published rows, each followed by its simulation:")
+		b.WriteByte('\n')
+		writeTable(&b, 2, r.sideBySide())
+	} else {
+		if r.Rows[0].Published.Write > 0 {
+			say("throughput in MiB/s:")
+			b.WriteByte('\n')
+		}
+		writeTable(&b, 1, r.oneByOne())
 	}
-	fmt.Fprintln(w)
-	cols := make([][]line, len(r.Rows))
-	for i, row := range r.Rows {
-		cols[i] = row.lines()
+	fmt.Fprintf(&b, "\n%s / %s: published %.3f, simulated %.3f, error %+.1f%%\n\n", r.Ratio.Of, r.Ratio.To, r.Ratio.Published, r.Ratio.Simulated, 100*r.Ratio.Error)
+	if r.distributions() {
+		say("%s", ranksAbout)
+		b.WriteByte('\n')
+		writeTable(&b, 2, r.ranks())
+		b.WriteByte('\n')
+		for _, row := range r.Rows {
+			say("%s", row.machine())
+		}
+		b.WriteByte('\n')
 	}
-	for k := range cols[0] {
-		for i := range cols {
-			l := &cols[i][k]
-			name := ""
-			if i == 0 {
-				name = l.name
+	if about, table := r.ablation(); len(table) > 0 {
+		say("%s", about)
+		b.WriteByte('\n')
+		writeTable(&b, 1, table)
+		b.WriteByte('\n')
+		for _, x := range r.Rows {
+			if x.About != "" {
+				say("%s: %s", x.Name, x.About)
 			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t", name, l.show(l.pub), l.show(l.sim), l.percent())
 		}
-		fmt.Fprintln(w)
+		b.WriteByte('\n')
 	}
-	w.Flush()
-	fmt.Fprintf(&b, "\nunlocked / lock: published %.3f, simulated %.3f, error %+.1f%%\n", r.Ratio.Published, r.Ratio.Simulated, 100*r.Ratio.Error)
-	b.WriteByte('\n')
-	r.ranks(&b)
-	b.WriteByte('\n')
-	for _, row := range r.Rows {
-		var waits []string
-		for _, c := range sortedWaits(row.Waits) {
-			waits = append(waits, fmt.Sprintf("%s %.1f%%", c, 100*row.Waits[c]))
-		}
-		now := float64(max(row.Stats.Now, 1))
-		say("%s: %s writes; CPUs busy %.1f, spinning %.1f of them; %s locks stolen; time waited: %s", row.Name, experiment.Count(float64(row.Writes)),
-			float64(row.Stats.CPUBusy)/now, float64(row.Stats.Spun)/now, experiment.Count(float64(row.Stats.Stolen)), strings.Join(waits, ", "))
-	}
-	b.WriteByte('\n')
 	say("%s", r.Rests)
 	cal, err := json.MarshalIndent(r.Calibration, "", "  ")
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(&b, "\ncalibration, misfit of the lock row %.2f: %s\n", r.Misfit, cal)
+	misfit := ""
+	if r.Misfit != nil {
+		misfit = fmt.Sprintf(", misfit of the %s row %.2f", r.Rows[0].Name, *r.Misfit)
+	}
+	fmt.Fprintf(&b, "\ncalibration%s: %s\n", misfit, cal)
 	_, err = io.WriteString(out, b.String())
 	return err
+}
+
+// writeTable writes lines of cells, so many columns apart.
+func writeTable(b *strings.Builder, apart int, lines [][]string) {
+	w := tabwriter.NewWriter(b, 0, 0, apart, ' ', tabwriter.AlignRight)
+	for _, line := range lines {
+		fmt.Fprintln(w, strings.Join(line, "\t")+"\t")
+	}
+	w.Flush()
+}
+
+// oneByOne is the table of rows of which few figures were published: a line for each.
+func (r *Result) oneByOne() (table [][]string) {
+	head := []string{"row", "role"}
+	for _, l := range r.Rows[0].lines() {
+		head = append(head, l.name, "simulated", "error")
+	}
+	table = append(table, head)
+	for _, x := range r.Rows {
+		list := x.lines()
+		if len(list) == 0 {
+			continue
+		}
+		role, _, _ := strings.Cut(x.Role, " ")
+		cells := []string{x.Name, role}
+		for _, l := range list {
+			cells = append(cells, l.show(l.pub), l.show(l.sim), l.percent())
+		}
+		table = append(table, cells)
+	}
+	return table
+}
+
+// sideBySide is the table of rows of which a distribution was published: a line for each figure.
+func (r *Result) sideBySide() (table [][]string) {
+	var head []string
+	for _, row := range r.Rows {
+		role, _, _ := strings.Cut(row.Role, " ")
+		head = append(head, "", row.Name, role, "error")
+	}
+	table = append(table, head)
+	for i := range r.Rows[0].lines() {
+		var cells []string
+		for k, row := range r.Rows {
+			l := row.lines()[i]
+			if k > 0 {
+				l.name = ""
+			}
+			cells = append(cells, l.name, l.show(l.pub), l.show(l.sim), l.percent())
+		}
+		table = append(table, cells)
+	}
+	return table
+}
+
+// machine says what the simulated machine did in a row.
+func (row *Row) machine() string {
+	var waits []string
+	for _, c := range sortedWaits(row.Waits) {
+		waits = append(waits, fmt.Sprintf("%s %.1f%%", c, 100*row.Waits[c]))
+	}
+	now := float64(max(row.Stats.Now, 1))
+	return fmt.Sprintf("%s: %s writes; CPUs busy %.1f, spinning %.1f of them; %s locks stolen; time waited: %s", row.Name, experiment.Count(float64(row.Writes)),
+		float64(row.Stats.CPUBusy)/now, float64(row.Stats.Spun)/now, experiment.Count(float64(row.Stats.Stolen)), strings.Join(waits, ", "))
 }
 
 const ranksAbout = "Which percentile of ours each published latency is: where a distribution has a step, few requests move a percentile far, and this " +
 	"says how few."
 
-// ranks writes the table of Row.Ranks, as far as it fits.
-func (r *Result) ranks(b *strings.Builder) {
-	b.WriteString(prose.Wrap(ranksAbout, prose.Width) + "\n\n")
-	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', tabwriter.AlignRight)
-	for i := -1; i < len(r.Rows); i++ {
-		name := "published"
-		if i >= 0 {
-			name = r.Rows[i].Name
-		}
-		fmt.Fprintf(w, "%s\t", name)
-		for k, q := range Percentiles {
-			switch {
-			case q < 10 || q > 99:
-			case i < 0:
-				fmt.Fprintf(w, "p%g\t", q)
-			default:
-				fmt.Fprintf(w, "%.1f\t", r.Rows[i].Ranks[k])
-			}
-		}
-		fmt.Fprintln(w)
+// ranks is the table of Row.Ranks, as far as it fits.
+func (r *Result) ranks() [][]string {
+	table := make([][]string, 1+len(r.Rows))
+	table[0] = []string{"published"}
+	for i, row := range r.Rows {
+		table[1+i] = []string{row.Name}
 	}
-	w.Flush()
+	for k, q := range seeds.Percentiles {
+		if q < 10 || q > 99 {
+			continue
+		}
+		table[0] = append(table[0], fmt.Sprintf("p%g", q))
+		for i, row := range r.Rows {
+			table[1+i] = append(table[1+i], fmt.Sprintf("%.1f", row.Ranks[k]))
+		}
+	}
+	return table
 }
 
 // sortedWaits are the classes, what took longest first.
@@ -128,4 +203,67 @@ func sortedWaits(m map[string]float64) []string {
 	return slices.SortedFunc(maps.Keys(m), func(a, b string) int {
 		return cmp.Or(cmp.Compare(m[b], m[a]), strings.Compare(a, b))
 	})
+}
+
+// adds is Contributes in percent.
+func (row *Row) adds() string {
+	if row.Contributes == nil {
+		return ""
+	}
+	return fmt.Sprintf("%+.1f", 100**row.Contributes)
+}
+
+const patchesAbout = "What a patch adds to the throughput, in percent of the first row: the row with all of them less the row without it. Then the averages of " +
+	"a request that was tried without waiting, but EAGAIN, which is in percent of the requests."
+
+// ablation is the table of a study with ablations: its head, and a line for each row. One without
+// requests that were tried without waiting has rows that are not of patches, and of each only what
+// part of the predicted figure it has.
+func (r *Result) ablation() (about string, table [][]string) {
+	has := func(f func(x *Row) bool) bool { return slices.ContainsFunc(r.Rows, f) }
+	if !has(func(x *Row) bool { return x.Contributes != nil }) {
+		return "", nil
+	}
+	if has(func(x *Row) bool { return x.Log != nil }) {
+		return logsAbout, r.logTable()
+	}
+	if !has(func(x *Row) bool { return x.Nowait != nil }) {
+		table = append(table, []string{"row", "iops", "of " + r.Ratio.Of})
+		of := r.Rows[slices.IndexFunc(r.Rows, func(x *Row) bool { return x.Name == r.Ratio.Of })]
+		for _, x := range r.Rows {
+			table = append(table, []string{x.Name, experiment.Count(x.Simulated.IOPS), fmt.Sprintf("%.3f", x.Simulated.IOPS/of.Simulated.IOPS)})
+		}
+		return "What other designs, and other choices for the machine, make of the predicted row:", table
+	}
+	table = append(table, []string{"row", "MiB/s", "adds", "slept", "EAGAIN", "searches", "paths", "leaf held", "may block"})
+	for _, x := range r.Rows {
+		n := x.Nowait
+		if n == nil {
+			n = stats.NewNowait()
+		}
+		each := func(c sched.Counter) string { return fmt.Sprintf("%.2f", n.Each(c.String())) }
+		table = append(table, []string{x.Name, experiment.Count(x.Simulated.Read + x.Simulated.Write), x.adds(), fmt.Sprintf("%.4f", n.SleepsEach()),
+			fmt.Sprintf("%.2f", 100*n.Punted()), each(sched.CountSearches), each(sched.CountPaths), each(sched.CountLeafHeld), each(sched.CountMayBlock)})
+	}
+	return patchesAbout, table
+}
+
+const logsAbout = "What a patch adds to the throughput, in percent of the first row: the row with all of them less the row without it. Then the averages of an " +
+	"fsync in the log: searches, leaves copied, bytes of log, and by level of its tree, 0 to 2 from the leaves on, steps with the write lock held, and how " +
+	"long the leaf's was held."
+
+// logTable is the ablation table of a study of fsyncs.
+func (r *Result) logTable() [][]string {
+	table := [][]string{{"row", "MiB/s", "adds", "search", "COW", "log", "steps", "1", "2", "held"}}
+	for _, x := range r.Rows {
+		l := x.Log
+		if l == nil {
+			l = new(stats.Log)
+		}
+		each := func(c sched.LogCounter) float64 { return l.Each(c.String()) }
+		table = append(table, []string{x.Name, fmt.Sprintf("%.1f", x.Simulated.Read+x.Simulated.Write), x.adds(), fmt.Sprintf("%.2f", each(sched.LogSearches)),
+			fmt.Sprintf("%.2f", each(sched.LogCOWed)), fmt.Sprintf("%.1fK", each(sched.LogBytes)/1024), fmt.Sprintf("%.1f", l.StepsEach(0)),
+			fmt.Sprintf("%.1f", l.StepsEach(1)), fmt.Sprintf("%.1f", l.StepsEach(2)), experiment.Nanos(l.HeldEach(0))})
+	}
+	return table
 }

@@ -3,7 +3,6 @@
 package rig
 
 import (
-	_ "embed"
 	"errors"
 	"fmt"
 	gopath "path"
@@ -21,11 +20,6 @@ import (
 	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
 )
-
-// Seed002 is the job of seed 002; testdata/fio/seed-002.fio is the same file for people.
-//
-//go:embed seed-002.fio
-var Seed002 string
 
 // Models are the names that Config.Model takes; "none" is the device as it is.
 func Models() []string { return append([]string{"none"}, dm.Names()...) }

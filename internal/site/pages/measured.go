@@ -9,6 +9,7 @@ import (
 
 	"btrlab/internal/measure/experiment"
 	"btrlab/internal/measure/report"
+	"btrlab/internal/measure/seeds"
 )
 
 //go:embed recorded/compare.json
@@ -21,7 +22,10 @@ func measured() (string, error) {
 		return "", err
 	}
 	var b page
-	b.add(`<p class="lead">A browser cannot measure this: these numbers are recorded; below is where and when. In 2018 the patch of seed 002 was published with 68,470 iops before it and 94,242 after it, a ratio of 1.38.</p>`)
+	seed := seeds.Get("002")
+	before, after := seed.Row("lock").Published.IOPS, seed.Row("unlocked").Published.IOPS
+	b.add(`<p class="lead">A browser cannot measure this: these numbers are recorded; below is where and when. In 2018 the patch of seed 002 was published with %s iops before it and %s after it, a ratio of %s.</p>`,
+		experiment.Count(before), experiment.Count(after), ratio(after/before))
 	if r.Note != "" {
 		b.add(`<p>%s</p>`, r.Note)
 	}

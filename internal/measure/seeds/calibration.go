@@ -1,0 +1,50 @@
+package seeds
+
+// Calibration is everything about the machine that the publication leaves open. Costs that are not
+// here are the table's.
+type Calibration struct {
+	CPUs  int     `json:"cpus"`
+	Cores int     `json:"cores"`
+	SMT   float64 `json:"smt_slowdown"`
+	// CPU is the factor of the cost table.
+	CPU float64 `json:"cpu_factor"`
+	// IdleExitNs is cost.IdleExit.
+	IdleExitNs float64 `json:"idle_exit_ns"`
+	// WakeupNs is cost.Wakeup, which CPU multiplies; 0 is the table's.
+	WakeupNs float64 `json:"wakeup_ns,omitempty"`
+	// SubmitNs is cost.Submit, which CPU multiplies; 0 is the table's.
+	SubmitNs float64 `json:"submit_ns,omitempty"`
+	// TreeCalls multiplies cost.RangeTree: the calls of the kernel's io tree that one change of
+	// ours stands for; 0 is 1.
+	TreeCalls float64 `json:"io_tree_calls,omitempty"`
+	// NoiseWake, NoisePerSec and NoiseMeanNs are vtime.Noise.
+	NoiseWake   float64 `json:"noise_wake_sigma"`
+	NoisePerSec float64 `json:"noise_per_sec"`
+	NoiseMeanNs int64   `json:"noise_mean_ns"`
+	// HandoffNs is vtime.Machine.Handoff: -1 before Linux 5.3.
+	HandoffNs int64 `json:"rwsem_handoff_ns"`
+	// Model is the device, as dm.Parse reads it.
+	Model string `json:"device"`
+	// Depth, GCBytes and GCMaxMs are the device's parameters of these names. What garbage
+	// collection takes is given back in shorter service times: its share is fitted, the sustained
+	// rate stays the data sheet's.
+	Depth   float64 `json:"device_depth"`
+	GCBytes float64 `json:"device_gc_bytes"`
+	GCMaxMs float64 `json:"device_gc_max_ms"`
+	// Plug is dm.Params.Plug: Depth is md's stripe cache, and what the flusher submits begins when
+	// it sleeps. Off, because how often a flusher sleeps, and how large the cache is, nobody tells;
+	// --sensitivity says what it does.
+	Plug bool `json:"device_plug"`
+	// HandleNs is the time of the array's one thread (raid5d) for a write besides ending it,
+	// InterruptNs the cost to a CPU of the end of a request at a member: dm.Params.Handle and
+	// Interrupt, in nanoseconds.
+	HandleNs    float64 `json:"device_handle_ns"`
+	InterruptNs float64 `json:"device_interrupt_ns"`
+	// Slower multiplies every time of the device; 0 is 1.
+	Slower float64 `json:"device_slower,omitempty"`
+	// DirtyBackground and DirtyLimit are in bytes, for the published size of the file.
+	DirtyBackground int64  `json:"dirty_background_bytes"`
+	DirtyLimit      int64  `json:"dirty_limit_bytes"`
+	EndioWorkers    int    `json:"endio_workers"`
+	Seed            uint64 `json:"seed"`
+}
