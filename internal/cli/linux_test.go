@@ -54,7 +54,7 @@ func TestCompareSeedLinux(t *testing.T) {
 		t.Errorf("rows, have%s want%s", names, want)
 	}
 	html, err := os.ReadFile(page)
-	if err != nil || strings.Count(string(html), "<h3>Which way the requests of rings went</h3>") != 1 || !strings.Contains(string(html), "<td>linux-nowait</td><td></td>") {
+	if err != nil || strings.Count(string(html), "<h3>Which way the requests of rings went</h3>") != 1 || !strings.Contains(string(html), `<th scope="row">linux-nowait</th><td></td>`) {
 		t.Errorf("%v: the page lacks the rings", err)
 	}
 	if l, err := os.ReadDir(dir); err != nil || len(l) != 0 {

@@ -9,6 +9,7 @@ import (
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 
+	"btrlab/internal/draw/chart"
 	"btrlab/internal/study/grade"
 )
 
@@ -99,7 +100,7 @@ var graded = []color.RGBA{{213, 94, 0, 255}, {0, 0, 0, 255}, {86, 180, 233, 255}
 
 // Plot draws Measured: for each job a bar for each policy.
 func (g *Graded) Plot() (Figure, error) {
-	p := newPlot("virtual time: times as fast as policy locked")
+	p := chart.New("virtual time: times as fast as policy locked")
 	rows := g.rep.Measured()
 	if len(rows) == 0 {
 		return Figure{}, fmt.Errorf("nothing was measured: %s", g.rep.Rows[0].Result)

@@ -1,17 +1,16 @@
 package nb
 
 import (
-	"bytes"
 	"fmt"
 	"image/color"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/text"
 	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
-	"gonum.org/v1/plot/vg/vgimg"
+	vgdraw "gonum.org/v1/plot/vg/draw"
 
+	"btrlab/internal/draw"
+	"btrlab/internal/draw/chart"
 	"btrlab/internal/measure/experiment"
 	"btrlab/internal/measure/report"
 )
@@ -62,10 +61,10 @@ func (c *Comparison) WaitPlot() (Figure, error) {
 // Ratios draws each policy's iops by the baseline's in the same round: a bar at the median,
 // whiskers to the extremes.
 func (c *Comparison) Ratios() (Figure, error) {
-	p := newPlot("iops, relative to " + c.res.Baseline)
+	p := chart.New("iops, relative to " + c.res.Baseline)
 	var names []string
 	points := ratioPoints{}
-	styles := report.Styles(policies(c.res))
+	styles := draw.Styles(policies(c.res))
 	for i, r := range c.res.Rows {
 		names = append(names, r.Policy)
 		bar, err := plotter.NewBarChart(plotter.Values{r.Ratio}, vg.Points(28))
@@ -81,7 +80,7 @@ func (c *Comparison) Ratios() (Figure, error) {
 	if err != nil {
 		return Figure{}, err
 	}
-	errs.LineStyle = draw.LineStyle{Color: color.Gray{110}, Width: vg.Points(1.5)}
+	errs.LineStyle = vgdraw.LineStyle{Color: color.Gray{110}, Width: vg.Points(1.5)}
 	p.Add(errs)
 	p.NominalX(names...)
 	p.X.Min, p.X.Max, p.Y.Min = -0.6, float64(len(names))-0.4, 0
@@ -96,8 +95,8 @@ func (c *Comparison) Ratios() (Figure, error) {
 // LogPlot draws how long an fsync had the write lock of each level of the log's tree, by policy.
 func (c *Comparison) LogPlot() (Figure, error) {
 	const levels = 3
-	p := newPlot("write locks of an fsync in the log, ns by level from the leaves on")
-	styles := report.Styles(policies(c.res))
+	p := chart.New("write locks of an fsync in the log, ns by level from the leaves on")
+	styles := draw.Styles(policies(c.res))
 	alt, n := "Time of an fsync with a block of the log locked:", 0
 	for i, r := range c.res.Rows {
 		if r.Log == nil {
@@ -130,22 +129,10 @@ func policies(r *experiment.Result) (names []string) {
 	return names
 }
 
-func newPlot(title string) *plot.Plot {
-	p := plot.New()
-	for _, s := range []*text.Style{&p.Title.TextStyle, &p.X.Label.TextStyle, &p.X.Tick.Label, &p.Y.Tick.Label, &p.Legend.TextStyle} {
-		s.Font.Variant, s.Font.Size = "Sans", 9
-	}
-	p.Title.Text = title
-	return p
-}
-
 // render draws p, which is so many inches high.
 func render(p *plot.Plot, height vg.Length, alt string) (Figure, error) {
-	canvas := vgimg.NewWith(vgimg.UseWH(7.2*vg.Inch, height*vg.Inch), vgimg.UseDPI(192), vgimg.UseBackgroundColor(color.White))
-	p.Draw(draw.Crop(draw.New(canvas), 6, -14, 6, -8))
-	var b bytes.Buffer
-	_, err := vgimg.PngCanvas{Canvas: canvas}.WriteTo(&b)
-	return Figure{b.Bytes(), alt}, err
+	png, err := chart.Render(p, chart.Width, height*vg.Inch)
+	return Figure{png, alt}, err
 }
 
 type ratioPoints struct {

@@ -13,6 +13,7 @@ import (
 	"html"
 	"strings"
 
+	"btrlab/internal/draw"
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/measure/experiment"
 	"btrlab/internal/measure/fio"
@@ -187,7 +188,7 @@ func (c *Comparison) Table() Table {
 		Head: []string{"policy", "iops", "ratio", "min..max", "clat mean", "p50", "p99", "p99.9", "max", "content", "image"},
 	}
 	for _, r := range c.res.Rows {
-		t.Rows = append(t.Rows, []string{r.Policy, experiment.Count(r.IOPS), fmt.Sprintf("%.2f", r.Ratio),
+		t.Rows = append(t.Rows, []string{r.Policy, draw.Count(r.IOPS), fmt.Sprintf("%.2f", r.Ratio),
 			fmt.Sprintf("%.2f..%.2f", r.RatioMin, r.RatioMax), ns(int64(r.Clat.Mean)), ns(r.Clat.P50), ns(r.Clat.P99),
 			ns(r.Clat.P999), ns(r.Clat.Max), r.Content, r.Check})
 	}
@@ -251,7 +252,7 @@ func (c *Comparison) log(policy string) *stats.Log {
 	return nil
 }
 
-func ns(n int64) string { return experiment.Nanos(float64(n)) }
+func ns(n int64) string { return draw.Nanos(float64(n)) }
 
 // Table shows itself as an HTML table, and as text.
 type Table struct {

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"btrlab/internal/draw"
 	"btrlab/internal/iopath/policy"
-	"btrlab/internal/measure/experiment"
 	"btrlab/internal/measure/reproduce"
 	"btrlab/internal/measure/seeds"
 	"btrlab/internal/sched/explore"
@@ -258,9 +258,9 @@ func Reproduce(seconds float64) (Table, error) {
 	}
 	for _, row := range r.Rows {
 		name := row.Name + " (" + row.Role + "): "
-		line(name+"iops", experiment.Count, row.Published.IOPS, row.Simulated.IOPS)
+		line(name+"iops", draw.Count, row.Published.IOPS, row.Simulated.IOPS)
 		for _, p := range []float64{50, 99} {
-			line(fmt.Sprintf("%sclat p%g", name, p), experiment.Nanos, 1000*row.Published.Percentile(p), 1000*row.Simulated.Percentile(p))
+			line(fmt.Sprintf("%sclat p%g", name, p), draw.Nanos, 1000*row.Published.Percentile(p), 1000*row.Simulated.Percentile(p))
 		}
 	}
 	line("iops, unlocked by lock", func(x float64) string { return fmt.Sprintf("%.2f", x) }, r.Ratio.Published, r.Ratio.Simulated)

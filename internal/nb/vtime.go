@@ -7,10 +7,10 @@ import (
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
+	vgdraw "gonum.org/v1/plot/vg/draw"
 
-	"btrlab/internal/measure/experiment"
-	"btrlab/internal/measure/report"
+	"btrlab/internal/draw"
+	"btrlab/internal/draw/chart"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/vtime"
 )
@@ -85,7 +85,7 @@ func (s *Scaling) Table() Table {
 	for i, r := range res.Rows {
 		row := []string{r.Policy}
 		for _, c := range s.runs {
-			row = append(row, fmt.Sprintf("%s (%.2f)", experiment.Count(c.res.Rows[i].IOPS), c.res.Rows[i].Ratio))
+			row = append(row, fmt.Sprintf("%s (%.2f)", draw.Count(c.res.Rows[i].IOPS), c.res.Rows[i].Ratio))
 		}
 		t.Rows = append(t.Rows, row)
 	}
@@ -97,11 +97,11 @@ var verdicts = [2]color.Color{color.RGBA{0, 114, 178, 255}, color.RGBA{213, 94, 
 
 // Plot draws iops over the number of CPUs, a line for each policy.
 func (s *Scaling) Plot() (Figure, error) {
-	p := newPlot("Virtual time: thousand writes a second")
+	p := chart.New("Virtual time: thousand writes a second")
 	p.X.Label.Text = "simulated CPUs"
 	p.Legend.Top, p.Legend.Left = true, true
 	alt := "Thousand writes a second by CPUs:"
-	styles := report.Styles(policies(s.runs[0].res))
+	styles := draw.Styles(policies(s.runs[0].res))
 	for i, r := range s.runs[0].res.Rows {
 		var xy plotter.XYs
 		alt += " " + r.Policy
@@ -115,8 +115,8 @@ func (s *Scaling) Plot() (Figure, error) {
 		if err != nil {
 			return Figure{}, err
 		}
-		line.Color, line.Dashes, line.Width = styles[i].Color, styles[i].Dashes, vg.Points(1.5)
-		points.Color, points.Shape, points.Radius = line.Color, styles[i].Shape, vg.Points(3.5)
+		line.Color, line.Dashes, line.Width = styles[i].Color, chart.Dashes(&styles[i]), vg.Points(1.5)
+		points.Color, points.Shape, points.Radius = line.Color, chart.Glyph(&styles[i]), vg.Points(3.5)
 		p.Add(line, points)
 		p.Legend.Add(r.Policy, line, points)
 	}
@@ -126,7 +126,7 @@ func (s *Scaling) Plot() (Figure, error) {
 
 // Plot draws the steps at which the preemption is harmless low and those at which it is not high.
 func (w *Window) Plot() (Figure, error) {
-	p := newPlot(fmt.Sprintf("%s under %s: one preemption", w.Scenario, w.Policy))
+	p := chart.New(fmt.Sprintf("%s under %s: one preemption", w.Scenario, w.Policy))
 	p.X.Label.Text = "before step"
 	var at [2]plotter.XYs
 	alt := fmt.Sprintf("%s under %s: of %d steps for the preemption %d violate the rule", w.Scenario, w.Policy, len(w.steps), w.Broken())
@@ -146,9 +146,9 @@ func (w *Window) Plot() (Figure, error) {
 			return Figure{}, err
 		}
 		points.Color, points.Radius = verdicts[y], vg.Points(3.5)
-		points.Shape = draw.GlyphDrawer(draw.CircleGlyph{})
+		points.Shape = vgdraw.GlyphDrawer(vgdraw.CircleGlyph{})
 		if y == 1 {
-			points.Shape = draw.BoxGlyph{}
+			points.Shape = vgdraw.BoxGlyph{}
 		}
 		p.Add(points)
 	}

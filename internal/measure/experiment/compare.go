@@ -11,8 +11,8 @@ import (
 	"sort"
 	"strings"
 	"text/tabwriter"
-	"time"
 
+	"btrlab/internal/draw"
 	"btrlab/internal/measure/fio"
 	"btrlab/internal/measure/stats"
 	"btrlab/internal/prose"
@@ -502,39 +502,6 @@ func (row *Row) OtherWaits(classes []string) float64 {
 	return max(0, sum)
 }
 
-// Nanos prints a latency with three figures: 412us, 1.21ms.
-func Nanos(ns float64) string {
-	d := time.Duration(ns)
-	switch {
-	case d >= 10*time.Second:
-		return fmt.Sprintf("%.1fs", d.Seconds())
-	case d >= time.Second:
-		return fmt.Sprintf("%.2fs", d.Seconds())
-	case d >= 100*time.Millisecond:
-		return fmt.Sprintf("%.0fms", ns/1e6)
-	case d >= 10*time.Millisecond:
-		return fmt.Sprintf("%.1fms", ns/1e6)
-	case d >= time.Millisecond:
-		return fmt.Sprintf("%.2fms", ns/1e6)
-	case d >= 100*time.Microsecond:
-		return fmt.Sprintf("%.0fus", ns/1e3)
-	case d >= 10*time.Microsecond:
-		return fmt.Sprintf("%.1fus", ns/1e3)
-	case d >= time.Microsecond:
-		return fmt.Sprintf("%.2fus", ns/1e3)
-	}
-	return fmt.Sprintf("%.0fns", ns)
-}
-
-// Count prints a number with a thousands separator.
-func Count(v float64) string {
-	s := fmt.Sprintf("%.0f", v)
-	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
-}
-
 // writePairs writes what the rows are, what was published of them, and the ratios of pairs.
 func (r *Result) writePairs(b *strings.Builder) {
 	for i, row := range r.Rows {
@@ -546,10 +513,10 @@ func (r *Result) writePairs(b *strings.Builder) {
 		}
 		fmt.Fprintf(b, "%s: %s", row.Policy, row.About)
 		if row.Published > 0 {
-			fmt.Fprintf(b, "; published %s iops", Count(row.Published))
+			fmt.Fprintf(b, "; published %s iops", draw.Count(row.Published))
 		}
 		if row.PublishedMiB > 0 {
-			fmt.Fprintf(b, "; published %s MiB/s", Count(row.PublishedMiB))
+			fmt.Fprintf(b, "; published %s MiB/s", draw.Count(row.PublishedMiB))
 		}
 		b.WriteByte('\n')
 	}
@@ -619,7 +586,7 @@ func (r *Result) LogCosts() (list [][]string) {
 			line = append(line, fmt.Sprintf("%.1f", l.StepsEach(level)))
 		}
 		for level := range 3 {
-			line = append(line, Nanos(l.HeldEach(level)))
+			line = append(line, draw.Nanos(l.HeldEach(level)))
 		}
 		list = append(list, line)
 	}
@@ -668,8 +635,8 @@ func (r *Result) writeText(out io.Writer) error {
 	fmt.Fprintln(w, "policy\tiops\tratio\tmin-max\tmean\tp50\tp99\tp99.9\tmax\timage\t")
 	for _, row := range r.Rows {
 		c := row.Clat
-		fmt.Fprintf(w, "%s\t%s\t%.2f\t%.2f-%.2f\t%s\t%s\t%s\t%s\t%s\t%s\t\n", row.Policy, Count(row.IOPS), row.Ratio, row.RatioMin, row.RatioMax,
-			Nanos(c.Mean), Nanos(float64(c.P50)), Nanos(float64(c.P99)), Nanos(float64(c.P999)), Nanos(float64(c.Max)),
+		fmt.Fprintf(w, "%s\t%s\t%.2f\t%.2f-%.2f\t%s\t%s\t%s\t%s\t%s\t%s\t\n", row.Policy, draw.Count(row.IOPS), row.Ratio, row.RatioMin, row.RatioMax,
+			draw.Nanos(c.Mean), draw.Nanos(float64(c.P50)), draw.Nanos(float64(c.P99)), draw.Nanos(float64(c.P999)), draw.Nanos(float64(c.Max)),
 			row.imageWord())
 	}
 	w.Flush()

@@ -2,57 +2,42 @@ package gantt
 
 import (
 	"cmp"
-	_ "embed"
 	"errors"
 	"fmt"
-	"html/template"
 	"io"
 	"maps"
 	"slices"
 	"strings"
 
-	"btrlab/internal/measure/experiment"
-	"btrlab/internal/measure/report"
+	"btrlab/internal/draw"
 	"btrlab/internal/prose"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/vtime"
 )
 
-//go:embed page.html
-var pageText string
-
-var page = template.Must(template.New("page").Parse(pageText))
+// style adds to a report's.
+const style = `body { max-width: 76rem; }
+.plot .spin { fill: var(--ink); fill-opacity: .55; } .plot .wait { fill: var(--ink); fill-opacity: .45; }
+.plot .code { fill: #111; font-weight: 600; }
+.key .box { width: 1.1em; height: 1.1em; display: inline-block; text-align: center; line-height: 1.1em; color: #111; font-weight: 600; }
+@media print { @page { size: A4 landscape; } }
+`
 
 const (
 	rowsMost = 8 // locks in a picture, and events
 	cpusMost = 32
-	fills    = 13 // colours of tasks
+	fills    = len(draw.Fills)
 	// waitLeast is for how many tasks on average, in percent, that wait for it a lock or event has
 	// a row.
 	waitLeast = 1
 )
 
-// palette are the colours of the tasks that have most to show: Okabe and Ito's without black, then
-// some of Tol's. The rest share the last one.
-var palette = [fills]string{"#e69f00", "#56b4e9", "#009e73", "#cc79a7", "#d55e00", "#3d8fc9", "#d9cb3f", "#b06a8a", "#7fc8b8", "#b0a060", "#a98fd0", "#7fae4f", "#8f8f8f"}
-
 // codes stand in a picture for the tasks with a colour of their own.
 const codes = "ABCDEFGHIJKL"
 
-type view struct {
-	CSS      template.CSS
-	Title    string
-	Command  string
-	Lead     string
-	Tasks    []taskKey
-	Pictures []*picture
-}
-
-type taskKey struct{ Code, Ink, Name string }
-
 type picture struct {
 	Title, Sentence, Caption string
-	Picture                  template.HTML
+	Picture                  draw.HTML
 	CPUs, Locks              [][]string
 }
 
@@ -65,12 +50,46 @@ func (r *Recorder) Write(w io.Writer, title, command string) error {
 	}
 	d := &drawing{r: r}
 	d.colours()
-	v := &view{CSS: report.CSS, Title: title, Command: command, Tasks: d.keys()}
+	var pictures []*picture
 	for i, win := range list {
-		v.Pictures = append(v.Pictures, d.picture(win, of[i]))
+		pictures = append(pictures, d.picture(win, of[i]))
 	}
-	v.Lead = v.Pictures[0].Sentence
-	return page.Execute(w, v)
+	page := draw.Page{Title: title, Style: draw.Report(style)}
+	return page.Write(w, d.page(title, command, pictures))
+}
+
+// page is the body of the page.
+func (d *drawing) page(title, command string, pictures []*picture) draw.HTML {
+	var b draw.Writer
+	b.Add(`<h1>%s</h1>`, title)
+	b.Add(`<p class="conclusion">%s</p>`, pictures[0].Sentence)
+	if command != "" {
+		b.Add(`<p class="meta"><code>%s</code></p>`, command)
+	}
+	b.Add(`<p class="meta">A row for each CPU: the task that has it, by colour; dark is spinning for a lock. A row for each lock for which tasks waited: the task that has it,
+and below it, dark, how many wait; then the events for which tasks waited, such as the end of a write to the device.</p>`)
+	b.Add(`<ul class="key">`)
+	for i, k := range d.order {
+		b.Add(`<li><span class="box" style="background:%s">%s</span>%s</li>`, draw.Fills[i], codes[i:i+1], d.r.tasks[k])
+	}
+	if n := len(d.r.tasks) - len(d.order); n > 0 {
+		b.Add(`<li><span class="box" style="background:%s"></span>%s</li>`, draw.Fills[fills-1], prose.Count(n, "other task"))
+	}
+	b.Add(`</ul>`)
+	for i, p := range pictures {
+		b.Add("<section>\n<h2>%s</h2>", p.Title)
+		if i > 0 {
+			b.Add(`<p>%s</p>`, p.Sentence)
+		}
+		b.Figure(p.Picture, "", p.Caption)
+		b.Add(`<details><summary>the picture in numbers</summary>`)
+		b.Table(p.CPUs)
+		if len(p.Locks) > 1 {
+			b.Table(p.Locks)
+		}
+		b.Add("</details>\n</section>")
+	}
+	return b.HTML()
 }
 
 // drawing is what the pictures of a page share: the colours of the tasks.
@@ -112,16 +131,6 @@ func (d *drawing) fill(key int) int {
 	return fills - 1
 }
 
-func (d *drawing) keys() (list []taskKey) {
-	for i, k := range d.order {
-		list = append(list, taskKey{codes[i : i+1], palette[i], d.r.tasks[k]})
-	}
-	if n := len(d.r.tasks) - len(d.order); n > 0 {
-		list = append(list, taskKey{"", palette[fills-1], prose.Count(n, "other task")})
-	}
-	return list
-}
-
 // name is what a row of the picture is called: its class, with a number if another lock of the
 // class has a row.
 func name(l vtime.LockID, among []vtime.LockID) string {
@@ -140,7 +149,7 @@ func name(l vtime.LockID, among []vtime.LockID) string {
 	return class
 }
 
-func when(ns int64) string { return strings.Replace(experiment.Nanos(float64(ns)), "us", " µs", 1) }
+func when(ns int64) string { return draw.Time(float64(ns)) }
 
 // Sizes of a picture, in pixels.
 const (
@@ -192,9 +201,9 @@ func (d *drawing) picture(w *window, of int) *picture {
 	}
 	p.Sentence += "."
 
-	var v report.Vector
+	var v draw.Writer
 	high := gap + min(d.r.opt.CPUs, cpusMost)*(rowHigh+gap) + len(locks)*(rowHigh+waitHi+gap) + len(events)*(waitHi+gap) + 26
-	v.BeginWide(width, high, p.Title+". "+p.Sentence)
+	v.WidePicture(width, high, p.Title+". "+p.Sentence)
 	x := func(col float64) float64 { return left + col/float64(cols)*(width-left-right) }
 	y := gap
 	label := func(text string, at, high int) {
@@ -255,8 +264,7 @@ func (d *drawing) picture(w *window, of int) *picture {
 		}
 		v.Add(`<path class="grid" d="M%.1f 0V%d"/><text x="%.1f" y="%d" text-anchor="%s">%s</text>`, x(at), y, x(at), y+14, anchor, when(w.from-d.r.began+span*int64(i)/5))
 	}
-	v.WriteString("</svg>")
-	p.Picture = template.HTML(v.String())
+	p.Picture = v.End()
 	p.Caption += fmt.Sprintf("A column is %s wide, and shows the shares of its time. Times are since the job began.", when(w.width))
 	return p
 }
@@ -281,7 +289,7 @@ func (d *drawing) who(t *track) string {
 // stack draws, in each column, the tasks over each other, as high as their shares; equal columns
 // are one box. A box with room for it says which task it is. Boxes are most of a page, so their
 // unit is a column and a tenth of a pixel.
-func (d *drawing) stack(v *report.Vector, t *track, w *window, cols int, x func(float64) float64, y, high int) {
+func (d *drawing) stack(v *draw.Writer, t *track, w *window, cols int, x func(float64) float64, y, high int) {
 	type heights [fills]int
 	of := func(c cell) (h heights) {
 		var sum [fills]int64
@@ -294,7 +302,7 @@ func (d *drawing) stack(v *report.Vector, t *track, w *window, cols int, x func(
 		return h
 	}
 	var paths [fills]strings.Builder
-	var letters report.Vector
+	var letters draw.Writer
 	for i := 0; i < cols; {
 		h := of(t.cells[i])
 		n := i + 1
@@ -322,13 +330,13 @@ func (d *drawing) stack(v *report.Vector, t *track, w *window, cols int, x func(
 		if f < len(d.order) {
 			title = d.r.tasks[d.order[f]]
 		}
-		v.Add(`<path class="boxes" transform="translate(%d %d) scale(%.4f .1)" style="fill:%s" d="%s"><title>%s</title></path>`, left, y, x(1)-x(0), palette[f], paths[f].String(), title)
+		v.Add(`<path class="boxes" transform="translate(%d %d) scale(%.4f .1)" style="fill:%s" d="%s"><title>%s</title></path>`, left, y, x(1)-x(0), draw.Fills[f], paths[f].String(), title)
 	}
 	v.WriteString(letters.String())
 }
 
 // area draws the sum of a track, of which full is as high as the row.
-func area(v *report.Vector, class string, t *track, w *window, cols int, x func(float64) float64, bottom, high int, full float64) {
+func area(v *draw.Writer, class string, t *track, w *window, cols int, x func(float64) float64, bottom, high int, full float64) {
 	var d strings.Builder
 	fmt.Fprintf(&d, "M%.1f %d", x(0), bottom)
 	last := 0.0
@@ -345,12 +353,4 @@ func area(v *report.Vector, class string, t *track, w *window, cols int, x func(
 	}
 	fmt.Fprintf(&d, "H%.1fV%dz", x(float64(cols)), bottom)
 	v.Add(`<path class="%s" d="%s"/>`, class, d.String())
-}
-
-// Numbers are the tables of a picture, each with its head.
-func (p *picture) Numbers() [][][]string {
-	if len(p.Locks) == 1 {
-		return [][][]string{p.CPUs}
-	}
-	return [][][]string{p.CPUs, p.Locks}
 }

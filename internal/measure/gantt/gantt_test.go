@@ -190,8 +190,8 @@ func TestPage(t *testing.T) {
 			t.Errorf("the page has %q", bad)
 		}
 	}
-	for _, want := range []string{"of 3 CPUs were busy", "gantt_a was held 83 % of the time, and 18.6 tasks waited for it on average", `role="img" aria-label="The whole run. In `, "A window of 20.0ms", "A window of 1.00ms",
-		"<td>gantt_a</td>", "<title>&lt;w&gt;.1", ">CPU 2</text>", "9 other tasks"} {
+	for _, want := range []string{"of 3 CPUs were busy", "gantt_a was held 83 % of the time, and 18.6 tasks waited for it on average", `role="img" aria-label="The whole run. In `, "A window of 20.0\u202fms", "A window of 1.00\u202fms",
+		`<th scope="row">gantt_a</th>`, "<title>&lt;w&gt;.1", ">CPU 2</text>", "9 other tasks"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q", want)
 		}

@@ -1,10 +1,7 @@
 package report
 
 import (
-	"bytes"
-	"encoding/base64"
 	"fmt"
-	"html/template"
 	"image/color"
 	"math"
 	"slices"
@@ -13,99 +10,24 @@ import (
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/text"
 	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
+	vgdraw "gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgimg"
 
+	"btrlab/internal/draw"
+	"btrlab/internal/draw/chart"
 	"btrlab/internal/measure/experiment"
 	"btrlab/internal/measure/stats"
 )
 
-// Figures are PNG: a browser sets an SVG's text in a font of its own, whose widths are not those
-// the plot was laid out with, and clips labels.
-const (
-	figureDPI   = 192
-	figureWidth = 7.2 * vg.Inch
-	narrowWidth = 3.6 * vg.Inch // of the bars on a telephone, whose text stays as large
-)
+const narrowWidth = chart.Width / 2 // of the bars on a telephone, whose text stays as large
 
 // stylesOf are the styles of the rows.
-func stylesOf(rows []*experiment.Row) []Style {
+func stylesOf(rows []*experiment.Row) []draw.Style {
 	var names []string
 	for _, row := range rows {
 		names = append(names, row.Policy)
 	}
-	return Styles(names)
-}
-
-func newPlot() *plot.Plot {
-	p := plot.New()
-	for _, s := range []*text.Style{&p.X.Label.TextStyle, &p.Y.Label.TextStyle, &p.X.Tick.Label, &p.Y.Tick.Label, &p.Legend.TextStyle} {
-		s.Font.Variant = "Sans"
-		s.Font.Size = 9
-	}
-	p.X.Label.Padding, p.Y.Label.Padding = 4, 4
-	return p
-}
-
-// render draws p on white with a margin, so that nothing at its edge is cut off.
-func render(p *plot.Plot, width, height vg.Length) ([]byte, error) {
-	c := vgimg.NewWith(vgimg.UseWH(width, height), vgimg.UseDPI(figureDPI), vgimg.UseBackgroundColor(color.White))
-	dc := draw.New(c)
-	p.Draw(draw.Crop(dc, 6, -14, 6, -8))
-	var b bytes.Buffer
-	if _, err := (vgimg.PngCanvas{Canvas: c}).WriteTo(&b); err != nil {
-		return nil, err
-	}
-	return b.Bytes(), nil
-}
-
-// nines is the vertical scale of the CDF: each step up is a tenth of the writes that are slower
-// still.
-func nines(share float64) float64 { return -math.Log10(1 - share) }
-
-type fixedTicks []plot.Tick
-
-func (f fixedTicks) Ticks(_, _ float64) []plot.Tick { return f }
-
-func ninesTicks(top float64) fixedTicks {
-	out := fixedTicks{{Value: 0, Label: "0"}, {Value: nines(0.5), Label: "50 %"}}
-	for i, l := range []string{"90 %", "99 %", "99.9 %", "99.99 %", "99.999 %", "99.9999 %"} {
-		if v := float64(i + 1); v <= top+0.01 {
-			out = append(out, plot.Tick{Value: v, Label: l})
-		}
-	}
-	return out
-}
-
-// nsTicks are powers of ten of nanoseconds, named; 2 and 5 in between have small ticks.
-func nsTicks(lo, hi float64) fixedTicks {
-	var out fixedTicks
-	for d := math.Floor(math.Log10(lo)); d <= math.Log10(hi)+1; d++ {
-		for _, m := range []float64{1, 2, 3, 4, 5, 6, 7, 8, 9} {
-			v := m * math.Pow(10, d)
-			if v < lo || v > hi {
-				continue
-			}
-			t := plot.Tick{Value: v}
-			if m == 1 {
-				t.Label = duration(v)
-			}
-			out = append(out, t)
-		}
-	}
-	return out
-}
-
-func duration(ns float64) string {
-	switch {
-	case ns >= 1e9:
-		return fmt.Sprintf("%g s", ns/1e9)
-	case ns >= 1e6:
-		return fmt.Sprintf("%g ms", ns/1e6)
-	case ns >= 1e3:
-		return fmt.Sprintf("%g µs", ns/1e3)
-	}
-	return fmt.Sprintf("%g ns", ns)
+	return draw.Styles(names)
 }
 
 // cdfPoints is the share of writes that are no slower than each latency, on the nines scale. The
@@ -118,23 +40,16 @@ func cdfPoints(h *stats.Hist) plotter.XYs {
 	for _, b := range h.Bins() {
 		sum += b.Count
 		if share := float64(sum) / n; share >= 0.001 && share < 1 {
-			out = append(out, plotter.XY{X: math.Max(1, float64(b.Value)), Y: nines(share)})
+			out = append(out, plotter.XY{X: math.Max(1, float64(b.Value)), Y: draw.Nines(share)})
 		}
 	}
 	return out
 }
 
-// dataURL puts a picture into the page; no picture is "".
-func dataURL(png []byte) template.URL {
-	if png == nil {
-		return ""
-	}
-	return template.URL("data:image/png;base64," + base64.StdEncoding.EncodeToString(png))
-}
-
-// cdfFigure draws the latency distribution of every policy; nil when nothing was measured.
-func cdfFigure(r *experiment.Result) ([]byte, error) {
-	p := newPlot()
+// LatencyPNG draws the latency distribution of every policy, as on the page; nil when nothing was
+// measured.
+func LatencyPNG(r *experiment.Result) ([]byte, error) {
+	p := chart.New("")
 	p.X.Label.Text = "completion latency (clat)"
 	p.Y.Label.Text = "share of writes at most that slow"
 	p.X.Scale = plot.LogScale{}
@@ -147,16 +62,16 @@ func cdfFigure(r *experiment.Result) ([]byte, error) {
 		}
 		lo, hi = math.Min(lo, pts[0].X), math.Max(hi, float64(row.Hist.Max()))
 		top = math.Max(top, pts[len(pts)-1].Y)
-		s := styles[i]
+		s := &styles[i]
 		line, err := plotter.NewLine(pts)
 		if err != nil {
 			return nil, err
 		}
-		line.Color, line.Dashes, line.Width = s.Color, s.Dashes, 1.3
+		line.Color, line.Dashes, line.Width = s.Color, chart.Dashes(s), 1.3
 		// A mark at p50, p90, p99, ... of each line.
 		var at plotter.XYs
 		for _, q := range []float64{50, 90, 99, 99.9, 99.99} {
-			if y := nines(q / 100); y <= pts[len(pts)-1].Y {
+			if y := draw.Nines(q / 100); y <= pts[len(pts)-1].Y {
 				at = append(at, plotter.XY{X: math.Max(1, float64(row.Hist.Percentile(q))), Y: y})
 			}
 		}
@@ -169,7 +84,7 @@ func cdfFigure(r *experiment.Result) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		marks.Shape, marks.Color, marks.Radius = s.Shape, s.Color, 3
+		marks.Shape, marks.Color, marks.Radius = chart.Glyph(s), s.Color, 3
 		p.Add(marks)
 		p.Legend.Add(row.Policy, line, marks)
 	}
@@ -178,26 +93,20 @@ func cdfFigure(r *experiment.Result) ([]byte, error) {
 	}
 	lo, hi = lo*0.9, hi*1.1
 	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = lo, hi, 0, top+0.1
-	p.X.Tick.Marker, p.Y.Tick.Marker = nsTicks(lo, hi), ninesTicks(top)
-	p.Add(grid())
+	p.X.Tick.Marker, p.Y.Tick.Marker = chart.Ticks(draw.NanosTicks(lo, hi)), chart.Ticks(draw.NinesTicks(top))
+	p.Add(chart.Grid())
 	p.Legend.ThumbnailWidth = 34
 	p.Legend.Top, p.Legend.Left = true, true
 	p.Legend.Padding = 2
 	p.Legend.XOffs, p.Legend.YOffs = 8, -4
-	return render(p, figureWidth, 4.1*vg.Inch)
-}
-
-func grid() *plotter.Grid {
-	g := plotter.NewGrid()
-	g.Vertical.Color, g.Horizontal.Color = color.Gray{225}, color.Gray{225}
-	return g
+	return chart.Render(p, chart.Width, 4.1*vg.Inch)
 }
 
 // iopsBars is one horizontal bar per row, with a line from the slowest round to the fastest, and
 // what was published.
 type iopsBars struct {
 	rows   []*experiment.Row
-	styles []Style
+	styles []draw.Style
 	label  text.Style
 }
 
@@ -209,17 +118,17 @@ func spread(row *experiment.Row) (lo, hi float64) {
 	return slices.Min(row.RoundIOPS), slices.Max(row.RoundIOPS)
 }
 
-func (b iopsBars) Plot(c draw.Canvas, p *plot.Plot) {
+func (b iopsBars) Plot(c vgdraw.Canvas, p *plot.Plot) {
 	tx, ty := p.Transforms(&c)
 	half := (ty(1) - ty(0)) * 0.32
-	ink := draw.LineStyle{Color: color.Gray{40}, Width: 1}
+	ink := vgdraw.LineStyle{Color: color.Gray{40}, Width: 1}
 	for i, row := range b.rows {
 		y := ty(float64(len(b.rows) - 1 - i))
 		col := b.styles[i].Color
 		c.FillPolygon(col, []vg.Point{{X: tx(0), Y: y - half}, {X: tx(row.IOPS), Y: y - half}, {X: tx(row.IOPS), Y: y + half}, {X: tx(0), Y: y + half}})
 		lo, hi := spread(row)
 		if lo < hi {
-			c.StrokeLine2(draw.LineStyle{Color: color.White, Width: 3}, tx(lo), y, tx(hi), y)
+			c.StrokeLine2(vgdraw.LineStyle{Color: color.White, Width: 3}, tx(lo), y, tx(hi), y)
 			c.StrokeLine2(ink, tx(lo), y, tx(hi), y)
 			for _, x := range []float64{lo, hi} {
 				c.StrokeLine2(ink, tx(x), y-half/2, tx(x), y+half/2)
@@ -235,21 +144,21 @@ func (b iopsBars) Plot(c draw.Canvas, p *plot.Plot) {
 		}
 		s := b.label
 		s.XAlign, s.YAlign = text.XLeft, text.YCenter
-		c.FillText(s, vg.Point{X: tx(end) + half, Y: y}, experiment.Count(row.IOPS))
+		c.FillText(s, vg.Point{X: tx(end) + half, Y: y}, draw.Count(row.IOPS))
 	}
 }
 
 // iopsFigure draws the iops of every row; nil when nothing was measured.
 func iopsFigure(r *experiment.Result, width vg.Length) ([]byte, error) {
-	p := newPlot()
+	p := chart.New("")
 	p.X.Label.Text = "iops"
 	p.Add(iopsBars{r.Rows, stylesOf(r.Rows), p.X.Tick.Label})
-	var ticks fixedTicks
+	var ticks chart.Ticks
 	most := 0.0
 	for i, row := range r.Rows {
 		_, hi := spread(row)
 		most = max(most, row.IOPS, hi, row.Published)
-		ticks = append(ticks, plot.Tick{Value: float64(len(r.Rows) - 1 - i), Label: row.Policy})
+		ticks = append(ticks, draw.Tick{Value: float64(len(r.Rows) - 1 - i), Label: row.Policy})
 	}
 	if most == 0 {
 		return nil, nil
@@ -257,8 +166,8 @@ func iopsFigure(r *experiment.Result, width vg.Length) ([]byte, error) {
 	p.Y.Tick.Marker = ticks
 	p.Y.Tick.Length, p.Y.LineStyle.Width = 0, 0
 	p.X.Tick.Marker = countTicks{}
-	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = 0, most*(1+0.13*float64(figureWidth/width)), -0.6, float64(len(r.Rows))-0.4
-	return render(p, width, vg.Length(0.27*float64(len(r.Rows))+0.75)*vg.Inch)
+	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = 0, most*(1+0.13*float64(chart.Width/width)), -0.6, float64(len(r.Rows))-0.4
+	return chart.Render(p, width, vg.Length(0.27*float64(len(r.Rows))+0.75)*vg.Inch)
 }
 
 // countTicks are gonum's, with thousands set apart.
@@ -268,7 +177,7 @@ func (countTicks) Ticks(lo, hi float64) []plot.Tick {
 	ticks := plot.DefaultTicks{}.Ticks(lo, hi)
 	for i := range ticks {
 		if ticks[i].Label != "" {
-			ticks[i].Label = experiment.Count(ticks[i].Value)
+			ticks[i].Label = draw.Count(ticks[i].Value)
 		}
 	}
 	return ticks
@@ -330,10 +239,10 @@ func fillsFor(classes []string) []fill {
 var other = fill{color.White, plain}
 
 // paint fills the rectangle with colour, hatch and a border.
-func (f fill) paint(c *draw.Canvas, r vg.Rectangle) {
+func (f fill) paint(c *vgdraw.Canvas, r vg.Rectangle) {
 	pts := []vg.Point{r.Min, {X: r.Max.X, Y: r.Min.Y}, r.Max, {X: r.Min.X, Y: r.Max.Y}}
 	c.FillPolygon(f.color, pts)
-	ink := draw.LineStyle{Color: color.Gray{60}, Width: 0.5}
+	ink := vgdraw.LineStyle{Color: color.Gray{60}, Width: 0.5}
 	w, h := r.Max.X-r.Min.X, r.Max.Y-r.Min.Y
 	step := vg.Length(4.5)
 	diagonal := func(up bool) {
@@ -370,11 +279,11 @@ func (f fill) paint(c *draw.Canvas, r vg.Rectangle) {
 			c.StrokeLine2(ink, r.Min.X, r.Min.Y+y, r.Max.X, r.Min.Y+y)
 		}
 	}
-	c.StrokeLines(draw.LineStyle{Color: color.Gray{40}, Width: 0.6}, append(pts, pts[0]))
+	c.StrokeLines(vgdraw.LineStyle{Color: color.Gray{40}, Width: 0.6}, append(pts, pts[0]))
 }
 
 // Thumbnail draws a legend entry.
-func (f fill) Thumbnail(c *draw.Canvas) { f.paint(c, c.Rectangle) }
+func (f fill) Thumbnail(c *vgdraw.Canvas) { f.paint(c, c.Rectangle) }
 
 // bars is one stacked horizontal bar per policy, of the shares of its waits.
 type bars struct {
@@ -384,7 +293,7 @@ type bars struct {
 	label   text.Style
 }
 
-func (b bars) Plot(c draw.Canvas, p *plot.Plot) {
+func (b bars) Plot(c vgdraw.Canvas, p *plot.Plot) {
 	tx, ty := p.Transforms(&c)
 	half := (ty(1) - ty(0)) * 0.34
 	for i, row := range b.rows {
@@ -425,18 +334,18 @@ func waitFigure(r *experiment.Result, classes []string, width vg.Length) ([]byte
 	if len(classes) == 0 {
 		return nil, nil
 	}
-	p := newPlot()
+	p := chart.New("")
 	p.X.Label.Text = "share of the writers' time spent waiting, percent"
 	b := bars{rows: r.Rows, classes: classes, fills: fillsFor(classes), label: p.X.Tick.Label}
 	p.Add(b)
-	var ticks fixedTicks
+	var ticks chart.Ticks
 	for i, row := range r.Rows {
-		ticks = append(ticks, plot.Tick{Value: float64(len(r.Rows) - 1 - i), Label: row.Policy})
+		ticks = append(ticks, draw.Tick{Value: float64(len(r.Rows) - 1 - i), Label: row.Policy})
 	}
 	p.Y.Tick.Marker = ticks
 	p.Y.Tick.Length, p.Y.LineStyle.Width = 0, 0
 	_, hi, ymin, ymax := b.DataRange()
-	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = 0, hi*(1+0.09*float64(figureWidth/width)), ymin, ymax
+	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = 0, hi*(1+0.09*float64(chart.Width/width)), ymin, ymax
 	for i, c := range classes {
 		p.Legend.Add(c, b.fills[i])
 	}
@@ -447,7 +356,7 @@ func waitFigure(r *experiment.Result, classes []string, width vg.Length) ([]byte
 	p.Legend.ThumbnailWidth = 22
 	p.Legend.Padding = 3
 	p.Legend.Left = true
-	if width < figureWidth {
+	if width < chart.Width {
 		p.X.Label.Text = "percent of the writers' time spent waiting"
 	}
 	return renderBeside(p, width, vg.Length(math.Max(1.3, 0.42*float64(len(r.Rows))+0.6))*vg.Inch)
@@ -458,24 +367,19 @@ func renderBeside(p *plot.Plot, width, height vg.Length) ([]byte, error) {
 	legend := p.Legend
 	p.Legend = plot.NewLegend()
 	below := vg.Length(0)
-	if width < figureWidth {
-		r := legend.Rectangle(draw.New(vgimg.New(width, height)))
+	if width < chart.Width {
+		r := legend.Rectangle(vgdraw.New(vgimg.New(width, height)))
 		below = r.Max.Y - r.Min.Y + 10
 	}
-	c := vgimg.NewWith(vgimg.UseWH(width, height+below), vgimg.UseDPI(figureDPI), vgimg.UseBackgroundColor(color.White))
-	dc := draw.New(c)
-	r := legend.Rectangle(dc)
-	w := r.Max.X - r.Min.X
-	if below > 0 {
-		p.Draw(draw.Crop(dc, 6, -14, 6+below, -8))
-		legend.Draw(draw.Crop(dc, 12, -6, 6, -height))
-	} else {
-		p.Draw(draw.Crop(dc, 6, -w-18, 6, -8))
-		legend.Draw(draw.Crop(dc, width-w-12, -6, 6, -8))
-	}
-	var b bytes.Buffer
-	if _, err := (vgimg.PngCanvas{Canvas: c}).WriteTo(&b); err != nil {
-		return nil, err
-	}
-	return b.Bytes(), nil
+	return chart.PNG(width, height+below, func(c vgdraw.Canvas) {
+		r := legend.Rectangle(c)
+		w := r.Max.X - r.Min.X
+		if below > 0 {
+			p.Draw(vgdraw.Crop(c, 6, -14, 6+below, -8))
+			legend.Draw(vgdraw.Crop(c, 12, -6, 6, -height))
+			return
+		}
+		p.Draw(vgdraw.Crop(c, 6, -w-18, 6, -8))
+		legend.Draw(vgdraw.Crop(c, width-w-12, -6, 6, -8))
+	})
 }

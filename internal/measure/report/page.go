@@ -1,124 +1,221 @@
 package report
 
 import (
-	_ "embed"
+	"encoding/base64"
 	"fmt"
-	"html/template"
 	"io"
 	"slices"
 	"strings"
 	"time"
 
+	"gonum.org/v1/plot/vg"
+
+	"btrlab/internal/draw"
+	"btrlab/internal/draw/chart"
 	"btrlab/internal/measure/experiment"
 	"btrlab/internal/measure/seeds"
 	"btrlab/internal/measure/stats"
 	"btrlab/internal/prose"
 )
 
-type section struct {
-	*experiment.Result
-	Heading                 string
-	Conclusion              string
-	Rowname                 string // what a row is: a policy, or a row of a study
-	RoundsOf                string
-	IOPS                    template.URL
-	NarrowIOPS, NarrowWaits template.Srcset // the bars for a telephone
-	Heads                   []template.HTML // Classes, which may be broken after an underscore
-	CDF                     template.URL
-	Waits                   template.URL
-	IOPSAlt                 string
-	CDFAlt                  string
-	WaitsAlt                string
-	About                   []string // what the rows are
-	Table                   []tableRow
-	Classes                 []string
-	WaitRows                []waitRow
-	Seed                    []seedRow
-	Costs                   []experiment.NowaitCosts
-	Logs                    [][]string
-	Places                  []placeRow
-	Rings                   []ringRow
-	Wrong                   []string
-	Params                  string
-}
-
-type tableRow struct {
-	Policy, IOPS, Ratio, Range   string
-	Mean, P50, P99, P999, Max    string
-	Content, Check, Rounds       string
-	ContentOK, CheckOK, Baseline bool
-}
-
-type waitRow struct {
-	Policy string
-	Cells  []string
-	Other  string
-	Sum    string
-}
-
-// placeRow says how many requests of a row answered EAGAIN or slept at a place.
-type placeRow struct {
-	Policy, What, Place string
-	Times               int64
-}
-
-// ringRow is which way the requests of a ring went, or the share of EAGAIN on the running kernel.
-type ringRow struct {
-	Policy string
-	Ring   []string // its counts, as the heads of the columns have them; nil without a ring
-	Share  string
-}
-
-// newRingRow is nil for a row of another engine.
-func newRingRow(row *experiment.Row) *ringRow {
-	if row.Ring == nil && row.Again == nil {
-		return nil
-	}
-	n := &ringRow{Policy: row.Policy}
-	if r := row.Ring; r != nil {
-		for _, v := range []int64{r.Submitted, r.Inline, r.Queued, r.Punted, r.Again, r.Short, r.Workers} {
-			n.Ring = append(n.Ring, experiment.Count(float64(v)))
-		}
-	}
-	if row.Again != nil {
-		n.Share = fmt.Sprintf("%.1f %%", 100**row.Again)
-	}
-	return n
-}
-
-// seedRow puts a ratio of unlocked to locked beside the published one.
-type seedRow struct{ What, Published, Here string }
-
-func write(w io.Writer, meta Meta, results []*experiment.Result) error {
+// Write writes the page for one or more comparisons (one per device setting).
+func Write(w io.Writer, meta Meta, results ...*experiment.Result) error {
 	if meta.Machine == nil {
 		meta.Machine = Machine()
 	}
 	if meta.Title == "" {
 		meta.Title = "Locking policies compared"
 	}
-	var sections []*section
+	var b draw.Writer
+	b.Add(`<h1>%s</h1>`, meta.Title)
+	command := draw.HTML("")
+	if meta.Command != "" {
+		command = " · <code>" + draw.Escape(meta.Command) + "</code>"
+	}
+	b.Add(`<p class="meta">%s%s</p>`, time.Now().Format("2 January 2006, 15:04 MST"), command)
 	for _, r := range results {
-		s, err := newSection(r)
-		if err != nil {
+		s := &section{Writer: &b, Result: r, classes: r.TopWaits(len(fills)), what: "policy"}
+		if slices.ContainsFunc(r.Rows, func(row *experiment.Row) bool { return row.About != "" }) {
+			s.what = "row"
+		}
+		if err := s.write(); err != nil {
 			return err
 		}
-		sections = append(sections, s)
 	}
-	return page.Execute(w, struct {
-		Meta
-		CSS      template.CSS
-		Date     string
-		Sections []*section
-	}{meta, CSS, time.Now().Format("2 January 2006, 15:04 MST"), sections})
+	howToRead(&b, meta.Machine)
+	page := draw.Page{Title: meta.Title, Style: draw.Report("")}
+	return page.Write(w, b.HTML())
 }
 
-func newSection(r *experiment.Result) (*section, error) {
-	s := &section{Result: r, Heading: heading(r), Classes: r.TopWaits(len(fills)), Conclusion: conclusion(r), Rowname: "policy", RoundsOf: prose.Count(r.Rounds, "round"),
-		Costs: r.NowaitCosts(), Logs: r.LogCosts()}
-	var opts []string
+func howToRead(b *draw.Writer, machine [][2]string) {
+	b.Add(`<section>
+<h2>How to read it</h2>
+<ul>
+<li><b>iops</b> is the median over the rounds; <b>ratio</b> is the median of the ratios within each round, with the smallest and largest beside it.</li>
+<li><b>clat</b> is what fio reports. With ioengine=libaio and buffered writes that is the time of the iodepth−1 calls that follow a write, because Linux
+does the write inside io_submit and fio collects events when the queue is full; with psync it is the time of the call.</li>
+<li><b>content</b> is ok when every 4 KiB block of the file holds one whole write, at its place, which no other write of the block followed. Blocks carry writer, sequence and checksum.</li>
+<li><b>check</b> is clean when btrlab check finds nothing wrong with the image after the round.</li>
+</ul>
+<h3>Machine</h3>
+<dl>`)
+	for _, m := range machine {
+		b.Add(`<dt>%s</dt><dd>%s</dd>`, m[0], m[1])
+	}
+	b.Add("</dl>\n</section>")
+}
+
+// section is a comparison on its page.
+type section struct {
+	*draw.Writer
+	*experiment.Result
+	classes []string // of locks that have a column
+	what    string   // a row is: a policy, or a row of a study
+}
+
+func (s *section) write() error {
+	s.Add("<section class=\"result\">\n<h2>%s</h2>", heading(s.Result))
+	if c := conclusion(s.Result); c != "" {
+		s.Add(`<p class="conclusion">%s</p>`, c)
+	}
+	s.wrong()
+	if err := s.iops(); err != nil {
+		return err
+	}
+	if err := s.latencies(); err != nil {
+		return err
+	}
+	s.numbers()
+	s.pairs()
+	if err := s.waits(); err != nil {
+		return err
+	}
+	s.costs()
+	s.places()
+	s.rings()
+	s.published()
+	s.Add(`<h3>Every round</h3>`)
+	s.BeginTable("", s.what, "iops, round by round")
+	for _, row := range s.Rows {
+		s.Row(row.Policy, joinCounts(row.RoundIOPS))
+	}
+	s.EndTable()
+	s.Add(`</section>`)
+	return nil
+}
+
+func contentOK(row *experiment.Row) bool {
+	return row.Content == "ok" || row.Content == experiment.Unverified
+}
+
+func checkOK(row *experiment.Row) bool {
+	return row.Check == "clean" || row.Check == experiment.Unchecked
+}
+
+// wrong says which rows are not right.
+func (s *section) wrong() {
+	var list draw.HTML
+	for _, row := range s.Rows {
+		if !contentOK(row) {
+			list += "<br>" + draw.Escape(row.Policy+": content: "+row.Content)
+		}
+		if !checkOK(row) {
+			list += "<br>" + draw.Escape(row.Policy+": check: "+row.Check)
+		}
+	}
+	if list != "" {
+		s.Add(`<div class="alert" role="alert"><strong>Not right:</strong>%s</div>`, list)
+	}
+}
+
+// bars shows a picture, and the one for a telephone.
+func (s *section) bars(figure func(width vg.Length) ([]byte, error), alt, caption string) error {
+	wide, err := figure(chart.Width)
+	if err != nil || wide == nil {
+		return err
+	}
+	narrow, err := figure(narrowWidth)
+	if err != nil {
+		return err
+	}
+	s.Add(`<figure><picture class="bars"><source media="screen and (max-width: 40rem)" srcset="%s"><img src="%s" alt="%s"></picture>
+<figcaption>%s</figcaption></figure>`, dataURL(narrow), dataURL(wide), alt, caption)
+	return nil
+}
+
+// dataURL puts a picture into the page.
+func dataURL(png []byte) draw.HTML {
+	return draw.HTML("data:image/png;base64," + base64.StdEncoding.EncodeToString(png))
+}
+
+// says is a sentence about each row, for those who cannot see a picture.
+func (s *section) says(of func(row *experiment.Row) string) string {
+	var list []string
+	for _, row := range s.Rows {
+		if text := of(row); text != "" {
+			list = append(list, row.Policy+" "+text)
+		}
+	}
+	return strings.Join(list, "; ")
+}
+
+func (s *section) iops() error {
+	caption := "Writes or reads per second, more is better: the median of the rounds; the line goes from the slowest round to the fastest."
+	if slices.ContainsFunc(s.Rows, func(row *experiment.Row) bool { return row.Published > 0 }) {
+		caption += " A diamond is what was published, on another machine."
+	}
+	alt := s.says(func(row *experiment.Row) string { return draw.Count(row.IOPS) })
+	return s.bars(func(width vg.Length) ([]byte, error) { return iopsFigure(s.Result, width) }, "iops: "+alt, caption)
+}
+
+func (s *section) latencies() error {
+	png, err := LatencyPNG(s.Result)
+	if err != nil || png == nil {
+		return err
+	}
+	alt := s.says(func(row *experiment.Row) string {
+		return fmt.Sprintf("p50 %s, p99 %s", draw.Time(float64(row.Clat.P50)), draw.Time(float64(row.Clat.P99)))
+	})
+	s.Add(`<h3>Latency</h3>`)
+	s.Figure(`<img src="`+dataURL(png)+`" alt="`+draw.Escape("Latency distribution by policy: "+alt)+`">`, "",
+		"All rounds together. Further left is faster; each step up is a tenth of the writes that are slower still. Marks stand at 50, 90, 99, 99.9 and 99.99 percent.")
+	return nil
+}
+
+// numbers is the table of the rows.
+func (s *section) numbers() {
+	s.Add("<h3>In numbers</h3>\n<p class=\"meta\">Job %s: %s%s for each %s, in alternating order, on one image. Device %s, model %s.<br><code>%s</code></p>",
+		s.Job, prose.Count(s.Rounds, "round"), s.RunTime(" s"), s.what, s.Device, s.Model, s.parameters())
+	mark := func(ok bool, text, wrong string) any {
+		if ok {
+			return text
+		}
+		return draw.HTML(`<span class="wrong">` + wrong + `</span>`)
+	}
+	s.BeginTable("", s.what, "iops", "ratio to "+s.Baseline, "min–max", "clat mean", "p50", "p99", "p99.9", "max", "content", "check")
+	var about []string
+	for _, row := range s.Rows {
+		c := &row.Clat
+		add := s.Row
+		if row.Policy == s.Baseline {
+			add = s.BaseRow
+		}
+		add(row.Policy, draw.Count(row.IOPS), fmt.Sprintf("%.2f", row.Ratio), fmt.Sprintf("%.2f–%.2f", row.RatioMin, row.RatioMax),
+			draw.Time(c.Mean), draw.Time(float64(c.P50)), draw.Time(float64(c.P99)), draw.Time(float64(c.P999)), draw.Time(float64(c.Max)),
+			mark(contentOK(row), row.Content, "wrong"), mark(checkOK(row), "clean", "findings"))
+		if row.About != "" {
+			about = append(about, row.Policy+": "+row.About)
+		}
+	}
+	s.EndTable()
+	s.List(about)
+}
+
+// parameters are the options of the job. What it says last of an option holds.
+func (s *section) parameters() string {
+	var list []string
 	seen := map[string]bool{}
-	for i := len(r.Parameters) - 1; i >= 0; i-- { // what a job says last holds
-		o := r.Parameters[i]
+	for _, o := range slices.Backward(s.Parameters) {
 		if seen[o.Key] {
 			continue
 		}
@@ -127,106 +224,166 @@ func newSection(r *experiment.Result) (*section, error) {
 		if o.Value != "" {
 			v += "=" + o.Value
 		}
-		opts = append([]string{v}, opts...)
+		list = append(list, v)
 	}
-	s.Params = strings.Join(opts, " ")
+	slices.Reverse(list)
+	return strings.Join(list, " ")
+}
 
-	iops, err := iopsFigure(r, figureWidth)
-	if err != nil {
-		return nil, fmt.Errorf("iops figure: %w", err)
+func (s *section) pairs() {
+	if len(s.Pairs) == 0 {
+		return
 	}
-	cdf, err := cdfFigure(r)
-	if err != nil {
-		return nil, fmt.Errorf("latency figure: %w", err)
-	}
-	waits, err := waitFigure(r, s.Classes, figureWidth)
-	if err != nil {
-		return nil, fmt.Errorf("wait figure: %w", err)
-	}
-	narrowIOPS, err := iopsFigure(r, narrowWidth)
-	if err != nil {
-		return nil, fmt.Errorf("narrow iops figure: %w", err)
-	}
-	narrowWaits, err := waitFigure(r, s.Classes, narrowWidth)
-	if err != nil {
-		return nil, fmt.Errorf("narrow wait figure: %w", err)
-	}
-	s.IOPS, s.CDF, s.Waits = dataURL(iops), dataURL(cdf), dataURL(waits)
-	s.NarrowIOPS, s.NarrowWaits = template.Srcset(dataURL(narrowIOPS)), template.Srcset(dataURL(narrowWaits))
-	for _, c := range s.Classes {
-		s.Heads = append(s.Heads, template.HTML(strings.ReplaceAll(template.HTMLEscapeString(c), "_", "_<wbr>")))
-	}
-	by := map[string]*experiment.Row{}
-	var iopsAlt, cdfAlt, waitAlt []string
-	for _, row := range r.Rows {
-		by[row.Policy] = row
-		c := row.Clat
-		s.Table = append(s.Table, tableRow{
-			Policy: row.Policy, IOPS: experiment.Count(row.IOPS), Ratio: fmt.Sprintf("%.2f", row.Ratio),
-			Range: fmt.Sprintf("%.2f–%.2f", row.RatioMin, row.RatioMax), Rounds: joinCounts(row.RoundIOPS),
-			Mean: nanos(c.Mean), P50: nanos(float64(c.P50)), P99: nanos(float64(c.P99)), P999: nanos(float64(c.P999)), Max: nanos(float64(c.Max)),
-			Content: row.Content, Check: row.Check, ContentOK: row.Content == "ok" || row.Content == experiment.Unverified, CheckOK: row.Check == "clean" || row.Check == experiment.Unchecked, Baseline: row.Policy == r.Baseline,
-		})
-		if row.Content != "ok" && row.Content != experiment.Unverified {
-			s.Wrong = append(s.Wrong, fmt.Sprintf("%s: content: %s", row.Policy, row.Content))
+	s.BeginTable("", "ratio of iops", "here", "min–max", "published")
+	for _, p := range s.Pairs {
+		published := ""
+		if p.Published > 0 {
+			published = fmt.Sprintf("%.2f", p.Published)
 		}
-		if row.Check != "clean" && row.Check != experiment.Unchecked {
-			s.Wrong = append(s.Wrong, fmt.Sprintf("%s: check: %s", row.Policy, row.Check))
-		}
-		if n := row.Nowait; n != nil {
-			for _, k := range stats.Most(n.Again) {
-				s.Places = append(s.Places, placeRow{row.Policy, "EAGAIN", k, n.Again[k]})
-			}
-			for _, k := range stats.Most(n.Slept) {
-				s.Places = append(s.Places, placeRow{row.Policy, "slept", k, n.Slept[k]})
-			}
-		}
-		wr := waitRow{Policy: row.Policy}
-		if n := newRingRow(row); n != nil {
-			s.Rings = append(s.Rings, *n)
-		}
-		sum, worst, most := row.AllWaits(), "", 0.0
-		for _, k := range s.Classes {
-			v := row.Waits[k]
-			wr.Cells = append(wr.Cells, row.Percent(v))
-			if v > most {
+		s.Row(p.Row+" / "+p.To, fmt.Sprintf("%.2f", p.Ratio), fmt.Sprintf("%.2f–%.2f", p.RatioMin, p.RatioMax), published)
+	}
+	s.EndTable()
+}
+
+func (s *section) waits() error {
+	if len(s.classes) == 0 {
+		return nil
+	}
+	s.Add(`<h3>What the writers waited for</h3>`)
+	alt := s.says(func(row *experiment.Row) string {
+		worst, most := "", 0.0
+		for _, k := range s.classes {
+			if v := row.Waits[k]; v > most {
 				worst, most = k, v
 			}
 		}
-		wr.Other = row.Percent(row.OtherWaits(s.Classes))
-		wr.Sum = row.Percent(sum)
-		s.WaitRows = append(s.WaitRows, wr)
-		if row.About != "" {
-			s.Rowname = "row"
-			s.About = append(s.About, row.Policy+": "+row.About)
+		if worst == "" {
+			return ""
 		}
-		iopsAlt = append(iopsAlt, fmt.Sprintf("%s %s", row.Policy, experiment.Count(row.IOPS)))
-		cdfAlt = append(cdfAlt, fmt.Sprintf("%s p50 %s, p99 %s", row.Policy, nanos(float64(c.P50)), nanos(float64(c.P99))))
-		if worst != "" {
-			waitAlt = append(waitAlt, fmt.Sprintf("%s waits %.1f percent, most for %s", row.Policy, 100*sum, worst))
-		}
+		return fmt.Sprintf("waits %.1f percent, most for %s", 100*row.AllWaits(), worst)
+	})
+	err := s.bars(func(width vg.Length) ([]byte, error) { return waitFigure(s.Result, s.classes, width) }, "Waits by policy: "+alt,
+		"Time that the job's tasks slept, by the lock or wait they slept on, as a share of their run time. What is left of 100 percent was spent running, or ready to run.")
+	if err != nil {
+		return err
 	}
-	s.IOPSAlt = "iops: " + strings.Join(iopsAlt, "; ")
-	s.CDFAlt = "Latency distribution by policy: " + strings.Join(cdfAlt, "; ")
-	s.WaitsAlt = "Waits by policy: " + strings.Join(waitAlt, "; ")
+	s.BeginTable("", slices.Concat([]any{s.what}, draw.Heads(s.classes), []any{"other", "all waits"})...)
+	for _, row := range s.Rows {
+		cells := []any{row.Policy}
+		for _, k := range s.classes {
+			cells = append(cells, row.Percent(row.Waits[k]))
+		}
+		s.Row(append(cells, row.Percent(row.OtherWaits(s.classes)), row.Percent(row.AllWaits()))...)
+	}
+	s.EndTable()
+	s.Add(`<p class="meta">Percent of the writers' time.</p>`)
+	return nil
+}
 
-	l, u := by["locked"], by["unlocked"]
-	if l != nil && u != nil && l.IOPS > 0 && l.Hist.N() > 0 && u.Hist.N() > 0 {
-		pair := func(what string, seed [2]float64, a, b float64, f func(float64) string) {
-			if a > 0 {
-				s.Seed = append(s.Seed, seedRow{what, fmt.Sprintf("%s → %s (%.2f)", f(seed[0]), f(seed[1]), seed[1]/seed[0]), fmt.Sprintf("%s → %s (%.2f)", f(a), f(b), b/a)})
+// costs are those of requests that were tried without waiting, and of fsyncs in logs.
+func (s *section) costs() {
+	if list := s.NowaitCosts(); len(list) > 0 {
+		s.Add(`<h3>Requests that were tried without waiting</h3>`)
+		s.BeginTable("", s.what, "tree searches", "paths", "steps with a leaf held", "steps that may block", "sleeps", "EAGAIN, percent")
+		for _, c := range list {
+			s.Row(c.Policy, c.Searches, c.Paths, c.LeafSteps, c.MayBlock, c.Slept, c.Punt)
+		}
+		s.EndTable()
+		s.Add(`<p class="meta">Averages of a request, all rounds together. A request that answers EAGAIN goes to a worker, whose costs are not among these.</p>`)
+	}
+	if list := s.LogCosts(); len(list) > 0 {
+		s.Add(`<h3>Fsyncs that went to a log</h3>`)
+		s.BeginTable("", s.what, "searches", "leaves copied", "bytes moved in leaves", "blocks", "superblocks", "bytes of log", "steps with a leaf locked", "level 1", "level 2",
+			"time of the leaf's lock", "level 1", "level 2")
+		for _, row := range list {
+			s.Row(draw.Cells(row)...)
+		}
+		s.EndTable()
+		s.Add(`<p class="meta">Averages of an fsync, all rounds together: locks for writing of blocks of the log's tree.</p>`)
+	}
+}
+
+// places says how many requests of a row answered EAGAIN or slept at a place.
+func (s *section) places() {
+	if !slices.ContainsFunc(s.Rows, func(row *experiment.Row) bool {
+		return row.Nowait != nil && len(row.Nowait.Again)+len(row.Nowait.Slept) > 0
+	}) {
+		return
+	}
+	s.BeginTable("", s.what, "what", "times", "place")
+	for _, row := range s.Rows {
+		if n := row.Nowait; n != nil {
+			for _, k := range stats.Most(n.Again) {
+				s.Row(row.Policy, "EAGAIN", n.Again[k], draw.Words(k))
+			}
+			for _, k := range stats.Most(n.Slept) {
+				s.Row(row.Policy, "slept", n.Slept[k], draw.Words(k))
 			}
 		}
-		lock, unlocked := &seeds.Get("002").Row("lock").Published, &seeds.Get("002").Row("unlocked").Published
-		clat := func(q float64) [2]float64 {
-			return [2]float64{1000 * lock.Percentile(q), 1000 * unlocked.Percentile(q)}
-		}
-		pair("iops", [2]float64{lock.IOPS, unlocked.IOPS}, l.IOPS, u.IOPS, experiment.Count)
-		pair("clat p50", clat(50), float64(l.Clat.P50), float64(u.Clat.P50), nanos)
-		pair("clat p99", clat(99), float64(l.Clat.P99), float64(u.Clat.P99), nanos)
-		pair("clat p99.9", clat(99.9), float64(l.Clat.P999), float64(u.Clat.P999), nanos)
 	}
-	return s, nil
+	s.EndTable()
+}
+
+// rings says which way the requests of rings went, or the share of EAGAIN on the running kernel.
+func (s *section) rings() {
+	has := func(row *experiment.Row) bool { return row.Ring != nil || row.Again != nil }
+	if !slices.ContainsFunc(s.Rows, has) {
+		return
+	}
+	s.Add(`<h3>Which way the requests of rings went</h3>`)
+	s.BeginTable("", s.what, "requests", "inline", "by the device", "by workers", "after EAGAIN", "after a part", "workers", "EAGAIN")
+	for _, row := range s.Rows {
+		if !has(row) {
+			continue
+		}
+		cells := []any{row.Policy, "", "", "", "", "", "", "", ""}
+		if r := row.Ring; r != nil {
+			for i, v := range []int64{r.Submitted, r.Inline, r.Queued, r.Punted, r.Again, r.Short, r.Workers} {
+				cells[1+i] = draw.Count(float64(v))
+			}
+		}
+		if row.Again != nil {
+			cells[8] = fmt.Sprintf("%.1f %%", 100**row.Again)
+		}
+		s.Row(cells...)
+	}
+	s.EndTable()
+	s.Add(`<p class="meta">Counts of all rounds. EAGAIN is the share of requests that the running kernel answered so under RWF_NOWAIT.</p>`)
+}
+
+// published puts the ratios of unlocked to locked beside those of seed 002.
+func (s *section) published() {
+	row := func(policy string) *experiment.Row {
+		for _, row := range s.Rows {
+			if row.Policy == policy && row.Hist.N() > 0 {
+				return row
+			}
+		}
+		return nil
+	}
+	l, u := row("locked"), row("unlocked")
+	if l == nil || u == nil || l.IOPS == 0 {
+		return
+	}
+	seed := seeds.Get("002")
+	lock, unlocked := &seed.Row("lock").Published, &seed.Row("unlocked").Published
+	s.Add(`<h3>Beside the published result</h3>`)
+	s.BeginTable("", "locked → unlocked (ratio)", "seed 002, 2018", "here")
+	pair := func(what string, f func(float64) string, was, is [2]float64) {
+		text := func(v [2]float64) string { return fmt.Sprintf("%s → %s (%.2f)", f(v[0]), f(v[1]), v[1]/v[0]) }
+		if is[0] > 0 {
+			s.Row(what, text(was), text(is))
+		}
+	}
+	pair("iops", draw.Count, [2]float64{lock.IOPS, unlocked.IOPS}, [2]float64{l.IOPS, u.IOPS})
+	clat := func(q float64, l, u int64) {
+		pair(fmt.Sprintf("clat p%g", q), draw.Time, [2]float64{1000 * lock.Percentile(q), 1000 * unlocked.Percentile(q)}, [2]float64{float64(l), float64(u)})
+	}
+	clat(50, l.Clat.P50, u.Clat.P50)
+	clat(99, l.Clat.P99, u.Clat.P99)
+	clat(99.9, l.Clat.P999, u.Clat.P999)
+	s.EndTable()
+	s.Add(`<p class="meta">The seed ran for 180 s on a 16 GiB file on six SSDs in RAID 5. The machines differ; the ratios are what can be compared.</p>`)
 }
 
 // heading names the device.
@@ -235,11 +392,6 @@ func heading(r *experiment.Result) string {
 		return "The device as it is: " + r.Device
 	}
 	return fmt.Sprintf("%s, modelled as %s", r.Device, r.Model)
-}
-
-// HasPublished reports whether iops were published for a row.
-func (s *section) HasPublished() bool {
-	return slices.ContainsFunc(s.Rows, func(row *experiment.Row) bool { return row.Published > 0 })
 }
 
 // conclusion is what the comparison shows, in a sentence: the first ratio that was asked for, or
@@ -285,7 +437,7 @@ func conclusion(r *experiment.Result) string {
 	switch len(tied) {
 	case 0:
 		return fmt.Sprintf("%s is fastest: %s. One write in a hundred takes %s or longer; with %s it is %s.",
-			best.Policy, times, nanos(float64(best.Clat.P99)), base.Policy, nanos(float64(base.Clat.P99)))
+			best.Policy, times, draw.Time(float64(best.Clat.P99)), base.Policy, draw.Time(float64(base.Clat.P99)))
 	case 1:
 		return fmt.Sprintf("%s does %s. %s is not separable from it: their rounds overlap.", best.Policy, times, tied[0])
 	}
@@ -295,19 +447,7 @@ func conclusion(r *experiment.Result) string {
 func joinCounts(v []float64) string {
 	var out []string
 	for _, x := range v {
-		out = append(out, experiment.Count(x))
+		out = append(out, draw.Count(x))
 	}
 	return strings.Join(out, "  ")
 }
-
-// nanos is experiment.Nanos in print: a space before the unit, and a Greek letter.
-func nanos(ns float64) string {
-	v := experiment.Nanos(ns)
-	i := strings.IndexFunc(v, func(r rune) bool { return r != '.' && (r < '0' || r > '9') })
-	return v[:i] + "\u202f" + strings.Replace(v[i:], "us", "µs", 1)
-}
-
-//go:embed page.html
-var pageText string
-
-var page = template.Must(template.New("page").Parse(pageText))

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"btrlab/internal/draw"
 	"btrlab/internal/measure/experiment"
 )
 
@@ -97,17 +98,17 @@ func Load(b []byte) (*Record, error) {
 }
 
 // styles are those of the rows.
-func (c *Comparison) styles() []Style {
+func (c *Comparison) styles() []draw.Style {
 	var names []string
 	for _, m := range c.Rows {
 		names = append(names, m.Policy)
 	}
-	return Styles(names)
+	return draw.Styles(names)
 }
 
 // IOPSVector draws a bar for each row, with a line from the slowest round to the fastest, as SVG
 // without a script. The figures are before the bars: a narrow window cuts the ends off.
-func (c *Comparison) IOPSVector() string {
+func (c *Comparison) IOPSVector() draw.HTML {
 	const bar, gap, top = 20, 10, 4
 	name, most := 0, 0.0
 	var alt []string
@@ -116,16 +117,16 @@ func (c *Comparison) IOPSVector() string {
 		for _, n := range m.RoundIOPS {
 			most = max(most, n)
 		}
-		alt = append(alt, fmt.Sprintf("%s %s", m.Policy, experiment.Count(m.IOPS)))
+		alt = append(alt, fmt.Sprintf("%s %s", m.Policy, draw.Count(m.IOPS)))
 	}
-	var v Vector
-	v.Begin(VectorWidth, top+len(c.Rows)*(bar+gap), "iops: "+strings.Join(alt, "; "))
-	figure := float64(name)*Letter + 8*Letter // where the figures end
+	var v draw.Writer
+	v.Picture(draw.Width, top+len(c.Rows)*(bar+gap), "iops: "+strings.Join(alt, "; "))
+	figure := float64(name)*draw.Letter + 8*draw.Letter // where the figures end
 	left, styles := figure+8, c.styles()
-	x := func(n float64) float64 { return left + n/max(most, 1)*(VectorWidth-left-4) }
+	x := func(n float64) float64 { return left + n/max(most, 1)*(draw.Width-left-4) }
 	for i, m := range c.Rows {
 		y := top + i*(bar+gap)
-		v.Add(`<text x="%.0f" y="%d" text-anchor="end">%s</text><rect x="%.1f" y="%d" width="%.1f" height="%d" style="fill:%s"/>`, float64(name)*Letter+2, y+15, m.Policy, left, y, x(m.IOPS)-left, bar, styles[i].Ink())
+		v.Add(`<text x="%.0f" y="%d" text-anchor="end">%s</text><rect x="%.1f" y="%d" width="%.1f" height="%d" style="fill:%s"/>`, float64(name)*draw.Letter+2, y+15, m.Policy, left, y, x(m.IOPS)-left, bar, styles[i].Ink())
 		lo, hi := m.IOPS, m.IOPS
 		for _, n := range m.RoundIOPS {
 			lo, hi = min(lo, n), max(hi, n)
@@ -134,32 +135,28 @@ func (c *Comparison) IOPSVector() string {
 		for _, class := range []string{"halo", "line"} {
 			v.Add(`<path class="%s" d="M%.1f %dH%.1fM%.1f %dv10M%.1f %dv10"/>`, class, x(lo), mid, x(hi), x(lo), mid-5, x(hi), mid-5)
 		}
-		v.Add(`<text x="%.1f" y="%d" text-anchor="end">%s</text>`, figure, y+15, experiment.Count(m.IOPS))
+		v.Add(`<text x="%.1f" y="%d" text-anchor="end">%s</text>`, figure, y+15, draw.Count(m.IOPS))
 	}
-	return v.String() + "</svg>"
+	return v.End()
 }
 
 // ClatVector draws the latency distributions, each step up a tenth of the requests that are slower
 // still, as SVG without a script.
-func (c *Comparison) ClatVector() string {
+func (c *Comparison) ClatVector() draw.HTML {
 	var alt []string
-	var curves []Curve
-	styles := c.styles()
-	for i, m := range c.Rows {
-		alt = append(alt, fmt.Sprintf("%s p50 %s, p99 %s", m.Policy, nanos(float64(m.Clat.P50)), nanos(float64(m.Clat.P99))))
-		curves = append(curves, Curve{Name: m.Policy, Ink: styles[i].Ink(), Dashes: styles[i].DashArray(), Points: m.Curve})
+	for _, m := range c.Rows {
+		alt = append(alt, fmt.Sprintf("%s p50 %s, p99 %s", m.Policy, draw.Time(float64(m.Clat.P50)), draw.Time(float64(m.Clat.P99))))
 	}
-	var v Vector
-	v.Latencies("Latency distributions: "+strings.Join(alt, "; "), curves)
-	return v.String()
+	return draw.Latencies("Latency distributions: "+strings.Join(alt, "; "), c.curves())
 }
 
 // Legend names the lines of ClatVector.
-func (c *Comparison) Legend() string {
-	var v Vector
+func (c *Comparison) Legend() draw.HTML { return draw.Key(c.curves()) }
+
+func (c *Comparison) curves() (list []draw.Curve) {
 	styles := c.styles()
 	for i, m := range c.Rows {
-		v.Add(`<li><svg width="34" height="10" aria-hidden="true"><path class="curve" style="stroke:%s;stroke-dasharray:%s" d="M0 5H34"/></svg> %s</li>`, styles[i].Ink(), styles[i].DashArray(), m.Policy)
+		list = append(list, draw.Curve{Name: m.Policy, Ink: styles[i].Ink(), Dashes: styles[i].DashArray(), Points: m.Curve})
 	}
-	return "<ul class=\"key\">\n" + v.String() + "</ul>"
+	return list
 }

@@ -2,8 +2,7 @@
 package report
 
 import (
-	"io"
-
+	"btrlab/internal/draw/chart"
 	"btrlab/internal/measure/experiment"
 )
 
@@ -15,17 +14,8 @@ type Meta struct {
 	Machine [][2]string `json:"machine"`
 }
 
-// Write writes the page for one or more comparisons (one per device setting).
-func Write(w io.Writer, meta Meta, results ...*experiment.Result) error {
-	return write(w, meta, results)
-}
-
-// LatencyPNG draws the latency distribution of every policy, as on the page; nil when nothing was
-// measured.
-func LatencyPNG(r *experiment.Result) ([]byte, error) { return cdfFigure(r) }
-
 // WaitsPNG draws what the writers of every policy waited for, as on the page; nil when nobody
 // waited.
 func WaitsPNG(r *experiment.Result) ([]byte, error) {
-	return waitFigure(r, r.TopWaits(len(fills)), figureWidth)
+	return waitFigure(r, r.TopWaits(len(fills)), chart.Width)
 }

@@ -17,7 +17,7 @@ import (
 	"strings"
 	"testing"
 
-	"btrlab/internal/iopath/policy"
+	"btrlab/internal/draw"
 	"btrlab/internal/measure/experiment"
 	"btrlab/internal/measure/pagetest"
 	"btrlab/internal/measure/stats"
@@ -76,8 +76,8 @@ func TestRings(t *testing.T) {
 	r.Rows[2].Ring = &stats.Ring{Stats: uring.Stats{Submitted: 12345, Inline: 12000, Queued: 11, Punted: 334, Again: 333, Short: 1}, Workers: 2}
 	page := write2(t, r)
 	for _, want := range []string{
-		"<td>unlocked-drain</td><td>12,345</td><td>12,000</td><td>11</td><td>334</td><td>333</td><td>1</td><td>2</td><td></td>",
-		"<td>unlocked</td><td></td><td></td><td></td><td></td><td></td><td></td><td></td><td>12.5 %</td>",
+		"<th scope=\"row\">unlocked-drain</th><td>12,345</td><td>12,000</td><td>11</td><td>334</td><td>333</td><td>1</td><td>2</td><td></td>",
+		"<th scope=\"row\">unlocked</th><td></td><td></td><td></td><td></td><td></td><td></td><td></td><td>12.5 %</td>",
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q", want)
@@ -130,7 +130,7 @@ func TestPage(t *testing.T) {
 	}
 	for _, r := range []*experiment.Result{a, b} {
 		for _, row := range r.Rows {
-			for _, want := range []string{row.Policy, experiment.Count(row.IOPS), nanos(row.Clat.Mean), nanos(float64(row.Clat.P99)), nanos(float64(row.Clat.Max)), fmt.Sprintf("%.1f", 100*row.Waits["balance_dirty"])} {
+			for _, want := range []string{row.Policy, draw.Count(row.IOPS), draw.Time(row.Clat.Mean), draw.Time(float64(row.Clat.P99)), draw.Time(float64(row.Clat.Max)), fmt.Sprintf("%.1f", 100*row.Waits["balance_dirty"])} {
 				if !strings.Contains(page, want) {
 					t.Errorf("%s: %q is not on the page", row.Policy, want)
 				}
@@ -138,7 +138,7 @@ func TestPage(t *testing.T) {
 		}
 	}
 	for _, want := range []string{"Not right:", "unlocked-drain: content: round 2: 1 torn block", "68,470 → 94,242 (1.38)", "time_based", "machine", "balance_dirty",
-		"<tr><td>unlocked</td><td>6.17</td><td>0.00</td><td>0.00</td><td>0.00</td><td>0.1550</td><td>38.50</td></tr>", "<td>77</td><td class=\"text\">place: several", "<td>slept</td><td>31</td>"} {
+		"<tr><th scope=\"row\">unlocked</th><td>6.17</td><td>0.00</td><td>0.00</td><td>0.00</td><td>0.1550</td><td>38.50</td></tr>", "<td>77</td><td class=\"text\">place: several", "<td>slept</td><td>31</td>"} {
 		if !strings.Contains(strings.ToLower(page), strings.ToLower(want)) {
 			t.Errorf("%q is not on the page", want)
 		}
@@ -149,7 +149,7 @@ func TestPage(t *testing.T) {
 	if have := strings.Count(page, "tried without waiting</h3>"); have != 1 {
 		t.Errorf("%d tables of costs, want that of the second comparison", have)
 	}
-	if want := "<th>balance_<wbr>dirty</th>"; !strings.Contains(page, want) {
+	if want := `<th scope="col">balance_<wbr>dirty</th>`; !strings.Contains(page, want) {
 		t.Errorf("the head of the wait table cannot be broken, which no paper is wide enough for: want %s", want)
 	}
 	if have := strings.Count(page, `<source media="screen and (max-width: 40rem)" srcset="data:image/png;base64,`); have != 4 {
@@ -244,7 +244,7 @@ func TestPageOfStudy(t *testing.T) {
 	page := write2(t, r)
 	for _, want := range []string{
 		"after does 2.50 times the iops of before (2.40 to 2.75 over the rounds); 2.44 was published.", "<li>psync: pwrite</li>",
-		"<td>after / before</td><td>2.50</td><td>2.40–2.75</td><td>2.44</td>", "A diamond is what was published", "for each row",
+		"<th scope=\"row\">after / before</th><td>2.50</td><td>2.40–2.75</td><td>2.44</td>", "A diamond is what was published", "for each row",
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("%q is not on the page", want)
@@ -252,37 +252,6 @@ func TestPageOfStudy(t *testing.T) {
 	}
 	if strings.Contains(write2(t, sample("none", six...)), "A diamond") {
 		t.Error("a diamond is explained, and nothing was published")
-	}
-}
-
-// A policy looks the same whatever it is compared with, and no two rows of a comparison look the
-// same.
-func TestStyles(t *testing.T) {
-	look := func(s Style) string { return fmt.Sprint(s.Color, s.Dashes, s.Shape) }
-	all := Styles(policy.Names())
-	for i, p := range policy.Names() {
-		if alone := Styles([]string{p})[0]; look(alone) != look(all[i]) {
-			t.Errorf("%s is %v alone and %v among all", p, alone, all[i])
-		}
-		with := Styles([]string{"another", p, "modern+FSYNC_LOG", "linux"})
-		if look(with[1]) != look(all[i]) {
-			t.Errorf("%s is %v beside rows without a style", p, with[1])
-		}
-	}
-	for _, p := range policy.All() {
-		if _, ok := styleOf[p.Name]; !ok {
-			t.Errorf("policy %s has no style", p.Name)
-		}
-	}
-	for _, rows := range [][]string{policy.Names(), policy.NowaitNames(), policy.UnalignedNames(), policy.FsyncNames(), append(policy.NowaitNames(), policy.Names()...),
-		{"before", "after", "no D0", "no D1", "no D2", "no D3", "no D4", "no D5", "no D6", "no D7", "linux", "linux-nowait"}, {"locked", "locked"}} {
-		seen := map[string]bool{}
-		for _, s := range Styles(rows) {
-			seen[look(s)] = true
-		}
-		if len(seen) != len(rows) {
-			t.Errorf("%d styles for %d rows: %v", len(seen), len(rows), rows)
-		}
 	}
 }
 
@@ -355,7 +324,7 @@ func TestRecord(t *testing.T) {
 		}
 	}
 	var bars []float64
-	for _, m := range regexp.MustCompile(`<rect x="[0-9.]+" y="\d+" width="([0-9.]+)"`).FindAllStringSubmatch(c.IOPSVector(), -1) {
+	for _, m := range regexp.MustCompile(`<rect x="[0-9.]+" y="\d+" width="([0-9.]+)"`).FindAllStringSubmatch(string(c.IOPSVector()), -1) {
 		var w float64
 		fmt.Sscan(m[1], &w)
 		bars = append(bars, w/r.Rows[len(bars)].IOPS)
@@ -366,11 +335,11 @@ func TestRecord(t *testing.T) {
 		}
 	}
 	curves := c.ClatVector()
-	if len(bars) != len(six) || strings.Count(curves, `class="curve"`) != len(six) || strings.Count(c.Legend(), "<li>") != len(six) {
+	if len(bars) != len(six) || strings.Count(string(curves), `class="curve"`) != len(six) || strings.Count(string(c.Legend()), "<li>") != len(six) {
 		t.Errorf("%d bars of %d rows:\n%s", len(bars), len(six), curves)
 	}
-	for _, text := range []string{c.IOPSVector(), curves, c.Legend()} {
-		pagetest.WellFormedXML(t, text)
+	for _, text := range []draw.HTML{c.IOPSVector(), curves, c.Legend()} {
+		pagetest.WellFormedXML(t, string(text))
 	}
 	if _, err := Load([]byte("{")); err == nil {
 		t.Error("half a record is no error")

@@ -1,50 +1,14 @@
 package reproduce
 
 import (
-	_ "embed"
 	"encoding/json"
 	"fmt"
-	"html/template"
 	"io"
 	"math"
 
-	"btrlab/internal/measure/report"
+	"btrlab/internal/draw"
 	"btrlab/internal/measure/seeds"
 )
-
-//go:embed page.html
-var pageText string
-
-var page = template.Must(template.New("page").Parse(pageText))
-
-// view is a reproduction as its page shows it.
-type view struct {
-	CSS         template.CSS
-	Seed        string
-	About       string // the job
-	Conclusion  string
-	Figures     []figure
-	Tables      []htmlTable
-	Notes       []string // what the rows of the last table are
-	Rests       string
-	Fitted      string
-	Calibration string
-	Costs       []CostLine
-}
-
-type figure struct {
-	Title   string
-	Picture template.HTML
-	Key     template.HTML
-	Caption string
-}
-
-// htmlTable is a table with its head.
-type htmlTable struct {
-	Title, About string
-	Head         []string
-	Rows         [][]string
-}
 
 // WriteHTML writes the report as one page.
 func (r *Result) WriteHTML(w io.Writer) error {
@@ -53,46 +17,96 @@ func (r *Result) WriteHTML(w io.Writer) error {
 		return err
 	}
 	seed := seeds.Get(r.Seed)
-	v := &view{CSS: report.CSS, Calibration: string(cal), Seed: r.Seed, Rests: r.Rests, Costs: r.Costs, Fitted: seed.Study.Fitted,
-		About:      fmt.Sprintf("%s, file of %.4g GiB, %g virtual seconds. Content %s.", r.Job, float64(r.Size)/(1<<30), r.Seconds, r.Content),
-		Conclusion: concludes(r.Ratio.Of, r.Ratio.To, seed.Unit(), r.Ratio.Published, r.Ratio.Simulated)}
+	title := "Seed " + r.Seed + " in virtual time"
+	var b draw.Writer
+	b.Add(`<h1>%s</h1>`, title)
+	b.Add(`<p class="conclusion">%s</p>`, r.conclusion(seed))
+	b.Add(`<p class="meta">%s, file of %.4g GiB, %g virtual seconds. Content %s.</p>`, r.Job, float64(r.Size)/(1<<30), r.Seconds, r.Content)
+	r.throughput(&b, seed)
+	if r.distributions() {
+		for _, row := range r.Rows {
+			row.percentiles(&b)
+		}
+	}
+	b.Add("<h2>What it rests on</h2>\n<p>%s</p>", r.Rests)
+	r.tables(&b)
+	b.Add(`<h2>Calibration</h2>`)
+	if seed.Study.Fitted != "" {
+		b.Add(`<p>%s</p>`, seed.Study.Fitted)
+	}
+	b.Add(`<details><summary>every value</summary><pre>%s</pre></details>`, string(cal))
+	b.Add("<h2>Costs</h2>\n<details><summary>what each step of the simulated processor costs</summary>")
+	b.BeginTable("", "name", "unit", "ns", "source")
+	for _, c := range r.Costs {
+		b.Row(c.Name, c.Unit, fmt.Sprintf("%.3g", c.Nanos), draw.Words(c.Source))
+	}
+	b.EndTable()
+	b.Add(`</details>`)
+	page := draw.Page{Title: title, Style: draw.Report("")}
+	return page.Write(w, b.HTML())
+}
+
+// conclusion is the page's first sentences.
+func (r *Result) conclusion(seed *seeds.Seed) string {
+	s := concludes(r.Ratio.Of, r.Ratio.To, seed.Unit(), r.Ratio.Published, r.Ratio.Simulated)
 	if r.distributions() {
 		last := r.Rows[len(r.Rows)-1]
 		within, of := near(last)
-		v.Conclusion += fmt.Sprintf(" Of the %d published latency percentiles of %s, %d are predicted within a quarter.", of, last.Name, within)
+		s += fmt.Sprintf(" Of the %d published latency percentiles of %s, %d are predicted within a quarter.", of, last.Name, within)
 	}
-	v.Conclusion += smaller(r.Seconds < seed.Study.Seconds, r.Size < seed.Study.Size)
+	return s + smaller(r.Seconds < seed.Study.Seconds, r.Size < seed.Study.Size)
+}
+
+// throughput draws the figures by which rows are compared.
+func (r *Result) throughput(b *draw.Writer, seed *seeds.Seed) {
 	var bars []bar
 	for _, x := range r.Rows {
 		bars = append(bars, bar{x.Name, x.Policy, x.Role, seed.Figure(&x.Published), seed.Figure(&x.Simulated)})
 	}
-	v.Figures = []figure{barFigure("Throughput in "+seed.Unit(), seed.Unit(), bars)}
+	b.Add(`<h2>Throughput in %s</h2>`, seed.Unit())
+	drawBars(b, seed.Unit(), bars)
+}
+
+// tables writes the rows in numbers, and what ablations say.
+func (r *Result) tables(b *draw.Writer) {
 	if r.distributions() {
-		for _, row := range r.Rows {
-			v.Figures = append(v.Figures, row.percentileFigure())
-			v.Tables = append(v.Tables, row.distribution())
-		}
-		v.Tables[0].About = ranksAbout
-	} else {
-		v.Tables = []htmlTable{r.published()}
-	}
-	if about, table := r.ablation(); len(table) > 0 {
-		v.Tables = append(v.Tables, htmlTable{Title: "Without one change", About: about, Head: table[0], Rows: table[1:]})
-		for _, x := range r.Rows {
-			if x.About != "" {
-				v.Notes = append(v.Notes, x.Name+": "+x.About)
+		for i, row := range r.Rows {
+			b.Add(`<h2>%s, %s</h2>`, row.Name, row.Role)
+			if i == 0 {
+				b.Add(`<p class="meta">%s</p>`, ranksAbout)
 			}
+			b.Table(row.distribution())
+		}
+	} else {
+		b.Add(`<h2>The rows</h2>`)
+		b.Table(r.published())
+	}
+	about, table := r.ablation()
+	if len(table) == 0 {
+		return
+	}
+	b.Add("<h2>Without one change</h2>\n<p class=\"meta\">%s</p>", about)
+	b.Table(table)
+	b.List(r.abouts())
+}
+
+// abouts say what the rows are.
+func (r *Result) abouts() (list []string) {
+	for _, x := range r.Rows {
+		if x.About != "" {
+			list = append(list, x.Name+": "+x.About)
 		}
 	}
-	return page.Execute(w, v)
+	return list
 }
 
 // published is the table of the rows of which something was published.
-func (r *Result) published() htmlTable {
-	t := htmlTable{Title: "The rows", Head: []string{"row", "role"}}
+func (r *Result) published() [][]string {
+	head := []string{"row", "role"}
 	for _, l := range r.Rows[0].lines() {
-		t.Head = append(t.Head, l.name+" published", "simulated", "error")
+		head = append(head, l.name+" published", "simulated", "error")
 	}
+	table := [][]string{head}
 	for _, x := range r.Rows {
 		list := x.lines()
 		if len(list) == 0 {
@@ -102,23 +116,23 @@ func (r *Result) published() htmlTable {
 		for _, l := range list {
 			cells = append(cells, l.show(l.pub), l.show(l.sim), l.percent())
 		}
-		t.Rows = append(t.Rows, cells)
+		table = append(table, cells)
 	}
-	return t
+	return table
 }
 
 // distribution is the table of the figures of a row, with its ranks.
-func (row *Row) distribution() htmlTable {
-	t := htmlTable{Title: row.Name + ", " + row.Role, Head: []string{"figure", "published", "simulated", "error", "published is our"}}
+func (row *Row) distribution() [][]string {
+	table := [][]string{{"figure", "published", "simulated", "error", "published is our"}}
 	lines := row.lines()
 	for i, l := range lines {
 		rank := ""
 		if k := i - (len(lines) - len(row.Ranks)); k >= 0 { // the percentiles are the last lines
 			rank = fmt.Sprintf("p%.1f", row.Ranks[k])
 		}
-		t.Rows = append(t.Rows, []string{l.name, l.show(l.pub), l.show(l.sim), l.percent(), rank})
+		table = append(table, []string{l.name, l.show(l.pub), l.show(l.sim), l.percent(), rank})
 	}
-	return t
+	return table
 }
 
 // smaller says that a run is not the published one.
@@ -161,46 +175,45 @@ type bar struct {
 	published, simulated float64
 }
 
-// barFigure draws a bar for each row, with a diamond at what was published. The figures stand over
+// drawBars draws a bar for each row, with a diamond at what was published. The figures stand over
 // the bar, from the left on: a narrow window cuts the right end off.
-func barFigure(title, unit string, bars []bar) figure {
+func drawBars(b *draw.Writer, unit string, bars []bar) {
 	const thick, words, gap = 16, 18, 8
-	const end = report.VectorWidth - report.Letter // room for half a diamond
+	const end = draw.Width - draw.Letter // room for half a diamond
 	most, some := 1.0, false
 	alt := unit + ":"
 	var policies []string
-	for _, b := range bars {
-		most = max(most, b.published, b.simulated)
-		policies = append(policies, b.policy)
-		alt += fmt.Sprintf(" %s simulated %s", b.name, shown(b.simulated))
-		if b.published > 0 {
+	for _, x := range bars {
+		most = max(most, x.published, x.simulated)
+		policies = append(policies, x.policy)
+		alt += fmt.Sprintf(" %s simulated %s", x.name, shown(x.simulated))
+		if x.published > 0 {
 			some = true
-			alt += fmt.Sprintf(", published %s", shown(b.published))
+			alt += fmt.Sprintf(", published %s", shown(x.published))
 		}
 		alt += ";"
 	}
-	styles := report.Styles(policies)
-	var v report.Vector
-	v.Begin(report.VectorWidth, len(bars)*(words+thick+gap), alt[:len(alt)-1])
-	x := func(n float64) float64 { return n / most * end }
-	for i, b := range bars {
+	styles := draw.Styles(policies)
+	var v draw.Writer
+	v.Picture(draw.Width, len(bars)*(words+thick+gap), alt[:len(alt)-1])
+	at := func(n float64) float64 { return n / most * end }
+	for i, x := range bars {
 		y := i*(words+thick+gap) + words
-		says := b.name + " " + shown(b.simulated)
-		if b.published > 0 {
-			says += ", published " + shown(b.published)
+		says := x.name + " " + shown(x.simulated)
+		if x.published > 0 {
+			says += ", published " + shown(x.published)
 		}
 		v.Add(`<text x="0" y="%d">%s</text><rect x="0" y="%d" width="%.1f" height="%d" style="fill:%s"><title>%s</title></rect>`,
-			y-5, says, y, x(b.simulated), thick, styles[i].Ink(), b.role)
-		if b.published > 0 {
-			v.Add(`<path class="mark" d="M%.1f %dl7 7l-7 7l-7 -7z"/>`, x(b.published), y+thick/2-7)
+			y-5, says, y, at(x.simulated), thick, styles[i].Ink(), x.role)
+		if x.published > 0 {
+			v.Add(`<path class="mark" d="M%.1f %dl7 7l-7 7l-7 -7z"/>`, at(x.published), y+thick/2-7)
 		}
 	}
-	v.WriteString("</svg>")
-	f := figure{Title: title, Picture: template.HTML(v.String()), Caption: "Bars: simulated, " + unit + "."}
+	caption := "Bars: simulated, " + unit + "."
 	if some {
-		f.Caption += " Diamonds: published."
+		caption += " Diamonds: published."
 	}
-	return f
+	b.Figure(v.End(), "", caption)
 }
 
 // shown is a figure of a row in words: with thousands set apart, and one place after the point
@@ -213,9 +226,9 @@ func shown(n float64) string {
 	return l.show(n)
 }
 
-// percentileFigure draws the published percentiles beside the simulated ones.
-func (row *Row) percentileFigure() figure {
-	style := report.Styles([]string{row.Policy})[0]
+// percentiles draws the published percentiles beside the simulated ones.
+func (row *Row) percentiles(b *draw.Writer) {
+	ink := draw.Styles([]string{row.Policy})[0].Ink()
 	curve := func(us []float64) (pts [][2]float64) {
 		for i, q := range seeds.Percentiles {
 			pts = append(pts, [2]float64{us[i] * 1000, q / 100})
@@ -223,17 +236,13 @@ func (row *Row) percentileFigure() figure {
 		return pts
 	}
 	alt := row.Name + ", " + row.Role + ":"
-	for i, q := range seeds.Percentiles {
-		if q == 50 || q == 90 || q == 99 || q == 99.9 {
-			p, s := line{microSecs: true}, line{microSecs: true}
-			alt += fmt.Sprintf(" p%g published %s, simulated %s;", q, p.show(row.Published.Clat[i]), s.show(row.Simulated.Clat[i]))
-		}
+	for _, q := range []float64{50, 90, 99, 99.9} {
+		l := line{microSecs: true}
+		alt += fmt.Sprintf(" p%g published %s, simulated %s;", q, l.show(row.Published.Percentile(q)), l.show(row.Simulated.Percentile(q)))
 	}
-	var v report.Vector
-	v.Latencies(alt[:len(alt)-1], []report.Curve{{Name: "published", Ink: style.Ink(), Dashes: "7 4", Marks: true, Points: curve(row.Published.Clat)},
-		{Name: "simulated", Ink: style.Ink(), Marks: true, Points: curve(row.Simulated.Clat)}})
-	return figure{Title: "Latency, " + row.Name + ": " + row.Role, Picture: template.HTML(v.String()),
-		Key: template.HTML(fmt.Sprintf(`<ul class="key"><li><svg width="34" height="10" aria-hidden="true"><path class="curve" style="stroke:%[1]s;stroke-dasharray:7 4" d="M0 5H34"/></svg> published</li>
-<li><svg width="34" height="10" aria-hidden="true"><path class="curve" style="stroke:%[1]s" d="M0 5H34"/></svg> simulated</li></ul>`, style.Ink())),
-		Caption: "Completion latency by share of writes. Further left is faster; each step up is a tenth of the writes that are slower still. Points are the percentiles that fio prints."}
+	curves := []draw.Curve{{Name: "published", Ink: ink, Dashes: "7 4", Marks: true, Points: curve(row.Published.Clat)},
+		{Name: "simulated", Ink: ink, Marks: true, Points: curve(row.Simulated.Clat)}}
+	b.Add(`<h2>Latency, %s: %s</h2>`, row.Name, row.Role)
+	b.Figure(draw.Latencies(alt[:len(alt)-1], curves), draw.Key(curves),
+		"Completion latency by share of writes. Further left is faster; each step up is a tenth of the writes that are slower still. Points are the percentiles that fio prints.")
 }

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"btrlab/internal/measure/experiment"
+	"btrlab/internal/draw"
 	"btrlab/internal/measure/seeds"
 	"btrlab/internal/measure/stats"
 	"btrlab/internal/prose"
@@ -46,9 +46,9 @@ func (row *Row) lines() (list []line) {
 
 func (l *line) show(v float64) string {
 	if l.microSecs {
-		return experiment.Nanos(v * 1000)
+		return draw.Nanos(v * 1000)
 	}
-	return experiment.Count(v)
+	return draw.Count(v)
 }
 
 func (l *line) percent() string { return fmt.Sprintf("%+.1f%%", 100*relative(l.sim, l.pub)) }
@@ -91,10 +91,8 @@ func (r *Result) WriteText(out io.Writer) error {
 		b.WriteByte('\n')
 		writeTable(&b, 1, table)
 		b.WriteByte('\n')
-		for _, x := range r.Rows {
-			if x.About != "" {
-				say("%s: %s", x.Name, x.About)
-			}
+		for _, about := range r.abouts() {
+			say("%s", about)
 		}
 		b.WriteByte('\n')
 	}
@@ -172,8 +170,8 @@ func (row *Row) machine() string {
 		waits = append(waits, fmt.Sprintf("%s %.1f%%", c, 100*row.Waits[c]))
 	}
 	now := float64(max(row.Stats.Now, 1))
-	return fmt.Sprintf("%s: %s writes; CPUs busy %.1f, spinning %.1f of them; %s locks stolen; time waited: %s", row.Name, experiment.Count(float64(row.Writes)),
-		float64(row.Stats.CPUBusy)/now, float64(row.Stats.Spun)/now, experiment.Count(float64(row.Stats.Stolen)), strings.Join(waits, ", "))
+	return fmt.Sprintf("%s: %s writes; CPUs busy %.1f, spinning %.1f of them; %s locks stolen; time waited: %s", row.Name, draw.Count(float64(row.Writes)),
+		float64(row.Stats.CPUBusy)/now, float64(row.Stats.Spun)/now, draw.Count(float64(row.Stats.Stolen)), strings.Join(waits, ", "))
 }
 
 const ranksAbout = "Which percentile of ours each published latency is: where a distribution has a step, few requests move a percentile far, and this " +
@@ -231,7 +229,7 @@ func (r *Result) ablation() (about string, table [][]string) {
 		table = append(table, []string{"row", "iops", "of " + r.Ratio.Of})
 		of := r.Rows[slices.IndexFunc(r.Rows, func(x *Row) bool { return x.Name == r.Ratio.Of })]
 		for _, x := range r.Rows {
-			table = append(table, []string{x.Name, experiment.Count(x.Simulated.IOPS), fmt.Sprintf("%.3f", x.Simulated.IOPS/of.Simulated.IOPS)})
+			table = append(table, []string{x.Name, draw.Count(x.Simulated.IOPS), fmt.Sprintf("%.3f", x.Simulated.IOPS/of.Simulated.IOPS)})
 		}
 		return "What other designs, and other choices for the machine, make of the predicted row:", table
 	}
@@ -242,7 +240,7 @@ func (r *Result) ablation() (about string, table [][]string) {
 			n = stats.NewNowait()
 		}
 		each := func(c sched.Counter) string { return fmt.Sprintf("%.2f", n.Each(c.String())) }
-		table = append(table, []string{x.Name, experiment.Count(x.Simulated.Read + x.Simulated.Write), x.adds(), fmt.Sprintf("%.4f", n.SleepsEach()),
+		table = append(table, []string{x.Name, draw.Count(x.Simulated.Read + x.Simulated.Write), x.adds(), fmt.Sprintf("%.4f", n.SleepsEach()),
 			fmt.Sprintf("%.2f", 100*n.Punted()), each(sched.CountSearches), each(sched.CountPaths), each(sched.CountLeafHeld), each(sched.CountMayBlock)})
 	}
 	return patchesAbout, table
@@ -263,7 +261,7 @@ func (r *Result) logTable() [][]string {
 		each := func(c sched.LogCounter) float64 { return l.Each(c.String()) }
 		table = append(table, []string{x.Name, fmt.Sprintf("%.1f", x.Simulated.Read+x.Simulated.Write), x.adds(), fmt.Sprintf("%.2f", each(sched.LogSearches)),
 			fmt.Sprintf("%.2f", each(sched.LogCOWed)), fmt.Sprintf("%.1fK", each(sched.LogBytes)/1024), fmt.Sprintf("%.1f", l.StepsEach(0)),
-			fmt.Sprintf("%.1f", l.StepsEach(1)), fmt.Sprintf("%.1f", l.StepsEach(2)), experiment.Nanos(l.HeldEach(0))})
+			fmt.Sprintf("%.1f", l.StepsEach(1)), fmt.Sprintf("%.1f", l.StepsEach(2)), draw.Nanos(l.HeldEach(0))})
 	}
 	return table
 }

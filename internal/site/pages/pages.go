@@ -12,6 +12,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"btrlab/internal/draw"
 )
 
 //go:embed index.html style.css app.js worker.js
@@ -89,7 +91,7 @@ func (p *Parts) page() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	parts := []string{"{{wasm_exec.js}}", string(p.WasmExec), "{{measured}}", numbers}
+	parts := []string{"{{wasm_exec.js}}", string(p.WasmExec), "{{measured}}", string(numbers), "{{palette.css}}", draw.Palette, "{{plot.css}}", draw.PlotCSS}
 	for _, name := range []string{"style.css", "app.js", "worker.js"} {
 		b, err := files.ReadFile(name)
 		if err != nil {

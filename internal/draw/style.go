@@ -1,38 +1,41 @@
-package report
+package draw
 
 import (
-	_ "embed"
 	"fmt"
-	"html/template"
 	"image/color"
 	"strings"
-
-	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
 )
-
-//go:embed style.css
-var css string
-
-// CSS is the look of a page: light and dark, narrow, and on paper.
-var CSS = template.CSS(css)
 
 // Style is how a row looks in every picture. Dashes and marks tell lines apart without colour; the
 // colours differ in lightness, too (Okabe and Ito's set).
 type Style struct {
 	Color  color.RGBA
-	Dashes []vg.Length
-	Shape  draw.GlyphDrawer
+	Dashes []float64 // in points
+	Mark   Mark
 }
 
+// Mark is the shape of a point.
+type Mark uint8
+
+// The marks.
+const (
+	Circle Mark = iota
+	Square
+	Triangle
+	Plus
+	Cross
+	Ring
+	Pyramid
+)
+
 var styles = []Style{
-	{color.RGBA{0, 0, 0, 255}, nil, draw.CircleGlyph{}},
-	{color.RGBA{213, 94, 0, 255}, []vg.Length{6, 2.5}, draw.SquareGlyph{}},
-	{color.RGBA{0, 114, 178, 255}, []vg.Length{1.5, 2}, draw.TriangleGlyph{}},
-	{color.RGBA{0, 158, 115, 255}, []vg.Length{8, 2, 1.5, 2}, draw.PlusGlyph{}},
-	{color.RGBA{204, 121, 167, 255}, []vg.Length{3, 1.5}, draw.CrossGlyph{}},
-	{color.RGBA{130, 100, 0, 255}, []vg.Length{10, 3, 1.5, 2, 1.5, 3}, draw.RingGlyph{}},
-	{color.RGBA{86, 180, 233, 255}, []vg.Length{4, 4}, draw.PyramidGlyph{}},
+	{color.RGBA{0, 0, 0, 255}, nil, Circle},
+	{color.RGBA{213, 94, 0, 255}, []float64{6, 2.5}, Square},
+	{color.RGBA{0, 114, 178, 255}, []float64{1.5, 2}, Triangle},
+	{color.RGBA{0, 158, 115, 255}, []float64{8, 2, 1.5, 2}, Plus},
+	{color.RGBA{204, 121, 167, 255}, []float64{3, 1.5}, Cross},
+	{color.RGBA{130, 100, 0, 255}, []float64{10, 3, 1.5, 2, 1.5, 3}, Ring},
+	{color.RGBA{86, 180, 233, 255}, []float64{4, 4}, Pyramid},
 }
 
 // styleOf has the number of the style of each policy with a name, the same in every page, notebook
@@ -68,7 +71,7 @@ func Styles(policies []string) []Style {
 		s := styles[next%len(styles)]
 		if turn := next / len(styles); turn > 0 {
 			o := styles[(next+2*turn)%len(styles)]
-			s.Dashes, s.Shape = o.Dashes, o.Shape
+			s.Dashes, s.Mark = o.Dashes, o.Mark
 		}
 		out[i] = s
 		next++
@@ -89,7 +92,11 @@ func (s *Style) Ink() string {
 func (s *Style) DashArray() string {
 	var l []string
 	for _, d := range s.Dashes {
-		l = append(l, fmt.Sprint(float64(d)))
+		l = append(l, fmt.Sprint(d))
 	}
 	return strings.Join(l, " ")
 }
+
+// Fills are colours of areas, as many as can be told apart beside each other: Okabe and Ito's
+// without black, then some of Tol's. The last one is for what has none of its own.
+var Fills = [...]string{"#e69f00", "#56b4e9", "#009e73", "#cc79a7", "#d55e00", "#3d8fc9", "#d9cb3f", "#b06a8a", "#7fc8b8", "#b0a060", "#a98fd0", "#7fae4f", "#8f8f8f"}
