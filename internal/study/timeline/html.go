@@ -4,28 +4,32 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
-	"html"
 	"io"
 	"slices"
 	"strings"
 	"unicode/utf8"
 
+	"btrlab/internal/draw"
 	"btrlab/internal/module"
 	"btrlab/internal/prose"
 	"btrlab/internal/sched/explore"
 	"btrlab/internal/study/scenario"
 )
 
-//go:embed page.html
-var pageText string
+// The style of the lanes, which a picture has, too, and what the page has besides.
+var (
+	//go:embed lanes.css
+	lanesCSS string
+	//go:embed page.css
+	pageCSS string
+	//go:embed page.js
+	pageJS string
+)
 
 // WriteHTML writes tr as one page without references to anything outside it: a lane for each task,
 // time going down. A bar at the left of a lane is a lock held, hatching is a wait; the arrow keys
 // move through the steps. Shape, pattern and words carry the meaning, so that it can be printed in
 // black.
-//
-// The places in page.html are filled by a Replacer, not by html/template: that would be a quarter
-// of the program in the browser.
 func WriteHTML(w io.Writer, tr *scenario.Trace) error {
 	d := newDrawing(tr, nil)
 	js, err := json.Marshal(d.details()) // it escapes <, > and &
@@ -36,59 +40,65 @@ func WriteHTML(w io.Writer, tr *scenario.Trace) error {
 	if schedule == "" {
 		schedule = "''"
 	}
-	first, more, _ := strings.Cut("✗ "+tr.Violation.Violated(), "\n")
-	class := "verdict"
-	if tr.Kind == explore.OK {
-		first, more, class = tr.Kept(), "", "verdict kept"
-	}
+	var b draw.Writer
+	b.Add(`<svg width="0" height="0" style="position:absolute" aria-hidden="true"><defs>
+<pattern id="hatch" width="7" height="7" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect width="7" height="7"/><line x1="0" y1="0" x2="0" y2="7" stroke-width="2"/></pattern>
+</defs></svg>
+<h1>%s under %s</h1>
+<p>%s</p>
+<p>Schedule <code>%s</code>, %s. Replay: <code>%s</code></p>`, tr.Scenario, tr.Policy, tr.About, schedule, prose.Count(tr.Preemptions, "preemption"), tr.Replay)
+	d.verdict(&b)
+	d.legend(&b)
+	b.Add(`<p class="keys">Keys: ↑ ↓ or ← → step, Home End, p next preemption, x the marked access, c the calls. State columns are after the step; a value in bold is new.</p>`)
 	head := d.header()
-	fill := []string{"{{about}}", tr.About, "{{scenario}}", tr.Scenario, "{{policy}}", tr.Policy, "{{schedule}}", schedule, "{{replay}}", tr.Replay, "{{letters}}", pageLetters,
-		"{{preemptions}}", prose.Count(tr.Preemptions, "preemption"), "{{verdict}}", first, "{{class}}", class}
-	for i := 1; i < len(fill); i += 2 {
-		fill[i] = html.EscapeString(fill[i])
-	}
-	fill = append(fill, "{{more}}", folded(more), "{{legend}}", d.legend(), "{{culprit}}", d.marked(), "{{head}}", head, "{{chunks}}", d.chunks(head), "{{rest}}", d.rest(), "{{data}}", string(js))
-	_, err = strings.NewReplacer(fill...).WriteString(w, pageText)
-	return err
+	b.Add("<div class=\"scroll\"><div class=\"pages\">\n<div class=\"top\">%s</div>\n%s</div></div>", head, d.chunks(head))
+	d.rest(&b)
+	b.Add("<section id=\"now\" aria-live=\"polite\"></section>\n<script>\n\"use strict\";\nconst steps = %s;\n%s</script>", draw.HTML(js), draw.HTML(pageJS))
+	page := draw.Page{Title: fmt.Sprintf("%s, policy %s, schedule %s", tr.Scenario, tr.Policy, schedule), Style: lanesCSS + pageCSS,
+		Head: "\n" + `<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'">`}
+	return page.Write(w, b.HTML())
 }
 
-// folded is the rest of a report, which the page shows when it is asked to.
-func folded(more string) string {
-	var b svg
+// verdict says what is violated; the rest of the report the page shows when it is asked to.
+func (d *drawing) verdict(b *draw.Writer) {
+	if d.tr.Kind == explore.OK {
+		b.Add(`<div class="verdict kept">%s</div>`, d.tr.Kept())
+		return
+	}
+	first, more, _ := strings.Cut("✗ "+d.tr.Violation.Violated(), "\n")
+	folded := draw.HTML("")
 	if more != "" {
-		b.add(`<details><summary>The whole report</summary>%s</details>`, more)
+		folded = "<details><summary>The whole report</summary>" + draw.Escape(more) + "</details>"
 	}
-	return strings.TrimSpace(b.String())
+	b.Add(`<div class="verdict">%s%s</div>`, first, folded)
 }
 
-// legend names the locks by their tags.
-func (d *drawing) legend() string {
-	var b svg
+// legend names the locks by their tags, and says what the signs mean.
+func (d *drawing) legend(b *draw.Writer) {
+	sign := func(sign, text any) { b.Add(`<div><dt>%s</dt><dd>%s</dd></div>`, sign, text) }
+	b.Add(`<dl class="legend">`)
 	for _, l := range d.tags {
-		b.add(`<div><dt>%s</dt><dd>%s</dd></div>`, l.Tag, l.Name)
+		sign(l.Tag, l.Name)
 	}
-	return b.String()
-}
-
-// marked says which step is marked, and why.
-func (d *drawing) marked() string {
-	var b svg
+	sign("bar", "lock held")
+	sign(draw.HTML(`<svg width="26" height="14"><rect x="1" y="1" width="24" height="12" class="wait"/></svg>`), "cannot go on")
+	sign("⚡", "preemption: the task before could have gone on")
 	if d.culprit >= 0 {
-		b.add(`<div><dt>✗</dt><dd>step %d, %s</dd></div>`, d.culprit, culpritText(d.tr))
+		sign("✗", fmt.Sprintf("step %d, %s", d.culprit, culpritText(d.tr)))
 	}
-	return b.String()
+	sign("▷ ◁", "an operation begins, returns")
+	sign("pages", "one letter a page: "+pageLetters)
+	b.Add(`</dl>`)
 }
 
 // rest says what the page does not show.
-func (d *drawing) rest() string {
-	var b svg
+func (d *drawing) rest(b *draw.Writer) {
 	if d.left > 0 {
-		b.add(`<p>%d steps in the middle are left out; a dotted line shows where. replay prints them all.</p>`, d.left)
+		b.Add(`<p>%d steps in the middle are left out; a dotted line shows where. replay prints them all.</p>`, d.left)
 	}
 	if h := d.hidden(); h != "" {
-		b.add(`<p class="keys">Without a lane, for they only start: %s.</p>`, h)
+		b.Add(`<p class="keys">Without a lane, for they only start: %s.</p>`, h)
 	}
-	return b.String()
 }
 
 // Sizes in pixels.
@@ -258,32 +268,20 @@ func (l *lane) label(s *scenario.TraceStep) string {
 	return t
 }
 
-type svg struct{ strings.Builder }
-
-func (b *svg) add(format string, args ...any) {
-	for i, a := range args {
-		if s, ok := a.(string); ok {
-			args[i] = html.EscapeString(s)
-		}
-	}
-	fmt.Fprintf(b, format, args...)
-	b.WriteByte('\n')
-}
-
 // head draws the names of the columns at the top of an svg.
-func (d *drawing) head(b *svg) {
-	b.add(`<g class="head"><rect x="0" y="0" width="%d" height="%d" class="headbox"/><text x="%d" y="17" text-anchor="end">step</text>`, d.width, headHeight, stepWidth-12)
+func (d *drawing) head(b *draw.Writer) {
+	b.Add(`<g class="head"><rect x="0" y="0" width="%d" height="%d" class="headbox"/><text x="%d" y="17" text-anchor="end">step</text>`, d.width, headHeight, stepWidth-12)
 	for _, c := range d.cols {
-		b.add(`<text x="%d" y="17">%s</text>`, c.x, c.name)
+		b.Add(`<text x="%d" y="17">%s</text>`, c.x, c.name)
 	}
 	for _, l := range d.lanes {
 		kind := ""
 		if l.task >= d.tr.Own {
 			kind = " (daemon)"
 		}
-		b.add(`<text x="%d" y="17" class="name">%d %s%s</text>`, l.x+lanePad, l.task, d.tr.Tasks[l.task], kind)
+		b.Add(`<text x="%d" y="17" class="name">%d %s%s</text>`, l.x+lanePad, l.task, d.tr.Tasks[l.task], kind)
 	}
-	b.add(`</g>`)
+	b.Add(`</g>`)
 }
 
 // size lets a drawing shrink with the window a little, as long as its words can be read; then it
@@ -292,50 +290,48 @@ func (d *drawing) size() string {
 	return fmt.Sprintf("width:clamp(%dpx,100%%,%dpx)", d.width*4/5, d.width)
 }
 
-func (d *drawing) header() string {
-	var b svg
-	b.add(`<svg xmlns="http://www.w3.org/2000/svg" style="%s" viewBox="0 0 %d %d" aria-hidden="true">`, d.size(), d.width, headHeight)
+func (d *drawing) header() draw.HTML {
+	var b draw.Writer
+	b.Add(`<svg xmlns="http://www.w3.org/2000/svg" style="%s" viewBox="0 0 %d %d" aria-hidden="true">`, d.size(), d.width, headHeight)
 	d.head(&b)
-	b.add(`</svg>`)
-	return b.String()
+	return b.End()
 }
 
 // chunks draws the steps, cut where a printed page may break; each has the head on paper.
-func (d *drawing) chunks(head string) string {
-	var b strings.Builder
+func (d *drawing) chunks(head draw.HTML) draw.HTML {
+	var b draw.Writer
 	for from := 0; from < len(d.rows); from += chunkSteps {
-		b.WriteString(`<div class="chunk"><div class="chunkhead">` + head + `</div>` + d.chunk(from, min(from+chunkSteps, len(d.rows))) + "</div>\n")
+		b.Add(`<div class="chunk"><div class="chunkhead">%s</div>%s</div>`, head, d.chunk(from, min(from+chunkSteps, len(d.rows))))
 	}
-	return b.String()
+	return b.HTML()
 }
 
 // chunk draws the rows [from, to).
-func (d *drawing) chunk(from, to int) string {
-	var b svg
+func (d *drawing) chunk(from, to int) draw.HTML {
+	var b draw.Writer
 	h := (to - from) * rowHeight
-	b.add(`<svg class="steps" xmlns="http://www.w3.org/2000/svg" style="%s" viewBox="0 0 %d %d" role="img" aria-label="steps %d to %d">`,
+	b.Add(`<svg class="steps" xmlns="http://www.w3.org/2000/svg" style="%s" viewBox="0 0 %d %d" role="img" aria-label="steps %d to %d">`,
 		d.size(), d.width, h, d.rows[from], d.rows[to-1])
 	d.lanesAndSteps(&b, from, to)
-	b.add(`</svg>`)
-	return b.String()
+	return b.End()
 }
 
 // lanesAndSteps draws the rows [from, to), the first with its upper edge at 0.
-func (d *drawing) lanesAndSteps(b *svg, from, to int) {
+func (d *drawing) lanesAndSteps(b *draw.Writer, from, to int) {
 	h := (to - from) * rowHeight
 	y := func(row int) int { return (row - from) * rowHeight }
 	for _, l := range d.lanes {
-		b.add(`<line x1="%d" y1="0" x2="%d" y2="%d" class="lane"/>`, l.x, l.x, h)
+		b.Add(`<line x1="%d" y1="0" x2="%d" y2="%d" class="lane"/>`, l.x, l.x, h)
 		for _, s := range l.waits {
 			f, t := max(d.row[s.From], from), min(d.row[s.To], to)
 			if f >= t {
 				continue
 			}
 			top, end := d.ends(s, y(f)+2, y(t)-2, from, to, h)
-			b.add(`<rect x="%d" y="%d" width="%d" height="%d" class="wait"><title>task %d waits for %s, steps %d to %d</title></rect>`,
+			b.Add(`<rect x="%d" y="%d" width="%d" height="%d" class="wait"><title>task %d waits for %s, steps %d to %d</title></rect>`,
 				l.text-2, top, l.x+l.w-l.text-6, end-top, l.task, s.What, s.From, s.To-1)
 			word := "waits for " + s.What
-			b.add(`<g class="%s"><rect x="%d" y="%d" width="%.0f" height="16" class="waitlabel"/><text x="%d" y="%d" class="waittext">%s</text></g>`,
+			b.Add(`<g class="%s"><rect x="%d" y="%d" width="%.0f" height="16" class="waitlabel"/><text x="%d" y="%d" class="waittext">%s</text></g>`,
 				d.again(s, from), l.text+6, y(f)+3, float64(utf8.RuneCountInString(word))*charWidth+8, l.text+10, y(f)+15, word)
 		}
 		for _, s := range l.bars {
@@ -345,9 +341,9 @@ func (d *drawing) lanesAndSteps(b *svg, from, to int) {
 			}
 			x := l.x + lanePad + s.sub*barWidth
 			top, end := d.ends(s.span, y(f)+rowHeight/2-8, y(t)-rowHeight/2+6, from, to, h)
-			b.add(`<g class="bar"><title>task %d holds %s, steps %d to %d</title><rect x="%d" y="%d" width="%d" height="%d"/>`,
+			b.Add(`<g class="bar"><title>task %d holds %s, steps %d to %d</title><rect x="%d" y="%d" width="%d" height="%d"/>`,
 				l.task, s.What, s.From, s.To, x, top, barWidth-3, end-top)
-			b.add(`<text class="%s" x="%d" y="%d" text-anchor="middle">%s</text></g>`, d.again(s.span, from), x+barWidth/2-1, y(f)+rowHeight/2+4, s.tag)
+			b.Add(`<text class="%s" x="%d" y="%d" text-anchor="middle">%s</text></g>`, d.again(s.span, from), x+barWidth/2-1, y(f)+rowHeight/2+4, s.tag)
 		}
 	}
 	for r := from; r < to; r++ {
@@ -379,20 +375,20 @@ func (d *drawing) again(s span, from int) string {
 }
 
 // step draws one step with its upper edge at y.
-func (d *drawing) step(b *svg, i, y int) {
+func (d *drawing) step(b *draw.Writer, i, y int) {
 	s := &d.tr.Steps[i]
 	class := "row"
 	if i == d.culprit {
 		class += " culprit"
 	}
-	b.add(`<g class="%s" id="s%d"><rect x="0" y="%d" width="%d" height="%d" class="hit"/>`, class, i, y, d.width, rowHeight)
+	b.Add(`<g class="%s" id="s%d"><rect x="0" y="%d" width="%d" height="%d" class="hit"/>`, class, i, y, d.width, rowHeight)
 	if s.Preempts {
-		b.add(`<line x1="0" y1="%d" x2="%d" y2="%d" class="preempt"/><text x="4" y="%d" class="mark">⚡</text>`, y, d.width, y, y+16)
+		b.Add(`<line x1="0" y1="%d" x2="%d" y2="%d" class="preempt"/><text x="4" y="%d" class="mark">⚡</text>`, y, d.width, y, y+16)
 	}
 	if d.left > 0 && i == len(d.tr.Steps)-lastSteps {
-		b.add(`<line x1="0" y1="%d" x2="%d" y2="%d" class="left"/>`, y, d.width, y)
+		b.Add(`<line x1="0" y1="%d" x2="%d" y2="%d" class="left"/>`, y, d.width, y)
 	}
-	b.add(`<text x="%d" y="%d" text-anchor="end" class="num">%d</text>`, stepWidth-12, y+15, i)
+	b.Add(`<text x="%d" y="%d" text-anchor="end" class="num">%d</text>`, stepWidth-12, y+15, i)
 	for c, col := range d.cols {
 		if c >= len(s.State) {
 			continue
@@ -401,17 +397,17 @@ func (d *drawing) step(b *svg, i, y int) {
 		if i > 0 && c < len(d.tr.Steps[i-1].State) && d.tr.Steps[i-1].State[c] != s.State[c] {
 			kind = "new"
 		}
-		b.add(`<text x="%d" y="%d" class="%s">%s</text>`, col.x, y+15, kind, cell(d.tr, s.State, c, d.pages))
+		b.Add(`<text x="%d" y="%d" class="%s">%s</text>`, col.x, y+15, kind, cell(d.tr, s.State, c, d.pages))
 	}
 	k := slices.IndexFunc(d.lanes, func(l lane) bool { return l.task == s.Task })
 	l := &d.lanes[k]
-	b.add(`<rect x="%d" y="%d" width="%d" height="%d" rx="3" class="box"/>`, l.text-2, y+2, l.x+l.w-l.text-6, rowHeight-4)
+	b.Add(`<rect x="%d" y="%d" width="%d" height="%d" rx="3" class="box"/>`, l.text-2, y+2, l.x+l.w-l.text-6, rowHeight-4)
 	text := l.label(s)
 	room := int(float64(l.x+l.w-l.text-10) / charWidth)
 	if i == d.culprit {
 		text = "✗ " + text
 	}
-	b.add(`<text x="%d" y="%d">%s</text></g>`, l.text+4, y+15, cut(text, room))
+	b.Add(`<text x="%d" y="%d">%s</text></g>`, l.text+4, y+15, cut(text, room))
 }
 
 // cut shortens text to n characters.
