@@ -2,30 +2,25 @@ package draw
 
 import (
 	"fmt"
+	"math"
 	"strings"
-	"time"
 )
 
 // Nanos prints a latency with three figures: 412us, 1.21ms.
 func Nanos(ns float64) string {
-	d := time.Duration(ns)
-	switch {
-	case d >= 10*time.Second:
-		return fmt.Sprintf("%.1fs", d.Seconds())
-	case d >= time.Second:
-		return fmt.Sprintf("%.2fs", d.Seconds())
-	case d >= 100*time.Millisecond:
-		return fmt.Sprintf("%.0fms", ns/1e6)
-	case d >= 10*time.Millisecond:
-		return fmt.Sprintf("%.1fms", ns/1e6)
-	case d >= time.Millisecond:
-		return fmt.Sprintf("%.2fms", ns/1e6)
-	case d >= 100*time.Microsecond:
-		return fmt.Sprintf("%.0fus", ns/1e3)
-	case d >= 10*time.Microsecond:
-		return fmt.Sprintf("%.1fus", ns/1e3)
-	case d >= time.Microsecond:
-		return fmt.Sprintf("%.2fus", ns/1e3)
+	for _, u := range []struct {
+		ns   float64
+		name string
+		most int // digits after the point of 100 and more
+	}{{1e9, "s", 1}, {1e6, "ms", 0}, {1e3, "us", 0}} {
+		switch v := math.Trunc(ns) / u.ns; {
+		case v >= 100:
+			return fmt.Sprintf("%.*f%s", u.most, ns/u.ns, u.name)
+		case v >= 10:
+			return fmt.Sprintf("%.1f%s", ns/u.ns, u.name)
+		case v >= 1:
+			return fmt.Sprintf("%.2f%s", ns/u.ns, u.name)
+		}
 	}
 	return fmt.Sprintf("%.0fns", ns)
 }

@@ -212,11 +212,7 @@ func (c *Comparison) WaitTable() Table {
 // CostTable shows what requests cost that were tried without waiting: averages of a request, and
 // the percentage that answered EAGAIN.
 func (c *Comparison) CostTable() Table {
-	t := Table{Caption: "A request that was tried without waiting", Head: []string{"policy", "tree searches", "paths", "steps with a leaf held", "steps that may block", "sleeps", "EAGAIN, percent"}}
-	for _, x := range c.res.NowaitCosts() {
-		t.Rows = append(t.Rows, []string{x.Policy, x.Searches, x.Paths, x.LeafSteps, x.MayBlock, x.Slept, x.Punt})
-	}
-	return t
+	return Table{Caption: "A request that was tried without waiting", Head: experiment.NowaitHead, Rows: c.res.NowaitCosts()}
 }
 
 // LogTable shows what an fsync that went to a log cost in its tree, on average: steps are those

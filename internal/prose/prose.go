@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"text/tabwriter"
 	"unicode/utf8"
 )
 
@@ -203,4 +204,15 @@ func distance(a, b string) int {
 		}
 	}
 	return prev[len(b)]
+}
+
+// Table sets lines of cells in columns, which are so many blanks apart and aligned at the right.
+func Table(apart int, lines [][]string) string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, apart, ' ', tabwriter.AlignRight)
+	for _, line := range lines {
+		fmt.Fprintln(w, strings.Join(line, "\t")+"\t")
+	}
+	w.Flush()
+	return b.String()
 }

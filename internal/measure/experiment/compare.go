@@ -532,40 +532,35 @@ func (r *Result) writePairs(b *strings.Builder) {
 	}
 }
 
-// NowaitCosts is a row of the table of what requests cost that were tried without waiting: averages
-// of a request, but for Punted, which is a percentage.
-type NowaitCosts struct {
-	Policy                                            string
-	Searches, Paths, LeafSteps, MayBlock, Slept, Punt string
-}
+// NowaitHead and NowaitCosts are the table of what requests cost that were tried without waiting:
+// averages of a request, and the percentage that answered EAGAIN. It is empty when no row has such
+// ones.
+var NowaitHead = []string{"policy", "tree searches", "paths", "steps with a leaf held", "steps that may block", "sleeps", "EAGAIN, percent"}
 
-// NowaitCosts is that table, empty when no row has such requests.
-func (r *Result) NowaitCosts() (list []NowaitCosts) {
+// NowaitCosts is that table.
+func (r *Result) NowaitCosts() (list [][]string) {
 	for _, row := range r.Rows {
-		n := row.Nowait
-		if n == nil || n.Tried == 0 {
-			continue
+		if n := row.Nowait; n != nil && n.Tried > 0 {
+			list = append(list, append([]string{row.Policy}, NowaitCells(n)...))
 		}
-		each := func(c sched.Counter) string { return fmt.Sprintf("%.2f", n.Each(c.String())) }
-		list = append(list, NowaitCosts{row.Policy, each(sched.CountSearches), each(sched.CountPaths), each(sched.CountLeafHeld), each(sched.CountMayBlock),
-			fmt.Sprintf("%.4f", n.SleepsEach()), fmt.Sprintf("%.2f", 100*n.Punted())})
 	}
 	return list
 }
 
-// writeCosts writes the table of NowaitCosts.
+// NowaitCells are the cells of a row of that table.
+func NowaitCells(n *stats.Nowait) []string {
+	each := func(c sched.Counter) string { return fmt.Sprintf("%.2f", n.Each(c.String())) }
+	return []string{each(sched.CountSearches), each(sched.CountPaths), each(sched.CountLeafHeld), each(sched.CountMayBlock),
+		fmt.Sprintf("%.4f", n.SleepsEach()), fmt.Sprintf("%.2f", 100*n.Punted())}
+}
+
+// writeCosts writes the table of NowaitCosts, under shorter heads.
 func (r *Result) writeCosts(b *strings.Builder) {
-	list := r.NowaitCosts()
-	if len(list) == 0 {
-		return
+	if list := r.NowaitCosts(); len(list) > 0 {
+		b.WriteString("\na request that was tried without waiting: costs of each, and EAGAIN in percent\n\n")
+		head := []string{"policy", "tree searches", "paths", "leaf held", "may block", "slept", "EAGAIN"}
+		b.WriteString(prose.Table(1, append([][]string{head}, list...)))
 	}
-	b.WriteString("\na request that was tried without waiting: costs of each, and EAGAIN in percent\n\n")
-	w := tabwriter.NewWriter(b, 0, 0, 1, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "policy\ttree searches\tpaths\tleaf held\tmay block\tslept\tEAGAIN\t")
-	for _, c := range list {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", c.Policy, c.Searches, c.Paths, c.LeafSteps, c.MayBlock, c.Slept, c.Punt)
-	}
-	w.Flush()
 }
 
 // LogHead and LogCosts are the table of what fsyncs cost that went to a log: averages of an fsync.
@@ -575,22 +570,25 @@ var LogHead = []string{"policy", "search", "COW", "moved", "blocks", "super", "l
 // LogCosts is that table.
 func (r *Result) LogCosts() (list [][]string) {
 	for _, row := range r.Rows {
-		l := row.Log
-		if l == nil {
-			continue
+		if row.Log != nil {
+			list = append(list, append([]string{row.Policy}, LogCells(row.Log)...))
 		}
-		each := func(c sched.LogCounter) string { return fmt.Sprintf("%.2f", l.Each(c.String())) }
-		kib := func(c sched.LogCounter) string { return fmt.Sprintf("%.1fK", l.Each(c.String())/1024) }
-		line := []string{row.Policy, each(sched.LogSearches), each(sched.LogCOWed), kib(sched.LogShifted), each(sched.LogBlocks), each(sched.LogSupers), kib(sched.LogBytes)}
-		for level := range 3 {
-			line = append(line, fmt.Sprintf("%.1f", l.StepsEach(level)))
-		}
-		for level := range 3 {
-			line = append(line, draw.Nanos(l.HeldEach(level)))
-		}
-		list = append(list, line)
 	}
 	return list
+}
+
+// LogCells are the cells of a row of that table.
+func LogCells(l *stats.Log) []string {
+	each := func(c sched.LogCounter) string { return fmt.Sprintf("%.2f", l.Each(c.String())) }
+	kib := func(c sched.LogCounter) string { return fmt.Sprintf("%.1fK", l.Each(c.String())/1024) }
+	line := []string{each(sched.LogSearches), each(sched.LogCOWed), kib(sched.LogShifted), each(sched.LogBlocks), each(sched.LogSupers), kib(sched.LogBytes)}
+	for level := range 3 {
+		line = append(line, fmt.Sprintf("%.1f", l.StepsEach(level)))
+	}
+	for level := range 3 {
+		line = append(line, draw.Nanos(l.HeldEach(level)))
+	}
+	return line
 }
 
 // LogAbout says what the table is.
@@ -599,16 +597,10 @@ const LogAbout = "an fsync that went to a log: searches, leaves copied, bytes mo
 
 // writeLogs writes the table of LogCosts.
 func (r *Result) writeLogs(b *strings.Builder) {
-	list := r.LogCosts()
-	if len(list) == 0 {
-		return
+	if list := r.LogCosts(); len(list) > 0 {
+		fmt.Fprintf(b, "\n%s\n\n", prose.Wrap(LogAbout, prose.Width))
+		b.WriteString(prose.Table(1, append([][]string{LogHead}, list...)))
 	}
-	fmt.Fprintf(b, "\n%s\n\n", prose.Wrap(LogAbout, prose.Width))
-	w := tabwriter.NewWriter(b, 0, 0, 1, ' ', tabwriter.AlignRight)
-	for _, line := range append([][]string{LogHead}, list...) {
-		fmt.Fprintln(w, strings.Join(line, "\t")+"\t")
-	}
-	w.Flush()
 }
 
 // imageWord is what became of the row's image, in a word.

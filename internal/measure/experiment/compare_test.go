@@ -576,7 +576,7 @@ func TestNowaitCosts(t *testing.T) {
 	if p := res.Pairs[0].Published; p != 1.25 {
 		t.Errorf("the published ratio is %g, want 1.25", p)
 	}
-	if have, want := fmt.Sprint(res.NowaitCosts()), "[{before 6.00 3.00 0.25 5.00 0.0075 1.50}]"; have != want {
+	if have, want := fmt.Sprint(res.NowaitCosts()), "[[before 6.00 3.00 0.25 5.00 0.0075 1.50]]"; have != want {
 		t.Errorf("have %s want %s", have, want)
 	}
 	var b strings.Builder

@@ -95,13 +95,18 @@ func (s *section) write() error {
 	s.rings()
 	s.published()
 	s.Add(`<h3>Every round</h3>`)
-	s.BeginTable("", s.what, "iops, round by round")
+	var rounds [][]string
 	for _, row := range s.Rows {
-		s.Row(row.Policy, joinCounts(row.RoundIOPS))
+		rounds = append(rounds, []string{row.Policy, joinCounts(row.RoundIOPS)})
 	}
-	s.EndTable()
+	s.table([]string{"iops, round by round"}, rounds)
 	s.Add(`</section>`)
 	return nil
+}
+
+// table is a table of rows by their names.
+func (s *section) table(heads []string, rows [][]string) {
+	s.Table(append([][]string{append([]string{s.what}, heads...)}, rows...))
 }
 
 func contentOK(row *experiment.Row) bool {
@@ -284,21 +289,13 @@ func (s *section) waits() error {
 func (s *section) costs() {
 	if list := s.NowaitCosts(); len(list) > 0 {
 		s.Add(`<h3>Requests that were tried without waiting</h3>`)
-		s.BeginTable("", s.what, "tree searches", "paths", "steps with a leaf held", "steps that may block", "sleeps", "EAGAIN, percent")
-		for _, c := range list {
-			s.Row(c.Policy, c.Searches, c.Paths, c.LeafSteps, c.MayBlock, c.Slept, c.Punt)
-		}
-		s.EndTable()
+		s.table(experiment.NowaitHead[1:], list)
 		s.Add(`<p class="meta">Averages of a request, all rounds together. A request that answers EAGAIN goes to a worker, whose costs are not among these.</p>`)
 	}
 	if list := s.LogCosts(); len(list) > 0 {
 		s.Add(`<h3>Fsyncs that went to a log</h3>`)
-		s.BeginTable("", s.what, "searches", "leaves copied", "bytes moved in leaves", "blocks", "superblocks", "bytes of log", "steps with a leaf locked", "level 1", "level 2",
-			"time of the leaf's lock", "level 1", "level 2")
-		for _, row := range list {
-			s.Row(draw.Cells(row)...)
-		}
-		s.EndTable()
+		s.table([]string{"searches", "leaves copied", "bytes moved in leaves", "blocks", "superblocks", "bytes of log", "steps with a leaf locked", "level 1", "level 2",
+			"time of the leaf's lock", "level 1", "level 2"}, list)
 		s.Add(`<p class="meta">Averages of an fsync, all rounds together: locks for writing of blocks of the log's tree.</p>`)
 	}
 }

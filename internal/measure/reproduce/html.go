@@ -102,21 +102,9 @@ func (r *Result) abouts() (list []string) {
 
 // published is the table of the rows of which something was published.
 func (r *Result) published() [][]string {
-	head := []string{"row", "role"}
-	for _, l := range r.Rows[0].lines() {
-		head = append(head, l.name+" published", "simulated", "error")
-	}
-	table := [][]string{head}
-	for _, x := range r.Rows {
-		list := x.lines()
-		if len(list) == 0 {
-			continue
-		}
-		cells := []string{x.Name, x.Role}
-		for _, l := range list {
-			cells = append(cells, l.show(l.pub), l.show(l.sim), l.percent())
-		}
-		table = append(table, cells)
+	table := r.oneByOne()
+	for i := 2; i < len(table[0]); i += 3 {
+		table[0][i] += " published"
 	}
 	return table
 }

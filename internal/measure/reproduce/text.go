@@ -8,13 +8,12 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"btrlab/internal/draw"
+	"btrlab/internal/measure/experiment"
 	"btrlab/internal/measure/seeds"
 	"btrlab/internal/measure/stats"
 	"btrlab/internal/prose"
-	"btrlab/internal/sched"
 )
 
 // line is one figure of a row.
@@ -67,19 +66,19 @@ func (r *Result) WriteText(out io.Writer) error {
 	if r.distributions() {
 		say("The published rows, each followed by its simulation:")
 		b.WriteByte('\n')
-		writeTable(&b, 2, r.sideBySide())
+		b.WriteString(prose.Table(2, r.sideBySide()))
 	} else {
 		if r.Rows[0].Published.Write > 0 {
 			say("throughput in MiB/s:")
 			b.WriteByte('\n')
 		}
-		writeTable(&b, 1, r.oneByOne())
+		b.WriteString(prose.Table(1, r.oneByOne()))
 	}
 	fmt.Fprintf(&b, "\n%s / %s: published %.3f, simulated %.3f, error %+.1f%%\n\n", r.Ratio.Of, r.Ratio.To, r.Ratio.Published, r.Ratio.Simulated, 100*r.Ratio.Error)
 	if r.distributions() {
 		say("%s", ranksAbout)
 		b.WriteByte('\n')
-		writeTable(&b, 2, r.ranks())
+		b.WriteString(prose.Table(2, r.ranks()))
 		b.WriteByte('\n')
 		for _, row := range r.Rows {
 			say("%s", row.machine())
@@ -89,7 +88,7 @@ func (r *Result) WriteText(out io.Writer) error {
 	if about, table := r.ablation(); len(table) > 0 {
 		say("%s", about)
 		b.WriteByte('\n')
-		writeTable(&b, 1, table)
+		b.WriteString(prose.Table(1, table))
 		b.WriteByte('\n')
 		for _, about := range r.abouts() {
 			say("%s", about)
@@ -108,15 +107,6 @@ func (r *Result) WriteText(out io.Writer) error {
 	fmt.Fprintf(&b, "\ncalibration%s: %s\n", misfit, cal)
 	_, err = io.WriteString(out, b.String())
 	return err
-}
-
-// writeTable writes lines of cells, so many columns apart.
-func writeTable(b *strings.Builder, apart int, lines [][]string) {
-	w := tabwriter.NewWriter(b, 0, 0, apart, ' ', tabwriter.AlignRight)
-	for _, line := range lines {
-		fmt.Fprintln(w, strings.Join(line, "\t")+"\t")
-	}
-	w.Flush()
 }
 
 // oneByOne is the table of rows of which few figures were published: a line for each.
@@ -239,9 +229,8 @@ func (r *Result) ablation() (about string, table [][]string) {
 		if n == nil {
 			n = stats.NewNowait()
 		}
-		each := func(c sched.Counter) string { return fmt.Sprintf("%.2f", n.Each(c.String())) }
-		table = append(table, []string{x.Name, draw.Count(x.Simulated.Read + x.Simulated.Write), x.adds(), fmt.Sprintf("%.4f", n.SleepsEach()),
-			fmt.Sprintf("%.2f", 100*n.Punted()), each(sched.CountSearches), each(sched.CountPaths), each(sched.CountLeafHeld), each(sched.CountMayBlock)})
+		c := experiment.NowaitCells(n)
+		table = append(table, []string{x.Name, draw.Count(x.Simulated.Read + x.Simulated.Write), x.adds(), c[4], c[5], c[0], c[1], c[2], c[3]})
 	}
 	return patchesAbout, table
 }
@@ -258,10 +247,8 @@ func (r *Result) logTable() [][]string {
 		if l == nil {
 			l = new(stats.Log)
 		}
-		each := func(c sched.LogCounter) float64 { return l.Each(c.String()) }
-		table = append(table, []string{x.Name, fmt.Sprintf("%.1f", x.Simulated.Read+x.Simulated.Write), x.adds(), fmt.Sprintf("%.2f", each(sched.LogSearches)),
-			fmt.Sprintf("%.2f", each(sched.LogCOWed)), fmt.Sprintf("%.1fK", each(sched.LogBytes)/1024), fmt.Sprintf("%.1f", l.StepsEach(0)),
-			fmt.Sprintf("%.1f", l.StepsEach(1)), fmt.Sprintf("%.1f", l.StepsEach(2)), draw.Nanos(l.HeldEach(0))})
+		c := experiment.LogCells(l)
+		table = append(table, []string{x.Name, fmt.Sprintf("%.1f", x.Simulated.Read+x.Simulated.Write), x.adds(), c[0], c[1], c[5], c[6], c[7], c[8], c[9]})
 	}
 	return table
 }
