@@ -98,9 +98,9 @@ func random(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // logged STORY FILE makes the image that Linux left with a log after a story of
-// internal/fs/testdata/log.
+// internal/data/treelog/testdata/log.
 func logged(ts *testscript.TestScript, neg bool, args []string) {
-	f, err := os.Open("../fs/testdata/log/" + args[0] + ".blocks.gz")
+	f, err := os.Open("../data/treelog/testdata/log/" + args[0] + ".blocks.gz")
 	ts.Check(err)
 	defer f.Close()
 	z, err := gzip.NewReader(f)

@@ -25,7 +25,7 @@ func TestAppend(t *testing.T) {
 			for i := range tasks * records {
 				want = append(want, fmt.Sprintf("%0*d", 1+i%50, i))
 			}
-			parallel(x.T, tasks, func(tk *sched.Task, i int) {
+			fstest.Parallel(x.T, tasks, func(tk *sched.Task, i int) {
 				f, err := x.FS.OpenFile(tk, "/log", fs.O_RDWR|fs.O_APPEND, 0)
 				if err != nil {
 					t.Error(err)

@@ -12,6 +12,7 @@ import (
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
+	"btrlab/internal/fs/fstest"
 	"btrlab/internal/iopath"
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/kiocb"
@@ -82,7 +83,7 @@ func overwrite(b *testing.B, name string, tasks int) {
 	b.SetBytes(4096)
 	b.ReportAllocs()
 	b.ResetTimer()
-	parallel(t, tasks, func(t *sched.Task, i int) {
+	fstest.Parallel(t, tasks, func(t *sched.Task, i int) {
 		r := rand.New(rand.NewPCG(1, uint64(i)))
 		p := make([]byte, 4096)
 		for range (b.N + i) / tasks {
@@ -139,7 +140,7 @@ func benchFile(b *testing.B, t *sched.Task, policyName string, size int) (*fs.FS
 	x := benchFS(b, t, 1<<30, fs.Options{Policy: policy.MustParse(policyName)})
 	f, err := x.Create(t, "/f", 0o644)
 	if err == nil {
-		err = f.SetFlags(t, nocow)
+		err = f.SetFlags(t, fstest.Nocow)
 	}
 	if err == nil {
 		_, err = f.WriteAt(t, make([]byte, size), 0)
@@ -167,7 +168,7 @@ func BenchmarkDirectOverwrite(b *testing.B) {
 				p := make([]byte, 4096)
 				rq := kiocb.Request{Flags: kiocb.Direct}
 				if queued {
-					rq.Done = new(result)
+					rq.Done = new(fstest.Result)
 				}
 				b.SetBytes(4096)
 				b.ReportAllocs()
@@ -207,7 +208,7 @@ func nowaitOverwrite(b *testing.B, name string, copied bool) {
 	if copied {
 		p = make([]byte, 4096)
 	}
-	rq := kiocb.Request{Flags: kiocb.Direct | kiocb.Nowait, Done: new(result)}
+	rq := kiocb.Request{Flags: kiocb.Direct | kiocb.Nowait, Done: new(fstest.Result)}
 	again, cpu := 0, int64(0)
 	b.SetBytes(4096)
 	b.ReportAllocs()

@@ -125,7 +125,7 @@ func TestFsyncCommits(t *testing.T) {
 				}
 				p := make([]byte, len(content))
 				if n, err := g.ReadAt(x.T, p, 0); n != len(p) || !bytes.Equal(p, content) {
-					t.Errorf("after a crash: %d bytes, %v%s", n, err, diffAt(p, content))
+					t.Errorf("after a crash: %d bytes, %v%s", n, err, fstest.DiffAt(p, content))
 				}
 				x.Must(g.Close(x.T))
 				x.Must(after.Close(x.T))
@@ -296,6 +296,6 @@ func TestFullPrealloc(t *testing.T) {
 	x.Must(fill.Close(x.T))
 	x.Reopen()
 	if have := x.ReadFile("/f"); !bytes.Equal(have, want) {
-		t.Errorf("have %d bytes%s", len(have), diffAt(have, want))
+		t.Errorf("have %d bytes%s", len(have), fstest.DiffAt(have, want))
 	}
 }

@@ -19,37 +19,6 @@ import (
 	"btrlab/internal/sched"
 )
 
-// parallel runs n tasks and waits for them.
-func parallel(t *sched.Task, n int, f func(t *sched.Task, i int)) {
-	var tasks []*sched.Task
-	for i := range n {
-		tasks = append(tasks, t.Go(fmt.Sprintf("task%d", i), func(t *sched.Task) { f(t, i) }))
-	}
-	for _, c := range tasks {
-		t.Join(c)
-	}
-}
-
-// stamp fills p, whose length is a multiple of 8, with a writer's mark.
-func stamp(p []byte, mark uint64) {
-	if len(p) == 0 {
-		return
-	}
-	binary.LittleEndian.PutUint64(p, mark)
-	for n := 8; n < len(p); n *= 2 { // the race detector looks at a copy once, not at each byte
-		copy(p[n:], p[:n])
-	}
-}
-
-// random fills p with bytes that do not repeat.
-func random(r *rand.Rand, p []byte) {
-	var b [8]byte
-	for len(p) > 0 {
-		binary.LittleEndian.PutUint64(b[:], r.Uint64())
-		p = p[copy(p, b[:]):]
-	}
-}
-
 // TestConcurrent lets writers, a truncating task, a punching task, a syncing task and readers loose
 // on one file under every policy, under small dirty limits. What each policy promises about single
 // blocks is held: when all is over no 4 KiB block is mixed from two writes. The image is clean
@@ -84,7 +53,7 @@ func hammer(x *fstest.Fixture, path string, nocow bool, rounds int) {
 			x.Errorf(format, args...)
 		}
 	}
-	parallel(x.T, 8, func(t *sched.Task, i int) {
+	fstest.Parallel(x.T, 8, func(t *sched.Task, i int) {
 		r := rand.New(rand.NewPCG(uint64(i), 99))
 		p := make([]byte, 16*4096)
 		for n := range rounds {
@@ -98,7 +67,7 @@ func hammer(x *fstest.Fixture, path string, nocow bool, rounds int) {
 			default:
 				w := p[:l*4096]
 				for k := range l {
-					stamp(w[k*4096:(k+1)*4096], uint64(i)<<56|uint64(n)<<32|uint64(b+k))
+					fstest.Stamp(w[k*4096:(k+1)*4096], uint64(i)<<56|uint64(n)<<32|uint64(b+k))
 				}
 				_, err = f.WriteAt(t, w, int64(b)*4096)
 			case 4, 5:
@@ -163,7 +132,7 @@ func TestConcurrentNames(t *testing.T) {
 	x.Must(x.FS.Mkdir(x.T, "/d0", 0o755))
 	x.Must(x.FS.Mkdir(x.T, "/d1", 0o755))
 	var done atomic.Bool
-	parallel(x.T, 5, func(t *sched.Task, i int) {
+	fstest.Parallel(x.T, 5, func(t *sched.Task, i int) {
 		if i == 4 {
 			for !done.Load() {
 				if err := x.FS.Sync(t); err != nil {
@@ -229,7 +198,7 @@ func TestShortCopy(t *testing.T) {
 				off, n := somewhere(r, len(m.want)), someLength(r)
 				n = min(n, modelMax-min(off, modelMax-1))
 				p := make([]byte, n)
-				random(r, p)
+				fstest.Random(r, p)
 				got, err := f.WriteIter(x.T, kiocb.Request{Pos: uint64(off)}, iopath.Source{Buf: p, Faults: &faulty{r: r}})
 				if got != n || err != nil {
 					t.Fatalf("write %d+%d: %d, %v", off, n, got, err)

@@ -22,7 +22,7 @@ func TestDirtyMetadata(t *testing.T) {
 			do   func(x *fstest.Fixture, look func(t *sched.Task))
 		}{
 			{"names", func(x *fstest.Fixture, look func(t *sched.Task)) {
-				parallel(x.T, 4, func(t *sched.Task, i int) {
+				fstest.Parallel(x.T, 4, func(t *sched.Task, i int) {
 					for n := range 3000 {
 						if err := x.FS.Mkdir(t, fmt.Sprintf("/%04d-%d-%0100d", n*7919%3000, i, 0), 0o755); err != nil {
 							x.Error(err)

@@ -36,14 +36,14 @@ func TestDataEIO(t *testing.T) {
 	}
 	x.FS.DropCaches(x.T)
 	if have := x.ReadFile("/f"); !bytes.Equal(have, old) {
-		t.Errorf("content after the error: %d bytes, want %d%s", len(have), len(old), diffAt(have, old))
+		t.Errorf("content after the error: %d bytes, want %d%s", len(have), len(old), fstest.DiffAt(have, old))
 	}
 	next := bytes.Repeat([]byte("next"), 30000)
 	x.WriteAt(f, next, 0)
 	x.Must(f.Close(x.T))
 	x.Reopen()
 	if have := x.ReadFile("/f"); !bytes.Equal(have, next) {
-		t.Errorf("content written after the error: %d bytes, want %d%s", len(have), len(next), diffAt(have, next))
+		t.Errorf("content written after the error: %d bytes, want %d%s", len(have), len(next), fstest.DiffAt(have, next))
 	}
 }
 
@@ -148,14 +148,14 @@ func TestTruncateEIO(t *testing.T) {
 	}
 	x.FS.DropCaches(x.T)
 	if have := x.ReadFile("/f"); !bytes.Equal(have, old) {
-		t.Errorf("%d bytes, want %d%s", len(have), len(old), diffAt(have, old))
+		t.Errorf("%d bytes, want %d%s", len(have), len(old), fstest.DiffAt(have, old))
 	}
 	wantErr(t, "fsync", f.Fsync(x.T), errno.EIO) // of the block, once
 	x.Must(f.Truncate(x.T, 50000))
 	x.Must(f.Close(x.T))
 	x.Reopen()
 	if have := x.ReadFile("/f"); !bytes.Equal(have, old[:50000]) {
-		t.Errorf("after a truncate that went well: %d bytes%s", len(have), diffAt(have, old))
+		t.Errorf("after a truncate that went well: %d bytes%s", len(have), fstest.DiffAt(have, old))
 	}
 }
 
@@ -168,7 +168,7 @@ func TestFsyncLogFlushEIO(t *testing.T) {
 		for nth := range int64(2) {
 			t.Run(fmt.Sprint(where, " ", nth), func(t *testing.T) {
 				var dev *dm.Flakey
-				x := fstest.New(t, logging(fstest.NoCheck(), fstest.Size(64<<20), fstest.Wrap(func(d blockdev.Device) blockdev.Device {
+				x := fstest.New(t, fstest.Logging(fstest.NoCheck(), fstest.Size(64<<20), fstest.Wrap(func(d blockdev.Device) blockdev.Device {
 					if where == "file" {
 						d = onFile(t, d)
 					}
@@ -193,12 +193,12 @@ func onFile(t *testing.T, d blockdev.Device) blockdev.Device {
 	t.Helper()
 	tk := sched.NewTask("copy")
 	path := filepath.Join(t.TempDir(), "img")
-	noError(os.WriteFile(path, nil, 0o644))
-	noError(os.Truncate(path, d.Size()))
+	fstest.NoError(os.WriteFile(path, nil, 0o644))
+	fstest.NoError(os.Truncate(path, d.Size()))
 	file, err := blockdev.Open(path, 0)
-	noError(err)
+	fstest.NoError(err)
 	p := make([]byte, d.Size())
-	noError(errors.Join(blockdev.Read(tk, d, p, 0), blockdev.Write(tk, file, p, 0)))
+	fstest.NoError(errors.Join(blockdev.Read(tk, d, p, 0), blockdev.Write(tk, file, p, 0)))
 	t.Cleanup(func() { _ = file.Close() })
 	return file
 }
@@ -232,7 +232,7 @@ func TestFsyncLogEIO(t *testing.T) {
 func fsyncsWithFault(t *testing.T, fault dm.Fault, nth int64, told, kept *int) bool {
 	var dev *dm.Flakey
 	var mem *blockdev.Memory
-	x := fstest.New(t, logging(fstest.NoCheck(), fstest.Size(64<<20), fstest.Wrap(func(d blockdev.Device) blockdev.Device {
+	x := fstest.New(t, fstest.Logging(fstest.NoCheck(), fstest.Size(64<<20), fstest.Wrap(func(d blockdev.Device) blockdev.Device {
 		mem = d.(*blockdev.Memory)
 		dev = dm.NewFlakey(d)
 		return dev
@@ -264,8 +264,8 @@ func fsyncsWithFault(t *testing.T, fault dm.Fault, nth int64, told, kept *int) b
 			continue
 		}
 		*kept++
-		if have := recovered(t, x.T, mem.Snapshot()); !bytes.Equal(have[name], want) {
-			t.Errorf("%v %d fails, and after fsync %d, which does not: %s", op, nth, i, diff(tree{name: have[name]}, tree{name: want}, false))
+		if have := fstest.Recovered(t, x.T, mem.Snapshot()); !bytes.Equal(have[name], want) {
+			t.Errorf("%v %d fails, and after fsync %d, which does not: %s", op, nth, i, fstest.Diff(fstest.Tree{name: have[name]}, fstest.Tree{name: want}, false))
 		}
 	}
 	failed := dev.Failed() > 0

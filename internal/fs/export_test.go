@@ -9,9 +9,6 @@ import (
 	"btrlab/internal/sched"
 )
 
-// CommitOnly commits the running transaction and writes no data back.
-func (f *FS) CommitOnly(t *sched.Task) error { return f.trans.Commit(t) }
-
 // SpoilQuota sets the counts of all qgroups on the device to zero, and the flags in the status that
 // say so. Nothing may be dirty, and the file system is closed next.
 func (f *FS) SpoilQuota(t *sched.Task, flags uint64) {

@@ -1,11 +1,12 @@
 package fs
 
 import (
-	"btrlab/internal/iopath/policy"
 	"errors"
 	"fmt"
 	"io"
 	"sync/atomic"
+
+	"btrlab/internal/iopath/policy"
 
 	"btrlab/internal/data/fileread"
 	"btrlab/internal/data/inode"

@@ -83,7 +83,7 @@ type flushers struct{ f *FS }
 func (d flushers) FlushDelalloc(t *sched.Task, bytes uint64, wait bool) {
 	d.f.engine.FlushDelalloc(t, bytes, wait)
 }
-func (d flushers) CommitTransaction(t *sched.Task) error { return d.f.trans.Commit(t) }
+func (d flushers) CommitTransaction(t *sched.Task) error { return d.f.Commit(t) }
 func (d flushers) AllocChunk(t *sched.Task, typ uint64) (bool, error) {
 	return d.f.trans.Extents.AllocChunk(t, typ)
 }
@@ -174,6 +174,10 @@ func (f *FS) Resume(t *sched.Task) {
 	f.engine.Restart(t)
 	f.startCommitter(t)
 }
+
+// Commit commits the running transaction, and writes no data back: what is dirty in the page cache
+// stays so.
+func (f *FS) Commit(t *sched.Task) error { return f.trans.Commit(t) }
 
 // Device returns the device of the image.
 func (f *FS) Device() blockdev.Device { return f.dev }

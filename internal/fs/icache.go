@@ -1,11 +1,12 @@
 package fs
 
 import (
-	"btrlab/internal/iopath/policy"
 	"cmp"
 	"fmt"
 	"slices"
 	"sync/atomic"
+
+	"btrlab/internal/iopath/policy"
 
 	"btrlab/internal/data/inode"
 	"btrlab/internal/data/pagecache"

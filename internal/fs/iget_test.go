@@ -24,11 +24,11 @@ func TestInodeSchedules(t *testing.T) {
 	o := fstest.Explored("locked")
 	image := blockdev.NewMemory(128 << 20)
 	tk := sched.NewTask("image")
-	noError(mkfs.Make(tk, image, mkfs.Options{Now: fstest.Epoch}))
-	x := must(fs.Open(tk, []blockdev.Device{image}, o))
-	f := must(x.Create(tk, "/f", 0o644))
+	fstest.NoError(mkfs.Make(tk, image, mkfs.Options{Now: fstest.Epoch}))
+	x := fstest.Must(fs.Open(tk, []blockdev.Device{image}, o))
+	f := fstest.Must(x.Create(tk, "/f", 0o644))
 	ino := f.Ino()
-	noError(errors.Join(f.Close(tk), x.Close(tk)))
+	fstest.NoError(errors.Join(f.Close(tk), x.Close(tk)))
 	for _, c := range []struct {
 		name string
 		ino  format.Ino
@@ -36,14 +36,14 @@ func TestInodeSchedules(t *testing.T) {
 	}{{"there", ino, nil}, {"not there", ino + 1, errno.ENOENT}} {
 		t.Run(c.name, func(t *testing.T) {
 			r := explore.Run(explore.Config{Preemptions: 2, Schedules: fstest.Schedules(500), NoShrink: true, Switch: lockdep.IDs("tree_fs", "inode_cache")}, func(w *explore.World) {
-				x := must(fs.Open(w.Task(), []blockdev.Device{image.Snapshot()}, o))
+				x := fstest.Must(fs.Open(w.Task(), []blockdev.Device{image.Snapshot()}, o))
 				look := func(t *sched.Task) {
 					n, err := x.Node(t, format.FS_TREE_OBJECTID, c.ino)
 					if !errors.Is(err, c.want) {
 						panic(err)
 					}
 					if err == nil {
-						noError(n.Forget(t, 1))
+						fstest.NoError(n.Forget(t, 1))
 					}
 				}
 				for _, name := range []string{"a", "b", "c"} {
@@ -68,7 +68,7 @@ func TestInodeReadEIO(t *testing.T) {
 	for i := range 300 { // leaves: an open reads the first and, for orphans, the last
 		x.Must(x.Create(fmt.Sprint("/f", i)).Close(x.T))
 	}
-	ino := must(x.FS.Lookup(x.T, "/f150"))
+	ino := fstest.Must(x.FS.Lookup(x.T, "/f150"))
 	x.Reopen()
 	dev.Set(dm.Fault{Op: blockdev.OpRead})
 	_, err := x.FS.Node(x.T, format.FS_TREE_OBJECTID, ino)

@@ -70,7 +70,7 @@ func (m *modelFile) step(x *fstest.Fixture, r *rand.Rand) {
 	default:
 		what = fmt.Sprintf("write %d+%d", off, n)
 		p := make([]byte, n)
-		random(r, p)
+		fstest.Random(r, p)
 		var got int
 		if got, err = m.WriteAt(x.T, p, int64(off)); got != n {
 			x.Fatalf("%s: wrote %d: %v", what, got, err)
@@ -86,7 +86,7 @@ func (m *modelFile) step(x *fstest.Fixture, r *rand.Rand) {
 			want = m.want[off:min(off+n, size)]
 		}
 		if e != nil && e != io.EOF || !bytes.Equal(p[:got], want) {
-			x.Fatalf("%s of %s, size %d: got %d bytes, %v; want %d%s", what, m.name, size, got, e, len(want), diffAt(p[:got], want))
+			x.Fatalf("%s of %s, size %d: got %d bytes, %v; want %d%s", what, m.name, size, got, e, len(want), fstest.DiffAt(p[:got], want))
 		}
 	case 10, 11:
 		what = fmt.Sprintf("truncate %d", off)
@@ -129,18 +129,9 @@ func (m *modelFile) step(x *fstest.Fixture, r *rand.Rand) {
 	}
 }
 
-func diffAt(have, want []byte) string {
-	for i := range min(len(have), len(want)) {
-		if have[i] != want[i] {
-			return fmt.Sprintf(", first difference at %d: have %#x want %#x", i, have[i], want[i])
-		}
-	}
-	return ""
-}
-
 func (m *modelFile) verify(x *fstest.Fixture) {
 	if have := x.ReadFile(m.name); !bytes.Equal(have, m.want) {
-		x.Fatalf("%s has %d bytes, want %d%s", m.name, len(have), len(m.want), diffAt(have, m.want))
+		x.Fatalf("%s has %d bytes, want %d%s", m.name, len(have), len(m.want), fstest.DiffAt(have, m.want))
 	}
 	m.verifyHoles(x)
 }

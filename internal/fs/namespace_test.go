@@ -1,7 +1,6 @@
 package fs_test
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -338,7 +337,7 @@ func TestManyFiles(t *testing.T) {
 func TestSmallInodeCache(t *testing.T) {
 	x := fstest.New(t, fstest.FSOptions(func(o *fs.Options) { o.CacheInodes = 20 }))
 	var done atomic.Bool
-	parallel(x.T, 4, func(t *sched.Task, i int) {
+	fstest.Parallel(x.T, 4, func(t *sched.Task, i int) {
 		if i == 3 {
 			for !done.Load() {
 				if err := x.FS.Sync(t); err != nil {
@@ -459,30 +458,12 @@ func TestRemoveAll(t *testing.T) {
 	}
 }
 
-// oneHash are n names of 255 bytes with one hash: a CRC does not see its polynomial, so any of 50
-// places may have it or not.
-func oneHash(n int) (names []string) {
-	poly := []byte{0xf1, 0x76, 0xec, 0x05, 0x01} // of CRC32C, first bit first
-	for i := range n {
-		b := bytes.Repeat([]byte("a"), 255)
-		for bit := range 50 {
-			for k := range poly {
-				if i>>bit&1 == 1 {
-					b[5*bit+k] ^= poly[k]
-				}
-			}
-		}
-		names = append(names, string(b))
-	}
-	return names
-}
-
 // TestNamesOfOneHash: the names of one hash share an item, which a leaf bounds. One more is
 // EOVERFLOW, whatever makes it, and nothing else happens: it came in the middle of the transaction,
 // which was aborted, and all that no commit had was lost.
 func TestNamesOfOneHash(t *testing.T) {
 	x := fstest.New(t)
-	names := oneHash(60)
+	names := fstest.OneHash(60)
 	made := 0
 	var err error
 	for _, name := range names {

@@ -16,7 +16,7 @@ import (
 func TestErrorsNameTheFile(t *testing.T) {
 	x := fstest.New(t)
 	x.Must(x.Create("/f").Close(x.T))
-	r := must(x.FS.OpenFile(x.T, "/f", fs.O_RDONLY, 0))
+	r := fstest.Must(x.FS.OpenFile(x.T, "/f", fs.O_RDONLY, 0))
 	p := []byte("abc")
 	for _, c := range []struct {
 		op  string

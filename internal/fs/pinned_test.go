@@ -58,7 +58,7 @@ func (c *churn) rewrite(t *sched.Task, i int) {
 	c.versions[i]++
 	p := make([]byte, churnBlocks*4096)
 	for b := range churnBlocks {
-		stamp(p[b*4096:(b+1)*4096], uint64(i)<<56|uint64(c.versions[i])<<24|uint64(b))
+		fstest.Stamp(p[b*4096:(b+1)*4096], uint64(i)<<56|uint64(c.versions[i])<<24|uint64(b))
 	}
 	if _, err := c.files[i].WriteAt(t, p, 0); err != nil {
 		c.x.Error(err)
@@ -85,7 +85,7 @@ func (c *churn) check(t *sched.Task, m dm.Image, promised []uint32) error {
 	if err != nil {
 		return err
 	}
-	have, err := readTree(t, f)
+	have, err := fstest.ReadTree(t, f)
 	if err != nil {
 		return err
 	}
@@ -132,9 +132,9 @@ func TestPinned(t *testing.T) {
 			promised := [][]uint32{make([]uint32, len(c.files))}
 			log.Mark(x.T, "0")
 			for k := 1; k <= commits; k++ {
-				parallel(x.T, len(c.files), c.rewrite)
+				fstest.Parallel(x.T, len(c.files), c.rewrite)
 				next := append([]uint32(nil), c.versions...)
-				during := func(t *sched.Task) { parallel(t, len(c.files), c.rewrite) }
+				during := func(t *sched.Task) { fstest.Parallel(t, len(c.files), c.rewrite) }
 				if at == 2 {
 					inner := during
 					during = func(*sched.Task) { gate.hook.Store(&inner) }

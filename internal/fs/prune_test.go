@@ -30,30 +30,30 @@ func TestPruneSchedules(t *testing.T) {
 				o := fstest.Explored("locked!FSYNC_LOG")
 				o.CacheInodes = 2
 				x, err := fs.Open(w.Task(), []blockdev.Device{image.Snapshot()}, o)
-				noError(err)
+				fstest.NoError(err)
 				file := func(name string) *fs.File {
 					f, err := x.Create(w.Task(), name, 0o644)
-					noError(err)
+					fstest.NoError(err)
 					return f
 				}
 				f, other := file("/f"), file("/other")
 				_, err = f.WriteAt(w.Task(), make([]byte, size), 0)
-				noError(err)
-				noError(f.Close(w.Task()))
+				fstest.NoError(err)
+				fstest.NoError(f.Close(w.Task()))
 				// which commits: the item of f is in the tree, its data is not
-				noError(other.Fsync(w.Task()))
+				fstest.NoError(other.Fsync(w.Task()))
 				var open []*fs.File
 				for i := range 6 {
 					open = append(open, file(fmt.Sprintf("/g%d", i)))
 				}
 				var bad error
-				w.Go("sync", func(t *sched.Task) { noError(x.Sync(t)) })
+				w.Go("sync", func(t *sched.Task) { fstest.NoError(x.Sync(t)) })
 				w.Go("prune", func(t *sched.Task) {
 					for _, f := range open {
-						noError(f.Close(t))
+						fstest.NoError(f.Close(t))
 					}
 					a, err := x.Stat(t, "/f")
-					noError(err)
+					fstest.NoError(err)
 					if a.Size != uint64(size) {
 						bad = fmt.Errorf("the file has %d bytes, want %d", a.Size, size)
 					}

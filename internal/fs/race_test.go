@@ -2,7 +2,6 @@ package fs_test
 
 import (
 	"bytes"
-	"runtime"
 	"sync/atomic"
 	"testing"
 
@@ -24,18 +23,12 @@ type gate struct {
 func (g *gate) FaultIn(t *sched.Task, from, to int) int {
 	if from >= g.at {
 		g.inside.Store(true)
-		until(g.open.Load)
+		fstest.Until(g.open.Load)
 	}
 	return to - from
 }
 
 func (g *gate) Present(from, to int) int { return to - from }
-
-func until(cond func() bool) {
-	for !cond() {
-		runtime.Gosched()
-	}
-}
 
 // TestTruncateRace is the race that Omar Sandoval found in seed 002 (labs/reference 1.3). A writer
 // inside EOF has begun when a truncate to a smaller size comes. As posted, the truncate sets
@@ -55,7 +48,7 @@ func TestTruncateRace(t *testing.T) {
 					x.Errorf("write: %d, %v", n, err)
 				}
 			})
-			until(g.inside.Load)
+			fstest.Until(g.inside.Load)
 			truncater := x.T.Go("truncate", func(t *sched.Task) {
 				if err := f.Truncate(t, newSize); err != nil {
 					x.Error(err)
@@ -64,9 +57,10 @@ func TestTruncateRace(t *testing.T) {
 			lost := !p.Contract().TruncateHolds
 			if lost {
 				// i_size is changed, the writer still there
-				until(func() bool { return f.Size(x.T) == newSize })
+				fstest.Until(func() bool { return f.Size(x.T) == newSize })
 			} else {
-				until(func() bool { // the truncate has i_rwsem, or waits for the writer that has it
+				// the truncate has i_rwsem, or waits for the writer that has it
+				fstest.Until(func() bool {
 					if f.Inode().TryLock(x.T) {
 						f.Inode().Unlock(x.T)
 						return false
@@ -108,7 +102,7 @@ func TestInterleave(t *testing.T) {
 					x.Errorf("write: %d, %v", n, err)
 				}
 			})
-			until(g.inside.Load)
+			fstest.Until(g.inside.Load)
 			var over atomic.Bool
 			second := x.T.Go("b", func(t *sched.Task) {
 				if n, err := f.WriteAt(t, b, 0); n != size || err != nil {
@@ -118,7 +112,7 @@ func TestInterleave(t *testing.T) {
 			})
 			mixed := p.Contract().WriteAtom < policy.AtomRequest
 			if mixed {
-				until(over.Load)
+				fstest.Until(over.Load)
 			}
 			g.open.Store(true)
 			x.T.Join(first)

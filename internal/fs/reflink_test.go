@@ -63,7 +63,7 @@ func TestReflinkAll(t *testing.T) {
 		x.Must(dst.ReflinkAll(x.T, src))
 		x.Must(dst.Close(x.T))
 		if have := x.ReadFile("/dst"); !bytes.Equal(have, want) {
-			t.Errorf("over %d bytes: %d bytes, want %d%s", n, len(have), len(want), diffAt(have, want))
+			t.Errorf("over %d bytes: %d bytes, want %d%s", n, len(have), len(want), fstest.DiffAt(have, want))
 		}
 		x.Must(x.FS.Unlink(x.T, "/dst"))
 	}
@@ -122,7 +122,7 @@ func TestReflinkInline(t *testing.T) {
 		x.Must(x.FS.Sync(x.T))
 		x.FS.DropCaches(x.T)
 		if b := x.ReadFile(c.name); !bytes.Equal(b, c.want) {
-			t.Errorf("%s has %d bytes, want %d%s", c.name, len(b), len(c.want), diffAt(b, c.want))
+			t.Errorf("%s has %d bytes, want %d%s", c.name, len(b), len(c.want), fstest.DiffAt(b, c.want))
 		}
 		st, err := x.FS.Stat(x.T, c.name)
 		x.Must(err)
@@ -160,7 +160,7 @@ func TestReflinkNocow(t *testing.T) {
 		b := x.ReadFile(c.path)
 		want := append(bytes.Repeat(c.want[:1], 16<<10), bytes.Repeat(c.want[1:], 16<<10)...)
 		if !bytes.Equal(b, want) {
-			t.Errorf("%s has %d bytes%s", c.path, len(b), diffAt(b, want))
+			t.Errorf("%s has %d bytes%s", c.path, len(b), fstest.DiffAt(b, want))
 		}
 	}
 	x.Must(src.Close(x.T))

@@ -28,33 +28,33 @@ import (
 func TestDirectErrorInTheMiddle(t *testing.T) {
 	fstest.OneTask(t)
 	const part, parts = 1 << 20, 3
-	for _, c := range directFiles {
-		t.Run(c.name, func(t *testing.T) {
+	for _, c := range fstest.DirectFiles {
+		t.Run(c.Name, func(t *testing.T) {
 			var dev *dm.Flakey
 			x := fstest.New(t, fstest.Policy("modern!DIO_CSUM_BUFFERED"), fstest.Faults(&dev))
 			for i := range 2 * parts {
 				queued, bad := i >= parts, i%parts
 				f := x.Create(fmt.Sprintf("/f%d", i))
-				x.Must(f.SetFlags(x.T, c.flags))
-				if c.prealloc {
+				x.Must(f.SetFlags(x.T, c.Flags))
+				if c.Prealloc {
 					x.Must(f.Fallocate(x.T, 0, 0, parts*part))
 				}
-				must(f.WriteDirect(x.T, bytes.Repeat([]byte{1}, parts*part), 0))
+				fstest.Must(f.WriteDirect(x.T, bytes.Repeat([]byte{1}, parts*part), 0))
 				x.Must(x.FS.Sync(x.T))
 				p := bytes.Repeat([]byte{2}, parts*part)
-				var r result
+				var r fstest.Result
 				write := func() (int, error) {
 					if !queued {
 						return f.WriteDirect(x.T, p, 0)
 					}
-					r.submit(x.T, f, kiocb.Request{Flags: kiocb.Direct}, p)
-					r.wait()
-					return r.n, r.err
+					r.Submit(x.T, f, kiocb.Request{Flags: kiocb.Direct}, p)
+					r.Wait()
+					return r.N, r.Err
 				}
 				dev.Set(dm.Fault{Op: blockdev.OpWrite, Nth: dev.Count(blockdev.OpWrite) + 1 + int64(bad)})
 				n, err := write()
 				dev.Set()
-				if n != 0 || !errors.Is(err, errno.EIO) || !strings.Contains(err.Error(), fmt.Sprintf("at %d:", bad*part)) || queued && r.calls.Load() != 1 {
+				if n != 0 || !errors.Is(err, errno.EIO) || !strings.Contains(err.Error(), fmt.Sprintf("at %d:", bad*part)) || queued && r.Calls.Load() != 1 {
 					t.Errorf("bio %d fails, queued %v: have %d, %v want 0, EIO at %d", bad, queued, n, err, bad*part)
 				}
 				if err := f.Fsync(x.T); !errors.Is(err, errno.EIO) {
@@ -68,15 +68,15 @@ func TestDirectErrorInTheMiddle(t *testing.T) {
 					copy(want, p)
 					copy(want[bad*part:], bytes.Repeat([]byte{1}, part))
 				}
-				if have := readFull(t, x.T, f.ReadDirect, make([]byte, parts*part), 0); !bytes.Equal(have, want) {
-					t.Errorf("bio %d fails, queued %v: the file differs from byte %d on", bad, queued, differs(have, want))
+				if have := fstest.ReadFull(t, x.T, f.ReadDirect, make([]byte, parts*part), 0); !bytes.Equal(have, want) {
+					t.Errorf("bio %d fails, queued %v: the file differs from byte %d on", bad, queued, fstest.Differs(have, want))
 				}
-				r = result{}
+				r = fstest.Result{}
 				if n, err := write(); n != len(p) || err != nil {
 					t.Errorf("the write after it: %d, %v", n, err)
 				}
-				if have := readFull(t, x.T, f.ReadDirect, make([]byte, parts*part), 0); !bytes.Equal(have, p) {
-					t.Errorf("after it the file differs from byte %d on", differs(have, p))
+				if have := fstest.ReadFull(t, x.T, f.ReadDirect, make([]byte, parts*part), 0); !bytes.Equal(have, p) {
+					t.Errorf("after it the file differs from byte %d on", fstest.Differs(have, p))
 				}
 				x.Must(f.Close(x.T))
 				x.Must(x.FS.Unlink(x.T, fmt.Sprintf("/f%d", i)))
@@ -93,21 +93,21 @@ var shortWrites = []struct {
 	layout func(x *fstest.Fixture, f *fs.File)
 	off, n int
 }{
-	{"in place", nocow, written(64 << 10), 16 << 10, 16 << 10},
-	{"two extents", nocow, func(x *fstest.Fixture, f *fs.File) {
+	{"in place", fstest.Nocow, written(64 << 10), 16 << 10, 16 << 10},
+	{"two extents", fstest.Nocow, func(x *fstest.Fixture, f *fs.File) {
 		written(32<<10)(x, f)
 		x.WriteAt(f, bytes.Repeat([]byte{1}, 32<<10), 32<<10)
 	}, 0, 64 << 10},
-	{"written and a hole", nocow, func(x *fstest.Fixture, f *fs.File) {
+	{"written and a hole", fstest.Nocow, func(x *fstest.Fixture, f *fs.File) {
 		written(32<<10)(x, f)
 		x.Must(f.Truncate(x.T, 64<<10))
 	}, 16 << 10, 32 << 10},
-	{"hole", nocow, func(x *fstest.Fixture, f *fs.File) { x.Must(f.Truncate(x.T, 64<<10)) }, 16 << 10, 32 << 10},
-	{"prealloc", nocow, func(x *fstest.Fixture, f *fs.File) { x.Must(f.Fallocate(x.T, 0, 0, 64<<10)) }, 16 << 10, 16 << 10},
-	{"beyond EOF", nocow, written(10 << 10), 32 << 10, 16 << 10},
+	{"hole", fstest.Nocow, func(x *fstest.Fixture, f *fs.File) { x.Must(f.Truncate(x.T, 64<<10)) }, 16 << 10, 32 << 10},
+	{"prealloc", fstest.Nocow, func(x *fstest.Fixture, f *fs.File) { x.Must(f.Fallocate(x.T, 0, 0, 64<<10)) }, 16 << 10, 16 << 10},
+	{"beyond EOF", fstest.Nocow, written(10 << 10), 32 << 10, 16 << 10},
 	{"copy on write", 0, written(64 << 10), 16 << 10, 32 << 10},
-	{"sectors", nocow, written(64 << 10), 17 << 10, 1 << 10},
-	{"sectors of an unwritten block", nocow, func(x *fstest.Fixture, f *fs.File) { x.Must(f.Fallocate(x.T, 0, 0, 64<<10)) }, 17 << 10, 1 << 10},
+	{"sectors", fstest.Nocow, written(64 << 10), 17 << 10, 1 << 10},
+	{"sectors of an unwritten block", fstest.Nocow, func(x *fstest.Fixture, f *fs.File) { x.Must(f.Fallocate(x.T, 0, 0, 64<<10)) }, 17 << 10, 1 << 10},
 }
 
 func written(n int) func(x *fstest.Fixture, f *fs.File) {
@@ -115,19 +115,6 @@ func written(n int) func(x *fstest.Fixture, f *fs.File) {
 		x.WriteAt(f, bytes.Repeat([]byte{1}, n), 0)
 		x.Must(x.FS.Sync(x.T))
 	}
-}
-
-// leave takes all space of a kind but so many bytes, until end gives it back.
-func leave(t *sched.Task, m *spaceinfo.Info, bytes uint64) (end func()) {
-	taken := uint64(0)
-	for n := uint64(1) << 40; n >= format.SectorSize; n /= 2 {
-		for m.Reserve(t, n, spaceinfo.NoFlush) == nil {
-			taken += n
-		}
-	}
-	m.Release(t, min(bytes, taken))
-	taken -= min(bytes, taken)
-	return func() { m.Release(t, taken) }
 }
 
 // TestShortages: each kind of write on a file system that has so much space left, from nothing on
@@ -150,13 +137,13 @@ func TestShortages(t *testing.T) {
 		leave func(x *fstest.Fixture, sp *spaceinfo.Space, step uint64) (end func())
 	}{
 		{"data", errno.ENOSPC, 6, func(x *fstest.Fixture, sp *spaceinfo.Space, step uint64) func() {
-			return leave(sched.NewTask("other"), sp.Data(), step*8<<10)
+			return fstest.Leave(sched.NewTask("other"), sp.Data(), step*8<<10)
 		}},
 		{"metadata", errno.ENOSPC, 6, func(x *fstest.Fixture, sp *spaceinfo.Space, step uint64) func() {
-			return leave(sched.NewTask("other"), sp.Metadata(), step*128<<10)
+			return fstest.Leave(sched.NewTask("other"), sp.Metadata(), step*128<<10)
 		}},
 		{"quota", errno.EDQUOT, 8, func(x *fstest.Fixture, sp *spaceinfo.Space, step uint64) func() {
-			rfer, _ := counts(x, format.FS_TREE_OBJECTID)
+			rfer, _ := fstest.Counts(x, format.FS_TREE_OBJECTID)
 			x.Must(x.FS.LimitQuota(x.T, format.FS_TREE_OBJECTID, rfer+step*16<<10, false, false))
 			return func() { x.Must(x.FS.LimitQuota(x.T, format.FS_TREE_OBJECTID, 0, false, true)) }
 		}},
@@ -193,11 +180,11 @@ func TestShortages(t *testing.T) {
 							data, meta := sp.Data().Usage(x.T).MayUse, sp.Metadata().Usage(x.T).MayUse
 							p := bytes.Repeat([]byte{2}, w.n)
 							end := short.leave(x, sp, uint64(step))
-							var r result
+							var r fstest.Result
 							rq := kiocb.Request{Pos: uint64(w.off), Flags: m.flags, File: f}
 							if m.queued {
-								r.submit(x.T, f, rq, p)
-								r.wait()
+								r.Submit(x.T, f, rq, p)
+								r.Wait()
 							} else {
 								n, err := f.WriteIter(x.T, rq, iopath.Source{Buf: p})
 								r.Complete(x.T, n, err)
@@ -205,28 +192,28 @@ func TestShortages(t *testing.T) {
 							end()
 							nowait := m.flags&kiocb.Nowait != 0
 							switch {
-							case r.err == nil && (r.n == w.n || nowait && r.n > 0):
+							case r.Err == nil && (r.N == w.n || nowait && r.N > 0):
 								done++
-							case errors.Is(r.err, short.err), !nowait && m.flags&kiocb.Direct != 0 && errors.Is(r.err, errno.ENOSPC), nowait && errors.Is(r.err, errno.EAGAIN), nowait && errors.Is(r.err, errno.EOPNOTSUPP):
+							case errors.Is(r.Err, short.err), !nowait && m.flags&kiocb.Direct != 0 && errors.Is(r.Err, errno.ENOSPC), nowait && errors.Is(r.Err, errno.EAGAIN), nowait && errors.Is(r.Err, errno.EOPNOTSUPP):
 								failed++
 							default:
-								t.Errorf("%s, step %d: %d bytes, %v", what, step, r.n, r.err)
+								t.Errorf("%s, step %d: %d bytes, %v", what, step, r.N, r.Err)
 							}
-							if wrote := w.off + r.n; r.n > 0 {
+							if wrote := w.off + r.N; r.N > 0 {
 								want = append(want, make([]byte, max(0, wrote-len(want)))...)
-								copy(want[w.off:], p[:r.n])
+								copy(want[w.off:], p[:r.N])
 							}
 							if n := ip.Root.SnapshotLock.Writers(); n != 0 || ip.DIO.Load() != 0 {
 								t.Errorf("%s, step %d: %d writers keep snapshots out, dio count %d", what, step, n, ip.DIO.Load())
 							}
-							wantWithin(x)
+							fstest.WantWithin(x)
 							ip.CheckQuiescent(x.T)
 							if d, m := sp.Data().Usage(x.T).MayUse, sp.Metadata().Usage(x.T).MayUse; d != data || m != meta {
 								t.Errorf("%s, step %d: data may_use %d, %d before; metadata %d, %d before", what, step, d, data, m, meta)
 							}
 							x.FS.DropCaches(x.T)
 							if have := x.ReadFile("/f"); !bytes.Equal(have, want) {
-								t.Errorf("%s, step %d: %d bytes, %v, and the file has %d bytes, want %d%s", what, step, r.n, r.err, len(have), len(want), diffAt(have, want))
+								t.Errorf("%s, step %d: %d bytes, %v, and the file has %d bytes, want %d%s", what, step, r.N, r.Err, len(have), len(want), fstest.DiffAt(have, want))
 							}
 							x.Must(f.Close(x.T))
 							x.Must(x.FS.Unlink(x.T, "/f"))
@@ -252,7 +239,7 @@ func TestNowaitCrash(t *testing.T) {
 		t.Run(spec, func(t *testing.T) {
 			var counts [tasks]sched.Counts
 			again := 0
-			crashRounds(t, spec, blocks, 4096, func(x *fstest.Fixture, f *fs.File, n int, wrote func(unit int)) {
+			fstest.CrashRounds(t, spec, blocks, 4096, func(x *fstest.Fixture, f *fs.File, n int, wrote func(unit int)) {
 				var list [tasks][]int // the blocks of each task, of which it writes depth
 				for i := range tasks {
 					list[i] = rand.New(rand.NewPCG(uint64(i), uint64(n))).Perm(blocks / tasks)[:depth]
@@ -260,9 +247,9 @@ func TestNowaitCrash(t *testing.T) {
 						wrote(b*tasks + i)
 					}
 				}
-				parallel(x.T, tasks, func(tk *sched.Task, i int) {
+				fstest.Parallel(x.T, tasks, func(tk *sched.Task, i int) {
 					tk.Counts = &counts[i]
-					var res [depth]result
+					var res [depth]fstest.Result
 					p := bytes.Repeat([]byte{byte(n + 1)}, 4096)
 					for j, b := range list[i] {
 						rq := kiocb.Request{Pos: uint64(b*tasks+i) * 4096, Flags: []kiocb.Flags{kiocb.Direct, kiocb.Direct | kiocb.Nowait, kiocb.Nowait}[j%3]}
@@ -274,11 +261,11 @@ func TestNowaitCrash(t *testing.T) {
 							}
 							rq.Flags &^= kiocb.Nowait
 						}
-						res[j].submit(tk, f, rq, p)
+						res[j].Submit(tk, f, rq, p)
 					}
 					for j := range depth {
-						if res[j].wait(); res[j].err != nil || res[j].n != len(p) {
-							t.Errorf("%d bytes, %v", res[j].n, res[j].err)
+						if res[j].Wait(); res[j].Err != nil || res[j].N != len(p) {
+							t.Errorf("%d bytes, %v", res[j].N, res[j].Err)
 						}
 					}
 				})
@@ -325,7 +312,7 @@ func TestRangeShortages(t *testing.T) {
 			ip := f.Inode()
 			sp := ip.FS.Space
 			data, meta := sp.Data().Usage(x.T).MayUse, sp.Metadata().Usage(x.T).MayUse
-			end := leave(sched.NewTask("other"), sp.Metadata(), step*128<<10)
+			end := fstest.Leave(sched.NewTask("other"), sp.Metadata(), step*128<<10)
 			err := op(f)
 			end()
 			x.Must(x.FS.Sync(x.T))

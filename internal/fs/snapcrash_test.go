@@ -40,7 +40,7 @@ func TestSnapshotCrash(t *testing.T) {
 			x.Must(f.SetFlags(x.T, format.InodeNoDataCow))
 		}
 		now[i] = make([]byte, size)
-		random(r, now[i])
+		fstest.Random(r, now[i])
 		x.WriteAt(f, now[i], 0)
 		x.Must(f.Close(x.T))
 	}
@@ -53,7 +53,7 @@ func TestSnapshotCrash(t *testing.T) {
 		for range 12 {
 			k, off := r.IntN(files), r.IntN(size-8192)
 			p := make([]byte, 1+r.IntN(8192))
-			random(r, p)
+			fstest.Random(r, p)
 			f := x.Open(fmt.Sprintf("/f%d", k))
 			x.WriteAt(f, p, int64(off))
 			copy(now[k][off:], p)
@@ -131,7 +131,7 @@ func snapshotsAfterCrash(t *sched.Task, m dm.Image, made map[string][][]byte, mu
 					return err
 				}
 				if !bytes.Equal(have, want) {
-					return fmt.Errorf("%s after mark %s: file %d of snapshot %s has %d bytes, want %d%s", m.Name, m.Mark, i, e.Name, len(have), len(want), diffAt(have, want))
+					return fmt.Errorf("%s after mark %s: file %d of snapshot %s has %d bytes, want %d%s", m.Name, m.Mark, i, e.Name, len(have), len(want), fstest.DiffAt(have, want))
 				}
 				if err := x.Close(t); err != nil {
 					return err

@@ -75,7 +75,7 @@ func TestSnapshotsBesideWriters(t *testing.T) {
 	f = x.FS
 	for name, want := range made {
 		if have := read(name); !bytes.Equal(have, want) {
-			t.Errorf("%s has changed since it was made%s", name, diffAt(have, want))
+			t.Errorf("%s has changed since it was made%s", name, fstest.DiffAt(have, want))
 		}
 	}
 }

@@ -82,7 +82,7 @@ func (w *world) write(v *volume) {
 		off, n = 0, 1+w.r.IntN(2000) // an inline extent, if the file is new
 	}
 	p := make([]byte, n)
-	random(w.r, p)
+	fstest.Random(w.r, p)
 	w.WriteAt(f, p, int64(off))
 	b := v.files[name]
 	b = append(b, make([]byte, max(off+n-len(b), 0))...)
@@ -181,7 +181,7 @@ func (w *world) compare() {
 	for _, v := range w.vols {
 		for name, want := range v.files {
 			if have := w.ReadFile(v.path + "/" + name); !bytes.Equal(have, want) {
-				w.Fatalf("%s/%s has %d bytes, want %d%s", v.path, name, len(have), len(want), diffAt(have, want))
+				w.Fatalf("%s/%s has %d bytes, want %d%s", v.path, name, len(have), len(want), fstest.DiffAt(have, want))
 			}
 		}
 	}
@@ -203,7 +203,7 @@ func TestSnapshotModel(t *testing.T) {
 			for i := range 120 { // several leaves, which snapshots share
 				name := fmt.Sprintf("g%d", i)
 				b := make([]byte, 1+w.r.IntN(3000))
-				random(w.r, b)
+				fstest.Random(w.r, b)
 				f := w.Create("/" + name)
 				w.WriteAt(f, b, 0)
 				w.Must(f.Close(w.T))

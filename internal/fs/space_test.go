@@ -30,7 +30,7 @@ func TestFull(t *testing.T) {
 					break
 				}
 				names = append(names, path)
-				stamp(p[:len(p)&^7], uint64(i+1))
+				fstest.Stamp(p[:len(p)&^7], uint64(i+1))
 				_, err = f.WriteAt(x.T, p, 0)
 				x.Must(f.Close(x.T))
 			}
@@ -46,9 +46,9 @@ func TestFull(t *testing.T) {
 					if i == skip {
 						continue
 					}
-					stamp(p[:len(p)&^7], uint64(i+1))
+					fstest.Stamp(p[:len(p)&^7], uint64(i+1))
 					if have := x.ReadFile(path); !bytes.Equal(have, p) {
-						t.Fatalf("%s has %d bytes, want %d%s", path, len(have), len(p), diffAt(have, p))
+						t.Fatalf("%s has %d bytes, want %d%s", path, len(have), len(p), fstest.DiffAt(have, p))
 					}
 				}
 			}
@@ -108,9 +108,9 @@ func TestFullConcurrent(t *testing.T) {
 	for i := range files {
 		files[i] = x.Create(fmt.Sprintf("/f%d", i))
 	}
-	parallel(x.T, 4, func(t *sched.Task, i int) {
+	fstest.Parallel(x.T, 4, func(t *sched.Task, i int) {
 		p := make([]byte, 64<<10)
-		stamp(p, uint64(i+1))
+		fstest.Stamp(p, uint64(i+1))
 		for sizes[i] < 96<<20 {
 			n, err := files[i].WriteAt(t, p, sizes[i])
 			sizes[i] += int64(n)
@@ -125,9 +125,9 @@ func TestFullConcurrent(t *testing.T) {
 	for i, f := range files {
 		x.Must(f.Close(x.T))
 		p := make([]byte, sizes[i])
-		stamp(p[:len(p)&^7], uint64(i+1))
+		fstest.Stamp(p[:len(p)&^7], uint64(i+1))
 		if have := x.ReadFile(fmt.Sprintf("/f%d", i)); !bytes.Equal(have, p) {
-			t.Errorf("f%d has %d bytes, want %d%s", i, len(have), len(p), diffAt(have, p))
+			t.Errorf("f%d has %d bytes, want %d%s", i, len(have), len(p), fstest.DiffAt(have, p))
 		}
 	}
 }
@@ -195,7 +195,7 @@ func TestFullNocowHole(t *testing.T) {
 	x.Must(f.Close(x.T))
 	x.Reopen()
 	if have := x.ReadFile("/nocow"); !bytes.Equal(have, want) {
-		t.Errorf("the file has %d bytes, want %d%s", len(have), len(want), diffAt(have, want))
+		t.Errorf("the file has %d bytes, want %d%s", len(have), len(want), fstest.DiffAt(have, want))
 	}
 }
 

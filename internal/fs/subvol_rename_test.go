@@ -128,7 +128,7 @@ func TestSubvolumeRenameCrash(t *testing.T) {
 	fstest.OneTask(t)
 	base := blockdev.NewMemory(128 << 20)
 	var log *dm.LogWrites
-	x := fstest.New(t, logging(fstest.Size(base.Size()), fstest.Wrap(func(dev blockdev.Device) blockdev.Device {
+	x := fstest.New(t, fstest.Logging(fstest.Size(base.Size()), fstest.Wrap(func(dev blockdev.Device) blockdev.Device {
 		log = dm.NewLogWrites(dev, dev.(*blockdev.Memory).Snapshot())
 		return log
 	}))...)
@@ -192,7 +192,7 @@ func TestSubvolumeRenameSchedules(t *testing.T) {
 	image, _ := subvolImages(o, "/other")
 	gone := func(err error) { // by the name that the other task has taken
 		if !errors.Is(err, errno.ENOENT) && !errors.Is(err, errno.EINVAL) {
-			noError(err)
+			fstest.NoError(err)
 		}
 	}
 	for _, c := range []struct {
@@ -201,12 +201,12 @@ func TestSubvolumeRenameSchedules(t *testing.T) {
 	}{
 		{"up", func(t *sched.Task, _ *fs.FS, top *fs.Node) {
 			n, err := top.Lookup(t, "..")
-			noError(err)
-			noError(n.Forget(t, 1))
+			fstest.NoError(err)
+			fstest.NoError(n.Forget(t, 1))
 		}},
 		{"list", func(t *sched.Task, x *fs.FS, _ *fs.Node) {
 			list, err := x.Subvolumes(t)
-			noError(err)
+			fstest.NoError(err)
 			if p := list[0].Path; len(list) != 2 || p != "/s" && p != "/other/s" {
 				panic(fmt.Sprint("the list is ", list))
 			}
@@ -220,13 +220,13 @@ func TestSubvolumeRenameSchedules(t *testing.T) {
 				Switch: lockdep.IDs("tree_root", "i_rwsem_dir", "subvol_sem")}, func(w *explore.World) {
 				dev := image.Snapshot()
 				x, err := fs.Open(w.Task(), []blockdev.Device{dev}, o)
-				noError(err)
+				fstest.NoError(err)
 				top, err := x.Node(w.Task(), 256, format.FIRST_FREE_OBJECTID)
-				noError(err)
+				fstest.NoError(err)
 				w.Go("move", func(t *sched.Task) { gone(x.Rename(t, "/s", "/other/s")) })
 				w.Go("other", func(t *sched.Task) { c.other(t, x, top) })
 				w.Check(func() error {
-					noError(top.Forget(w.Task(), 1))
+					fstest.NoError(top.Forget(w.Task(), 1))
 					if list, err := x.Subvolumes(w.Task()); err != nil || len(list) != 2 {
 						return fmt.Errorf("subvolumes %v, %w", list, err)
 					}

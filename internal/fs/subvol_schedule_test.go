@@ -20,24 +20,24 @@ import (
 func subvolImages(o fs.Options, also ...string) (image, orphan *blockdev.Memory) {
 	image = blockdev.NewMemory(128 << 20)
 	tk := sched.NewTask("image")
-	noError(mkfs.Make(tk, image, mkfs.Options{Now: fstest.Epoch}))
+	fstest.NoError(mkfs.Make(tk, image, mkfs.Options{Now: fstest.Epoch}))
 	x, err := fs.Open(tk, []blockdev.Device{image}, o)
-	noError(err)
+	fstest.NoError(err)
 	for _, path := range append([]string{"/s"}, also...) {
-		noError(x.Subvolume(tk, path, 0o755))
+		fstest.NoError(x.Subvolume(tk, path, 0o755))
 	}
 	create := func(path string) *fs.File {
 		f, err := x.Create(tk, path, 0o644)
-		noError(err)
+		fstest.NoError(err)
 		_, err = f.WriteAt(tk, make([]byte, 8192), 0)
-		noError(err)
+		fstest.NoError(err)
 		return f
 	}
-	noError(create("/s/f").Close(tk))
+	fstest.NoError(create("/s/f").Close(tk))
 	left := create("/s/left")
-	noError(errors.Join(x.Sync(tk), x.Unlink(tk, "/s/left"), x.Sync(tk)))
+	fstest.NoError(errors.Join(x.Sync(tk), x.Unlink(tk, "/s/left"), x.Sync(tk)))
 	orphan = image.Snapshot()
-	noError(errors.Join(left.Close(tk), x.Close(tk)))
+	fstest.NoError(errors.Join(left.Close(tk), x.Close(tk)))
 	return image, orphan
 }
 
@@ -52,7 +52,7 @@ func notViolated(t *testing.T, r explore.Result) {
 
 // closedClean closes x, which is on dev, and says what check finds.
 func closedClean(t *sched.Task, x *fs.FS, dev *blockdev.Memory) error {
-	noError(x.Close(t))
+	fstest.NoError(x.Close(t))
 	if s := fstest.Findings(t, dev); s != "" {
 		return errors.New(s)
 	}
@@ -99,11 +99,11 @@ func TestDeleteSubvolumeSchedules(t *testing.T) {
 			r := explore.Run(explore.Config{Preemptions: 2, Schedules: fstest.Schedules(800), NoShrink: true, Switch: classes}, func(w *explore.World) {
 				dev := c.image.Snapshot()
 				x, err := fs.Open(w.Task(), []blockdev.Device{dev}, o)
-				noError(err)
+				fstest.NoError(err)
 				var f *fs.File
 				if c.open != "" {
 					f, err = x.OpenFile(w.Task(), c.open, fs.O_RDWR, 0)
-					noError(errors.Join(err, x.Unlink(w.Task(), c.open)))
+					fstest.NoError(errors.Join(err, x.Unlink(w.Task(), c.open)))
 				}
 				var done [2]bool
 				for i, do := range []func(t *sched.Task, x *fs.FS, f *fs.File) error{c.other,
@@ -111,7 +111,7 @@ func TestDeleteSubvolumeSchedules(t *testing.T) {
 					w.Go("task", func(t *sched.Task) {
 						err := do(t, x, f)
 						if done[i] = err == nil; !errors.Is(err, errno.ENOENT) && !errors.Is(err, errno.EBUSY) && !errors.Is(err, errno.ENOTEMPTY) {
-							noError(err)
+							fstest.NoError(err)
 						}
 					})
 				}
@@ -119,12 +119,12 @@ func TestDeleteSubvolumeSchedules(t *testing.T) {
 					if c.alone && done[0] && done[1] {
 						return errors.New("both have returned success")
 					}
-					noError(x.Sync(w.Task()))
+					fstest.NoError(x.Sync(w.Task()))
 					x.CheckQuiescent(w.Task())
-					noError(x.Close(w.Task()))
+					fstest.NoError(x.Close(w.Task()))
 					// drops what a busy subvolume has left
 					y, err := fs.Open(w.Task(), []blockdev.Device{dev}, o)
-					noError(err)
+					fstest.NoError(err)
 					return closedClean(w.Task(), y, dev)
 				})
 			})
@@ -152,9 +152,9 @@ func TestOrphanSchedules(t *testing.T) {
 				Switch: lockdep.IDs("subvol_open", "inode_cache", "tree_fs")}, func(w *explore.World) {
 				dev := orphan.Snapshot()
 				x, err := fs.Open(w.Task(), []blockdev.Device{dev}, o)
-				noError(err)
-				w.Go("open", func(t *sched.Task) { noError(c.open(t, x)) })
-				w.Go("unlink", func(t *sched.Task) { noError(x.Unlink(t, "/s/f")) })
+				fstest.NoError(err)
+				w.Go("open", func(t *sched.Task) { fstest.NoError(c.open(t, x)) })
+				w.Go("unlink", func(t *sched.Task) { fstest.NoError(x.Unlink(t, "/s/f")) })
 				w.Check(func() error { return closedClean(w.Task(), x, dev) })
 			})
 			notViolated(t, r)
@@ -170,16 +170,16 @@ func TestSubvolumesSchedules(t *testing.T) {
 	r := explore.Run(explore.Config{Preemptions: 1, Schedules: fstest.Schedules(400), NoShrink: true,
 		Switch: lockdep.IDs("tree_root")}, func(w *explore.World) {
 		x, err := fs.Open(w.Task(), []blockdev.Device{image.Snapshot()}, o)
-		noError(err)
-		noError(x.Subvolume(w.Task(), "/other", 0o755))
+		fstest.NoError(err)
+		fstest.NoError(x.Subvolume(w.Task(), "/other", 0o755))
 		w.Go("list", func(t *sched.Task) {
 			list, err := x.Subvolumes(t)
-			noError(err)
+			fstest.NoError(err)
 			if n := len(list); n == 0 || list[n-1].Path != "/other" {
 				panic(fmt.Sprint("the list is ", list))
 			}
 		})
-		w.Go("delete", func(t *sched.Task) { noError(x.DeleteSubvolume(t, "/s")) })
+		w.Go("delete", func(t *sched.Task) { fstest.NoError(x.DeleteSubvolume(t, "/s")) })
 		w.Check(func() error { return x.Close(w.Task()) })
 	})
 	notViolated(t, r)
@@ -194,10 +194,10 @@ func TestTwoSubvolumesSchedules(t *testing.T) {
 		Switch: lockdep.IDs("i_rwsem_dir", "trans_lock")}, func(w *explore.World) {
 		dev := image.Snapshot()
 		x, err := fs.Open(w.Task(), []blockdev.Device{dev}, o)
-		noError(err)
-		noError(x.Mkdir(w.Task(), "/d", 0o755))
-		w.Go("subvolume", func(t *sched.Task) { noError(x.Subvolume(t, "/n", 0o755)) })
-		w.Go("snapshot", func(t *sched.Task) { noError(x.Snapshot(t, "/", "/d/snap", false)) })
+		fstest.NoError(err)
+		fstest.NoError(x.Mkdir(w.Task(), "/d", 0o755))
+		w.Go("subvolume", func(t *sched.Task) { fstest.NoError(x.Subvolume(t, "/n", 0o755)) })
+		w.Go("snapshot", func(t *sched.Task) { fstest.NoError(x.Snapshot(t, "/", "/d/snap", false)) })
 		w.Check(func() error { return closedClean(w.Task(), x, dev) })
 	})
 	notViolated(t, r)

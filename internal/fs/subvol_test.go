@@ -13,7 +13,7 @@ import (
 	"btrlab/internal/sched"
 )
 
-// nested is an image that Linux 6.18 made:
+// testdata/nested.blocks.gz is an image that Linux 6.18 made:
 //
 //	truncate -s 256M i; mkfs.btrfs -m single -n 4096 i; mount -o loop i m
 //	btrfs subvolume create m/sub; mkdir m/dir; echo top > m/file
@@ -21,13 +21,12 @@ import (
 //	mkdir m/sub/d; btrfs subvolume create m/sub/d/deep; echo deepest > m/sub/d/deep/f
 //	btrfs subvolume create m/dir/src; echo one > m/dir/src/one
 //	btrfs subvolume snapshot m/dir/src m/snap; btrfs subvolume snapshot -r m/sub m/ro
-const nested = "testdata/nested.blocks.gz"
 
 // TestSubvolRead walks into nested subvolumes and snapshots. Inode 257 exists in each of them: the
 // cache must not take one for the other, and ".." must find the way out again.
 func TestSubvolRead(t *testing.T) {
 	for _, readOnly := range []bool{true, false} {
-		x := fstest.New(t, fstest.Image(nested), fstest.FSOptions(func(o *fs.Options) { o.ReadOnly = readOnly }))
+		x := fstest.New(t, fstest.Image("testdata/nested.blocks.gz"), fstest.FSOptions(func(o *fs.Options) { o.ReadOnly = readOnly }))
 		f, tk := x.FS, x.T
 		for _, c := range []struct{ path, want string }{
 			{"/file", "top\n"}, {"/sub/file", "inner\n"}, {"/sub/big", strings.Repeat("s", 10000)},
@@ -66,7 +65,7 @@ func TestSubvolRead(t *testing.T) {
 // checks the image. A read-only snapshot takes nothing, and a name that would leave its subvolume
 // is refused.
 func TestSubvolWrite(t *testing.T) {
-	x := fstest.New(t, fstest.Image(nested))
+	x := fstest.New(t, fstest.Image("testdata/nested.blocks.gz"))
 	f, tk := x.FS, x.T
 	dirs := []string{"/", "/sub/d/deep", "/sub", "/snap", "/dir/src"}
 	var tasks []*sched.Task

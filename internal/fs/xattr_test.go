@@ -88,41 +88,41 @@ func TestSetxattrSchedules(t *testing.T) {
 	o := fstest.Explored("fsync-5.18")
 	image := blockdev.NewMemory(128 << 20)
 	tk := sched.NewTask("image")
-	noError(mkfs.Make(tk, image, mkfs.Options{Now: fstest.Epoch}))
+	fstest.NoError(mkfs.Make(tk, image, mkfs.Options{Now: fstest.Epoch}))
 	x, err := fs.Open(tk, []blockdev.Device{image}, o)
-	noError(err)
+	fstest.NoError(err)
 	f, err := x.Create(tk, "/f", 0o644)
-	noError(errors.Join(err, f.Close(tk), x.Setxattr(tk, "/f", "user.a", []byte("old")), x.Close(tk)))
+	fstest.NoError(errors.Join(err, f.Close(tk), x.Setxattr(tk, "/f", "user.a", []byte("old")), x.Close(tk)))
 	for _, value := range []string{"longer", "s"} {
 		t.Run(value, func(t *testing.T) {
 			one := func(v []byte, err error) {
-				if noError(err); string(v) != "old" && string(v) != value {
+				if fstest.NoError(err); string(v) != "old" && string(v) != value {
 					panic(fmt.Sprintf("the attribute is %q", v))
 				}
 			}
 			r := explore.Run(explore.Config{Preemptions: 2, Schedules: fstest.Schedules(2000), NoShrink: true, Switch: lockdep.IDs("tree_fs")}, func(w *explore.World) {
 				dev := image.Snapshot()
 				x, err := fs.Open(w.Task(), []blockdev.Device{dev}, o)
-				noError(errors.Join(err, x.Rename(w.Task(), "/f", "/g")))
+				fstest.NoError(errors.Join(err, x.Rename(w.Task(), "/f", "/g")))
 				ino, err := x.Lookup(w.Task(), "/g")
-				noError(err)
+				fstest.NoError(err)
 				n, err := x.Node(w.Task(), format.FS_TREE_OBJECTID, ino)
-				noError(err)
+				fstest.NoError(err)
 				var cut *blockdev.Memory
-				w.Go("set", func(t *sched.Task) { noError(n.Setxattr(t, "user.a", []byte(value))) })
+				w.Go("set", func(t *sched.Task) { fstest.NoError(n.Setxattr(t, "user.a", []byte(value))) })
 				w.Go("get", func(t *sched.Task) { one(n.Getxattr(t, "user.a")) })
 				w.Go("fsync", func(t *sched.Task) {
-					noError(x.Fsync(t, "/"))
+					fstest.NoError(x.Fsync(t, "/"))
 					cut = dev.Snapshot()
 				})
 				w.Check(func() error {
-					noError(errors.Join(n.Forget(w.Task(), 1), x.Close(w.Task())))
+					fstest.NoError(errors.Join(n.Forget(w.Task(), 1), x.Close(w.Task())))
 					y, err := fs.Open(w.Task(), []blockdev.Device{cut}, o)
-					noError(err)
+					fstest.NoError(err)
 					n, err := y.Node(w.Task(), format.FS_TREE_OBJECTID, ino)
-					noError(err)
+					fstest.NoError(err)
 					one(n.Getxattr(w.Task(), "user.a"))
-					noError(n.Forget(w.Task(), 1))
+					fstest.NoError(n.Forget(w.Task(), 1))
 					return closedClean(w.Task(), y, cut)
 				})
 			})

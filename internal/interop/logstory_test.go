@@ -21,7 +21,7 @@ var logUpdate = flag.Bool("log.update", false, "TestReplayStories writes the sto
 // The stories of logs that are tests without Linux, too: NAME.txt has what is done, a line for each
 // operation, and after a line of dashes what Linux shows when it has replayed the log.
 // NAME.blocks.gz is the image before that.
-const logStories = "../fs/testdata/log"
+const logStories = "../data/treelog/testdata/log"
 
 // TestReplayStories: Linux does what each story says and replays the log: everything must be as the
 // story has it.

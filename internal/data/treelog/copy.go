@@ -1,11 +1,12 @@
 package treelog
 
 import (
-	"btrlab/internal/iopath/policy"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
+
+	"btrlab/internal/iopath/policy"
 
 	"btrlab/internal/data/inode"
 	"btrlab/internal/data/ordered"

@@ -1,11 +1,12 @@
 package treelog
 
 import (
-	"btrlab/internal/iopath/policy"
 	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
+
+	"btrlab/internal/iopath/policy"
 
 	"btrlab/internal/data/inode"
 	"btrlab/internal/data/ordered"

@@ -1,12 +1,13 @@
 package treelog
 
 import (
-	"btrlab/internal/iopath/policy"
 	"bytes"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+
+	"btrlab/internal/iopath/policy"
 
 	"btrlab/internal/errno"
 	"btrlab/internal/format"

@@ -14,7 +14,7 @@ import (
 	"btrlab/internal/sched"
 )
 
-const stories = "../../fs/testdata/log/"
+const stories = "../../data/treelog/testdata/log/"
 
 // logged is an image that Linux left with a log.
 func logged(t *testing.T, story string) (*blockdev.Memory, *sched.Task) {

@@ -16,7 +16,7 @@ import (
 )
 
 func logged(t *testing.T) (*blockdev.Memory, *sched.Task) {
-	x := fstest.New(t, fstest.Image("../../fs/testdata/log/extents.blocks.gz"), fstest.NoCheck(), fstest.FSOptions(func(o *fs.Options) { o.ReadOnly = true }))
+	x := fstest.New(t, fstest.Image("../../data/treelog/testdata/log/extents.blocks.gz"), fstest.NoCheck(), fstest.FSOptions(func(o *fs.Options) { o.ReadOnly = true }))
 	return x.Dev.(*blockdev.Memory).Snapshot(), x.T
 }
 

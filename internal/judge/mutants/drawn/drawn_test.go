@@ -30,7 +30,7 @@ var rooms = []string{"lock", "lock/extentio", "lock/workqueue", "sched/explore",
 	"iopath/fallocate", "iopath/reflink", "iopath/fsync", "fs", "uring", "aio", "judge/oracle", "judge/crash", "progs/check"}
 
 // battery are the packages whose tests must notice beside those of the fault's own.
-var battery = []string{"fs", "judge/crash", "progs/check", "uring", "data/writeback", "study/scenario"}
+var battery = []string{"fs", "data/treelog", "meta/qgroup", "iopath/direct", "judge/crash", "progs/check", "uring", "data/writeback", "study/scenario"}
 
 // Faults that nobody chose, drawn by a seed. make bench draws a thousand, CI the thirty of its
 // commit.

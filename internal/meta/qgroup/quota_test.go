@@ -1,4 +1,4 @@
-package fs_test
+package qgroup_test
 
 import (
 	"errors"
@@ -21,32 +21,6 @@ import (
 	"btrlab/internal/sched"
 )
 
-// judgedQuota fails unless the checker has compared the counts of the image, and found no fault.
-func judgedQuota(x *fstest.Fixture) {
-	x.Helper()
-	r, err := check.Check(x.T, x.Dev, check.Options{})
-	if err != nil {
-		x.Fatal(err)
-	}
-	if !r.Clean || slices.ContainsFunc(r.Notes, func(n string) bool { return strings.Contains(n, "quota") }) {
-		x.Fatalf("findings %v, notes %q", r.Findings, r.Notes)
-	}
-}
-
-// counts gives what qgroup id has.
-func counts(x *fstest.Fixture, id uint64) (rfer, excl uint64) {
-	x.Helper()
-	q, err := x.FS.Quotas(x.T)
-	x.Must(err)
-	for _, g := range q.Groups {
-		if g.ID == id {
-			return g.Rfer, g.Excl
-		}
-	}
-	x.Fatalf("no qgroup %d in %v", id, q)
-	return 0, 0
-}
-
 // The counts follow what is written, overwritten, punched, truncated and deleted, over commits and
 // mounts, and are those that the checker makes.
 func TestQuotaCounts(t *testing.T) {
@@ -60,28 +34,28 @@ func TestQuotaCounts(t *testing.T) {
 	}
 	x.Must(x.FS.EnableQuota(tk))
 	const node = 16 << 10
-	if rfer, excl := counts(x, format.FS_TREE_OBJECTID); rfer != node+100<<10 || excl != rfer {
+	if rfer, excl := fstest.Counts(x, format.FS_TREE_OBJECTID); rfer != node+100<<10 || excl != rfer {
 		t.Errorf("one file of 100 KiB: rfer %d excl %d", rfer, excl)
 	}
 	x.Reopen()
-	judgedQuota(x)
-	w := &workload{tb: t, t: tk, f: x.FS, model: tree{}, rng: rand.New(rand.NewPCG(3, 4))}
+	fstest.JudgedQuota(x)
+	w := &fstest.Workload{Tb: t, T: tk, F: x.FS, Model: fstest.Tree{}, Rng: rand.New(rand.NewPCG(3, 4))}
 	for range 8 {
 		for range 30 {
-			w.step()
+			w.Step()
 		}
 		x.Must(x.FS.Sync(tk))
-		judgedQuota(x)
+		fstest.JudgedQuota(x)
 	}
 	x.Reopen()
-	w.f = x.FS
-	for name := range w.model {
+	w.F = x.FS
+	for name := range w.Model {
 		x.Must(x.FS.Unlink(tk, "/"+name))
 	}
 	x.Must(x.FS.Unlink(tk, "/before"))
 	x.Must(x.FS.Sync(tk))
-	judgedQuota(x)
-	if rfer, excl := counts(x, format.FS_TREE_OBJECTID); rfer != node || excl != node {
+	fstest.JudgedQuota(x)
+	if rfer, excl := fstest.Counts(x, format.FS_TREE_OBJECTID); rfer != node || excl != node {
 		t.Errorf("with nothing left: rfer %d excl %d, want %d", rfer, excl, node)
 	}
 }
@@ -97,7 +71,7 @@ func TestQuotaOnOff(t *testing.T) {
 			t.Errorf("limit of a qgroup that is not there: %v", err)
 		}
 		x.Reopen()
-		judgedQuota(x)
+		fstest.JudgedQuota(x)
 		q, err := x.FS.Quotas(x.T)
 		x.Must(err)
 		if g := q.Groups[0]; !q.On || len(q.Groups) != 1 || g.Path != "/" || g.MaxRfer != 1<<20 || g.LimitFlags != format.QgroupLimitMaxRfer {
@@ -122,10 +96,10 @@ func TestQuotaOnOff(t *testing.T) {
 // Subvolumes that share extents with snapshots: what only one reaches is exclusive, and what is
 // written or freed in one changes the others' counts as well.
 func TestQuotaShared(t *testing.T) {
-	x := fstest.New(t, fstest.Image(nested))
+	x := fstest.New(t, fstest.Image("../../fs/testdata/nested.blocks.gz"))
 	tk := x.T
 	x.Must(x.FS.EnableQuota(tk))
-	judgedQuota(x)
+	fstest.JudgedQuota(x)
 	q, err := x.FS.Quotas(tk)
 	x.Must(err)
 	var paths []string
@@ -143,42 +117,10 @@ func TestQuotaShared(t *testing.T) {
 		}
 	}
 	x.Must(x.FS.Sync(tk))
-	judgedQuota(x)
+	fstest.JudgedQuota(x)
 	x.Must(x.FS.Unlink(tk, "/sub/d/deep/b"))
 	x.Reopen()
-	judgedQuota(x)
-}
-
-// Counts that are not of the last commit, as when a kernel without quotas has written, are
-// inconsistent until a rescan, and those of a rescan that was broken off are made again by the next
-// commit.
-func TestQuotaRescan(t *testing.T) {
-	for _, flags := range []uint64{format.QgroupStatusInconsistent, format.QgroupStatusRescan} {
-		x := fstest.New(t)
-		x.Must(x.FS.EnableQuota(x.T))
-		x.FS.SpoilQuota(x.T, flags)
-		x.Reopen()
-		q, err := x.FS.Quotas(x.T)
-		if x.Must(err); q.Inconsistent != (flags == format.QgroupStatusInconsistent) {
-			t.Errorf("flags %#x: after the open: %+v", flags, q)
-		}
-		f := x.Create("/f")
-		x.WriteAt(f, make([]byte, 100<<10), 0)
-		x.Must(f.Close(x.T))
-		x.Must(x.FS.Sync(x.T))
-		if flags == format.QgroupStatusInconsistent {
-			x.Must(x.FS.RescanQuota(x.T))
-		}
-		judgedQuota(x)
-		if q, err = x.FS.Quotas(x.T); err != nil || q.Inconsistent || q.Rescan {
-			t.Errorf("flags %#x: in the end: %+v, %v", flags, q, err)
-		}
-		// A kernel that finds a rescan under way goes on with it; it looks for the place in the
-		// status.
-		if s := x.FS.QuotaStatus(x.T); s.Rescan != ^uint64(0) || s.Flags != format.QgroupStatusOn {
-			t.Errorf("flags %#x: the status says %+v, want no rescan", flags, s)
-		}
-	}
+	fstest.JudgedQuota(x)
 }
 
 // A tree of three levels, of which a snapshot shares the one in the middle: a leaf's only reference
@@ -192,7 +134,7 @@ func TestQuotaDeep(t *testing.T) {
 		x.Must(x.FS.Symlink(x.T, target, fmt.Sprintf("/sub/link%d", i)))
 	}
 	x.Must(x.FS.Snapshot(x.T, "/sub", "/snap", false))
-	rfer, excl := counts(x, 256)
+	rfer, excl := fstest.Counts(x, 256)
 	if rfer < 500*16<<10 || excl != 16<<10 {
 		t.Fatalf("rfer %d excl %d: the tree is not high enough, or more than its root is its alone", rfer, excl)
 	}
@@ -201,7 +143,7 @@ func TestQuotaDeep(t *testing.T) {
 			x.Must(x.FS.Unlink(x.T, fmt.Sprintf("%s/link%d", dir, 1400*k+i*9)))
 		}
 		x.Must(x.FS.Sync(x.T))
-		judgedQuota(x)
+		fstest.JudgedQuota(x)
 	}
 }
 
@@ -213,21 +155,6 @@ func limited(t *testing.T, n uint64, opts ...fstest.Option) *fstest.Fixture {
 	x.Must(x.FS.EnableQuota(x.T))
 	x.Must(x.FS.LimitQuota(x.T, format.FS_TREE_OBJECTID, 16<<10+n, false, false))
 	return x
-}
-
-// wantWithin fails when the subvolume has more than its limit, or something is still reserved after
-// a sync.
-func wantWithin(x *fstest.Fixture) {
-	x.Helper()
-	x.Must(x.FS.Sync(x.T))
-	q, err := x.FS.Quotas(x.T)
-	x.Must(err)
-	for _, g := range q.Groups {
-		if g.LimitFlags&format.QgroupLimitMaxRfer != 0 && g.Rfer > g.MaxRfer || g.Reserved != 0 {
-			x.Errorf("qgroup %s: %d of %d bytes, %d reserved", format.QgroupName(g.ID), g.Rfer, g.MaxRfer, g.Reserved)
-		}
-	}
-	judgedQuota(x)
 }
 
 // Every operation that needs room stops at the limit with EDQUOT, not before there is none, and
@@ -324,8 +251,8 @@ func TestQuotaLimit(t *testing.T) {
 			if err := c.do(x, f); !errors.Is(err, errno.EDQUOT) {
 				t.Fatalf("at the limit: %v", err)
 			}
-			wantWithin(x)
-			if rfer, _ := counts(x, format.FS_TREE_OBJECTID); c.full && rfer < limit*3/4 {
+			fstest.WantWithin(x)
+			if rfer, _ := fstest.Counts(x, format.FS_TREE_OBJECTID); c.full && rfer < limit*3/4 {
 				t.Errorf("EDQUOT at %d of %d bytes", rfer, limit)
 			}
 			x.Must(f.Truncate(x.T, 0))
@@ -335,14 +262,14 @@ func TestQuotaLimit(t *testing.T) {
 			for _, e := range list {
 				x.Must(x.FS.Unlink(x.T, "/"+e.Name))
 			}
-			wantWithin(x)
+			fstest.WantWithin(x)
 			f = x.Create("/again")
 			x.WriteAt(f, make([]byte, 1<<20), 0)
-			wantWithin(x)
+			fstest.WantWithin(x)
 			x.Must(x.FS.LimitQuota(x.T, format.FS_TREE_OBJECTID, 0, false, true))
 			x.WriteAt(f, make([]byte, 8<<20), 0)
 			x.Must(f.Close(x.T))
-			wantWithin(x)
+			fstest.WantWithin(x)
 		})
 	}
 }
@@ -370,7 +297,7 @@ func TestQuotaOverwrite(t *testing.T) {
 		t.Errorf("writing over dirty blocks has flushed: generation %d, was %d", now, before)
 	}
 	x.Must(f.Close(x.T))
-	wantWithin(x)
+	fstest.WantWithin(x)
 
 	y := limited(t, 1<<20)
 	g := y.Create("/nocow")
@@ -379,7 +306,7 @@ func TestQuotaOverwrite(t *testing.T) {
 		y.WriteAt(g, make([]byte, 16<<10), off)
 		y.Must(g.Fsync(y.T))
 	}
-	wantWithin(y)
+	fstest.WantWithin(y)
 	for range 3 {
 		// 16 KiB are left: no data, but the node of one extent
 		for off := int64(0); off < 960<<10; off += 64 << 10 {
@@ -391,7 +318,7 @@ func TestQuotaOverwrite(t *testing.T) {
 		t.Errorf("new blocks of a NOCOW file: %v", err)
 	}
 	y.Must(g.Close(y.T))
-	wantWithin(y)
+	fstest.WantWithin(y)
 
 	z := limited(t, 1<<40, fstest.Size(128<<20))
 	h := z.Create("/full")
@@ -403,7 +330,7 @@ func TestQuotaOverwrite(t *testing.T) {
 		t.Errorf("a full device within its quota: %v", err)
 	}
 	z.Must(h.Close(z.T))
-	wantWithin(z)
+	fstest.WantWithin(z)
 }
 
 // A write at the limit flushes, and the extents that its flush finishes leave it all that they do
@@ -433,7 +360,7 @@ func TestQuotaFlushFrees(t *testing.T) {
 				}
 			}
 			x.Must(f.Close(x.T))
-			wantWithin(x)
+			fstest.WantWithin(x)
 		}
 	}
 }
@@ -462,7 +389,7 @@ func TestQuotaModel(t *testing.T) {
 	for seed := range uint64(4) {
 		x := limited(t, 1<<20)
 		rng := rand.New(rand.NewPCG(seed, 77))
-		model := tree{}
+		model := fstest.Tree{}
 		stopped, wrote := 0, 0
 		may := func(err error) bool {
 			t.Helper()
@@ -479,7 +406,7 @@ func TestQuotaModel(t *testing.T) {
 			if !may(err) {
 				continue
 			}
-			if isNocow(name) && model[name] == nil && !may(f.SetFlags(x.T, format.InodeNoDataCow)) {
+			if fstest.IsNocow(name) && model[name] == nil && !may(f.SetFlags(x.T, format.InodeNoDataCow)) {
 				x.Must(f.Close(x.T))
 				x.Must(x.FS.Unlink(x.T, "/"+name))
 				continue
@@ -494,7 +421,7 @@ func TestQuotaModel(t *testing.T) {
 			switch k := rng.IntN(12); {
 			case k < 6:
 				b := make([]byte, n)
-				random(rng, b)
+				fstest.Random(rng, b)
 				got, err := f.WriteAt(x.T, b, int64(off))
 				may(err)
 				if got > 0 {
@@ -536,10 +463,10 @@ func TestQuotaModel(t *testing.T) {
 				delete(model, name)
 			}
 			if i%60 == 59 {
-				wantWithin(x)
-				have, err := readTree(x.T, x.FS)
+				fstest.WantWithin(x)
+				have, err := fstest.ReadTree(x.T, x.FS)
 				x.Must(err)
-				if d := diff(have, model, false); d != "" {
+				if d := fstest.Diff(have, model, false); d != "" {
 					t.Fatalf("seed %d, step %d: %s", seed, i, d)
 				}
 			}
@@ -561,10 +488,10 @@ func TestQuotaCrash(t *testing.T) {
 		return log
 	}))
 	x.Must(x.FS.EnableQuota(x.T))
-	w := &workload{tb: t, t: x.T, f: x.FS, model: tree{}, rng: rand.New(rand.NewPCG(17, 8))}
+	w := &fstest.Workload{Tb: t, T: x.T, F: x.FS, Model: fstest.Tree{}, Rng: rand.New(rand.NewPCG(17, 8))}
 	for range 6 {
 		for range 20 {
-			w.step()
+			w.Step()
 		}
 		x.Must(x.FS.Sync(x.T))
 	}
@@ -640,7 +567,7 @@ func TestQuotaWriters(t *testing.T) {
 	for _, task := range tasks {
 		x.T.Join(task)
 	}
-	wantWithin(x)
+	fstest.WantWithin(x)
 }
 
 // What a snapshot shares is exclusive to neither; writes, deletes and reflinks on both sides, and
@@ -656,7 +583,7 @@ func TestQuotaSnapshots(t *testing.T) {
 		f, err := x.FS.OpenFile(tk, path, fs.O_RDWR|fs.O_CREAT, 0o644)
 		x.Must(err)
 		b := make([]byte, 1+rng.IntN(20000))
-		random(rng, b)
+		fstest.Random(rng, b)
 		x.WriteAt(f, b, int64(rng.IntN(3)*4096))
 		x.Must(f.Close(tk))
 	}
@@ -668,7 +595,7 @@ func TestQuotaSnapshots(t *testing.T) {
 		snap := fmt.Sprintf("/snap%d", i)
 		x.Must(x.FS.Snapshot(tk, dirs[rng.IntN(len(dirs))], snap, false))
 		dirs = append(dirs, snap)
-		judgedQuota(x)
+		fstest.JudgedQuota(x)
 		for range 3 {
 			for range 8 {
 				dir := dirs[rng.IntN(len(dirs))]
@@ -694,16 +621,16 @@ func TestQuotaSnapshots(t *testing.T) {
 				}
 			}
 			x.Must(x.FS.Sync(tk))
-			judgedQuota(x)
+			fstest.JudgedQuota(x)
 		}
 	}
-	if rfer, excl := counts(x, 256); excl == 0 || excl > rfer/2 {
+	if rfer, excl := fstest.Counts(x, 256); excl == 0 || excl > rfer/2 {
 		t.Errorf("the subvolume with snapshots: rfer %d excl %d", rfer, excl)
 	}
 	x.Must(x.FS.DeleteSubvolume(tk, "/snap1"))
 	x.Must(x.FS.Sync(tk))
 	x.Reopen()
-	judgedQuota(x)
+	fstest.JudgedQuota(x)
 }
 
 // A NOWAIT write at the limit flushes for data space, as in Linux, and sleeps. Where that gap is
@@ -747,6 +674,6 @@ func TestQuotaNowait(t *testing.T) {
 		}
 		x.Must(write(0, 512<<10))
 		x.Must(f.Close(x.T))
-		wantWithin(x)
+		fstest.WantWithin(x)
 	}
 }

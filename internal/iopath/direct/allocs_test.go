@@ -1,6 +1,6 @@
 //go:build !race
 
-package fs_test
+package direct_test
 
 // The race detector allocates.
 
@@ -28,14 +28,14 @@ func TestDirectAllocatesNothing(t *testing.T) {
 	for _, p := range []string{"locked", "modern"} {
 		tk := sched.NewTask(t.Name())
 		dev := &holding{Device: blockdev.NewMemory(256 << 20), kept: make([]*blockdev.Bio, 0, 8)}
-		must(0, mkfs.Make(tk, dev, mkfs.Options{}))
-		x := must(fs.Open(tk, []blockdev.Device{dev}, fs.Options{Policy: policy.MustParse(p)}))
-		f := must(x.Create(tk, "/f", 0o644))
-		must(0, f.SetFlags(tk, nocow))
-		must(f.WriteDirect(tk, make([]byte, 1<<20), 0))
-		must(0, x.Sync(tk))
+		fstest.Must(0, mkfs.Make(tk, dev, mkfs.Options{}))
+		x := fstest.Must(fs.Open(tk, []blockdev.Device{dev}, fs.Options{Policy: policy.MustParse(p)}))
+		f := fstest.Must(x.Create(tk, "/f", 0o644))
+		fstest.Must(0, f.SetFlags(tk, fstest.Nocow))
+		fstest.Must(f.WriteDirect(tk, make([]byte, 1<<20), 0))
+		fstest.Must(0, x.Sync(tk))
 		buf, i := make([]byte, 4096), 0
-		res := new(result)
+		res := new(fstest.Result)
 		var later *blockdev.Bio
 		for _, c := range []struct {
 			name string
@@ -57,7 +57,7 @@ func TestDirectAllocatesNothing(t *testing.T) {
 					if queued && err == errno.EIOCBQUEUED {
 						later, dev.kept, dev.on = dev.kept[0], dev.kept[:0], false
 						dev.Device.Submit(tk, later)
-						n, err = res.n, res.err
+						n, err = res.N, res.Err
 					}
 					if n != 4096 || err != nil {
 						panic(fmt.Sprint(n, err))
@@ -65,18 +65,18 @@ func TestDirectAllocatesNothing(t *testing.T) {
 				}
 			}
 			for _, queued := range []bool{false, true} {
-				res.calls.Store(0)
+				res.Calls.Store(0)
 				run(queued)()
 				if n := testing.AllocsPerRun(500, run(queued)); n != 0 {
 					t.Errorf("%s, %s, queued %v: %v allocations, want 0", p, c.name, queued, n)
 				}
-				if calls := res.calls.Load(); queued && calls != 502 {
+				if calls := res.Calls.Load(); queued && calls != 502 {
 					t.Errorf("%s, %s: %d of 502 requests were queued", p, c.name, calls)
 				}
 			}
 		}
-		must(0, f.Close(tk))
-		must(0, x.Close(tk))
+		fstest.Must(0, f.Close(tk))
+		fstest.Must(0, x.Close(tk))
 	}
 }
 
@@ -88,13 +88,13 @@ func TestUnalignedAllocatesNothing(t *testing.T) {
 	for _, p := range policy.UnalignedNames() {
 		tk := sched.NewTask(t.Name())
 		dev := &holding{Device: blockdev.NewMemory(256 << 20), kept: make([]*blockdev.Bio, 0, 8)}
-		must(0, mkfs.Make(tk, dev, mkfs.Options{}))
-		x := must(fs.Open(tk, []blockdev.Device{dev}, fs.Options{Policy: policy.MustParse(p)}))
-		f := must(x.Create(tk, "/f", 0o644))
-		must(0, f.SetFlags(tk, nocow))
-		must(f.WriteDirect(tk, make([]byte, 1<<20), 0))
-		must(0, x.Sync(tk))
-		buf, i, res := make([]byte, 2048), 0, new(result)
+		fstest.Must(0, mkfs.Make(tk, dev, mkfs.Options{}))
+		x := fstest.Must(fs.Open(tk, []blockdev.Device{dev}, fs.Options{Policy: policy.MustParse(p)}))
+		f := fstest.Must(x.Create(tk, "/f", 0o644))
+		fstest.Must(0, f.SetFlags(tk, fstest.Nocow))
+		fstest.Must(f.WriteDirect(tk, make([]byte, 1<<20), 0))
+		fstest.Must(0, x.Sync(tk))
+		buf, i, res := make([]byte, 2048), 0, new(fstest.Result)
 		run := func() {
 			i = (i + 37) & 511
 			rq := kiocb.Request{Pos: uint64(i) * 2048, Flags: kiocb.Direct, Done: res}
@@ -104,7 +104,7 @@ func TestUnalignedAllocatesNothing(t *testing.T) {
 				later := dev.kept[0]
 				dev.kept, dev.on = dev.kept[:0], false
 				dev.Device.Submit(tk, later)
-				n, err = res.n, res.err
+				n, err = res.N, res.Err
 			}
 			if n != 2048 || err != nil {
 				panic(fmt.Sprint(n, err))
@@ -114,11 +114,11 @@ func TestUnalignedAllocatesNothing(t *testing.T) {
 		if n := testing.AllocsPerRun(500, run); n != 0 {
 			t.Errorf("%s: %v allocations, want 0", p, n)
 		}
-		if calls := res.calls.Load(); (calls == 502) != (p != "unaligned-exclusive") {
+		if calls := res.Calls.Load(); (calls == 502) != (p != "unaligned-exclusive") {
 			t.Errorf("%s: %d of 502 requests were queued", p, calls)
 		}
-		must(0, f.Close(tk))
-		must(0, x.Close(tk))
+		fstest.Must(0, f.Close(tk))
+		fstest.Must(0, x.Close(tk))
 	}
 }
 

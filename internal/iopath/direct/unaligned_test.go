@@ -1,12 +1,10 @@
-package fs_test
+package direct_test
 
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -20,7 +18,6 @@ import (
 	"btrlab/internal/iopath"
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/kiocb"
-	"btrlab/internal/progs/check"
 	"btrlab/internal/sched"
 )
 
@@ -35,7 +32,7 @@ func TestUnalignedModel(t *testing.T) {
 		t.Run(p, func(t *testing.T) {
 			x := fstest.New(t, fstest.Policy(p))
 			f := x.Create("/f")
-			x.Must(f.SetFlags(x.T, nocow))
+			x.Must(f.SetFlags(x.T, fstest.Nocow))
 			x.Must(f.Fallocate(x.T, 0, 0, most/2))
 			model := make([]byte, most/2)
 			r := rand.New(rand.NewPCG(4, 2))
@@ -52,8 +49,8 @@ func TestUnalignedModel(t *testing.T) {
 					x.Must(f.Fsync(x.T))
 				case 2, 3:
 					want := model[min(off, len(model)):min(off+n, len(model))]
-					if got := readFull(t, x.T, f.ReadAt, q, int64(off)); !bytes.Equal(got, want) {
-						t.Fatalf("operation %d: a read of %d bytes at %d differs from byte %d on", i, n, off, differs(got, want))
+					if got := fstest.ReadFull(t, x.T, f.ReadAt, q, int64(off)); !bytes.Equal(got, want) {
+						t.Fatalf("operation %d: a read of %d bytes at %d differs from byte %d on", i, n, off, fstest.Differs(got, want))
 					}
 				default:
 					for j := range q {
@@ -69,12 +66,12 @@ func TestUnalignedModel(t *testing.T) {
 				}
 			}
 			for range 2 {
-				if got := readFull(t, x.T, f.ReadAt, make([]byte, most+4096), 0); !bytes.Equal(got, model) {
-					t.Errorf("at the end: differs from byte %d on, %d bytes, want %d", differs(got, model), len(got), len(model))
+				if got := fstest.ReadFull(t, x.T, f.ReadAt, make([]byte, most+4096), 0); !bytes.Equal(got, model) {
+					t.Errorf("at the end: differs from byte %d on, %d bytes, want %d", fstest.Differs(got, model), len(got), len(model))
 				}
 				x.Must(f.Close(x.T))
 				x.Reopen()
-				f = must(x.FS.OpenFile(x.T, "/f", fs.O_RDWR, 0))
+				f = fstest.Must(x.FS.OpenFile(x.T, "/f", fs.O_RDWR, 0))
 			}
 			x.Must(f.Close(x.T))
 		})
@@ -88,9 +85,9 @@ func TestUnalignedGoesToTheDevice(t *testing.T) {
 		var dev *dm.Flakey
 		x := fstest.New(t, fstest.Policy(p), fstest.Faults(&dev))
 		f := x.Create("/f")
-		x.Must(f.SetFlags(x.T, nocow))
+		x.Must(f.SetFlags(x.T, fstest.Nocow))
 		x.Must(f.Fallocate(x.T, 0, 0, 24576))
-		must(f.WriteDirect(x.T, make([]byte, 4096), 0))
+		fstest.Must(f.WriteDirect(x.T, make([]byte, 4096), 0))
 		x.Must(x.FS.Sync(x.T))
 		for _, c := range []struct {
 			off  int64
@@ -101,7 +98,7 @@ func TestUnalignedGoesToTheDevice(t *testing.T) {
 				want = 1
 			}
 			n := dev.Count(blockdev.OpWrite)
-			must(f.WriteDirect(x.T, make([]byte, 1024), c.off))
+			fstest.Must(f.WriteDirect(x.T, make([]byte, 1024), c.off))
 			if n = dev.Count(blockdev.OpWrite) - n; int64(n) != want {
 				t.Errorf("%s: a write of two sectors at %d is %d writes of the device, want %d", p, c.off, n, want)
 			}
@@ -109,13 +106,13 @@ func TestUnalignedGoesToTheDevice(t *testing.T) {
 		// Parts of sectors no device can write: the page cache makes a block of them.
 		for off, n := range map[int64]int{12288 + 100: 1024, 16384 + 1024: 700, 20480 + 1: 511} {
 			before := dev.Count(blockdev.OpWrite)
-			must(f.WriteDirect(x.T, bytes.Repeat([]byte{7}, n), off))
+			fstest.Must(f.WriteDirect(x.T, bytes.Repeat([]byte{7}, n), off))
 			if have := dev.Count(blockdev.OpWrite) - before; have != 1 {
 				t.Errorf("%s: a write of %d bytes at %d is %d writes of the device, want 1 of a block", p, n, off, have)
 			}
 		}
 		x.Must(f.Truncate(x.T, 1024)) // in a block that is written
-		must(f.WriteDirect(x.T, make([]byte, 512), 1024))
+		fstest.Must(f.WriteDirect(x.T, make([]byte, 512), 1024))
 		if size := f.Size(x.T); size != 1536 {
 			t.Errorf("%s: size %d after a write of the sector at EOF, want 1536", p, size)
 		}
@@ -130,14 +127,14 @@ func TestUnalignedConcurrent(t *testing.T) {
 	for _, p := range unalignedDesigns {
 		x := fstest.New(t, fstest.Policy(p))
 		f := x.Create("/f")
-		x.Must(f.SetFlags(x.T, nocow))
+		x.Must(f.SetFlags(x.T, fstest.Nocow))
 		x.Must(f.Fallocate(x.T, 0, 0, blocks*4096))
-		parallel(x.T, tasks, func(tk *sched.Task, i int) {
+		fstest.Parallel(x.T, tasks, func(tk *sched.Task, i int) {
 			for b := range blocks {
-				must(f.WriteDirect(tk, bytes.Repeat([]byte{byte(i + 1)}, 512), int64(b*4096+i*512)))
+				fstest.Must(f.WriteDirect(tk, bytes.Repeat([]byte{byte(i + 1)}, 512), int64(b*4096+i*512)))
 			}
 		})
-		got := readFull(t, x.T, f.ReadAt, make([]byte, blocks*4096), 0)
+		got := fstest.ReadFull(t, x.T, f.ReadAt, make([]byte, blocks*4096), 0)
 		for at := range got {
 			if got[at] != byte(at/512%tasks+1) {
 				t.Errorf("%s: byte %d is %d, want %d", p, at, got[at], at/512%tasks+1)
@@ -176,12 +173,12 @@ func TestUnalignedQueued(t *testing.T) {
 				x := fstest.New(t, fstest.Policy(p), withHolding(&dev))
 				f := x.Create("/f")
 				ip := f.Inode()
-				x.Must(f.SetFlags(x.T, nocow))
+				x.Must(f.SetFlags(x.T, fstest.Nocow))
 				want := bytes.Repeat([]byte{1}, 4096)
-				must(f.WriteDirect(x.T, want, 0))
+				fstest.Must(f.WriteDirect(x.T, want, 0))
 				x.Must(f.Truncate(x.T, c.size))
 				x.Must(x.FS.Sync(x.T))
-				readFull(t, x.T, f.ReadAt, make([]byte, 4096), 0)
+				fstest.ReadFull(t, x.T, f.ReadAt, make([]byte, 4096), 0)
 				dev.hold(blockdev.OpWrite)
 				a := queue(t, x, f, blockdev.OpWrite, bytes.Repeat([]byte{2}, 512), 512)
 				b := queue(t, x, f, blockdev.OpWrite, bytes.Repeat([]byte{3}, 1024), 1024)
@@ -200,7 +197,7 @@ func TestUnalignedQueued(t *testing.T) {
 					over.Store(true)
 				})
 				if c.name != "snapshot" {
-					until(func() bool { // it has i_rwsem
+					fstest.Until(func() bool { // it has i_rwsem
 						free := ip.TryLock(x.T)
 						if free {
 							ip.Unlock(x.T)
@@ -212,18 +209,18 @@ func TestUnalignedQueued(t *testing.T) {
 					t.Error("done while sectors of the block were in flight")
 				}
 				dev.letGo(x.T, nil)
-				a.want(t, "first write", 512, nil)
-				b.want(t, "second write", 1024, nil)
+				a.Want(t, "first write", 512, nil)
+				b.Want(t, "second write", 1024, nil)
 				x.T.Join(other)
 				c.end(want)
-				if got := readFull(t, x.T, f.ReadAt, make([]byte, 4096), 0); !bytes.Equal(got, want) {
-					d := differs(got, want)
+				if got := fstest.ReadFull(t, x.T, f.ReadAt, make([]byte, 4096), 0); !bytes.Equal(got, want) {
+					d := fstest.Differs(got, want)
 					t.Errorf("differs from byte %d on: have %x want %x", d, got[d:d+16], want[d:d+16])
 				}
 				x.Must(f.Fsync(x.T))
 				x.FS.DropCaches(x.T)
-				if got := readFull(t, x.T, f.ReadAt, make([]byte, 4096), 0); !bytes.Equal(got, want) {
-					t.Errorf("on the device: differs from byte %d on", differs(got, want))
+				if got := fstest.ReadFull(t, x.T, f.ReadAt, make([]byte, 4096), 0); !bytes.Equal(got, want) {
+					t.Errorf("on the device: differs from byte %d on", fstest.Differs(got, want))
 				}
 				x.Must(f.Close(x.T))
 			})
@@ -239,8 +236,8 @@ func TestUnalignedFsync(t *testing.T) {
 		var dev *holding
 		x := fstest.New(t, fstest.Policy(p+"!FSYNC_LOG"), withHolding(&dev))
 		f := x.Create("/f")
-		x.Must(f.SetFlags(x.T, nocow))
-		must(f.WriteDirect(x.T, make([]byte, 4096), 0))
+		x.Must(f.SetFlags(x.T, fstest.Nocow))
+		fstest.Must(f.WriteDirect(x.T, make([]byte, 4096), 0))
 		x.Must(x.FS.Sync(x.T))
 		dev.hold(blockdev.OpWrite)
 		w := queue(t, x, f, blockdev.OpWrite, make([]byte, 512), 512)
@@ -252,7 +249,7 @@ func TestUnalignedFsync(t *testing.T) {
 			t.Errorf("%s: the inode is dirty after fsync", p)
 		}
 		dev.letGo(x.T, nil)
-		w.want(t, p, 512, nil)
+		w.Want(t, p, 512, nil)
 		if !f.Inode().Dirty() {
 			t.Errorf("%s: the inode is clean after the end of the write: fsync would not flush the device", p)
 		}
@@ -271,34 +268,34 @@ func TestUnalignedAlone(t *testing.T) {
 		var dev *holding
 		x := fstest.New(t, fstest.Policy(c.policy), withHolding(&dev))
 		f := x.Create("/f")
-		x.Must(f.SetFlags(x.T, nocow))
+		x.Must(f.SetFlags(x.T, fstest.Nocow))
 		x.Must(f.Fallocate(x.T, 0, 0, 16384))
-		must(f.WriteDirect(x.T, make([]byte, 4096), 0))
+		fstest.Must(f.WriteDirect(x.T, make([]byte, 4096), 0))
 		x.Must(x.FS.Sync(x.T))
 		dev.hold(blockdev.OpWrite)
-		res := new(result)
+		res := new(fstest.Result)
 		var n int
 		var err error
 		w := x.T.Go("writer", func(tk *sched.Task) {
 			n, err = f.WriteIter(tk, kiocb.Request{Pos: uint64(c.off), Flags: kiocb.Direct, Done: res}, iopath.Source{Buf: bytes.Repeat([]byte{7}, 512)})
 		})
-		until(func() bool { return dev.count() > 0 })
+		fstest.Until(func() bool { return dev.count() > 0 })
 		if f.Inode().TryLock(x.T) {
 			t.Errorf("%s: i_rwsem is free while a write that is alone is in flight", c.policy)
 			f.Inode().Unlock(x.T)
 		}
 		// zeros before and after it
-		until(func() bool { return dev.count() == 1 || dev.count() == 3 })
+		fstest.Until(func() bool { return dev.count() == 1 || dev.count() == 3 })
 		if c.off > 4096 {
-			until(func() bool { return dev.count() == 3 })
+			fstest.Until(func() bool { return dev.count() == 3 })
 		}
 		dev.letGo(x.T, nil)
 		x.T.Join(w)
-		if n != 512 || err != nil || res.calls.Load() != 0 {
-			t.Errorf("%s: %d, %v, Done called %d times; want 512 at once", c.policy, n, err, res.calls.Load())
+		if n != 512 || err != nil || res.Calls.Load() != 0 {
+			t.Errorf("%s: %d, %v, Done called %d times; want 512 at once", c.policy, n, err, res.Calls.Load())
 		}
 		x.FS.DropCaches(x.T)
-		if got := readFull(t, x.T, f.ReadAt, make([]byte, 512), c.off); !bytes.Equal(got, bytes.Repeat([]byte{7}, 512)) {
+		if got := fstest.ReadFull(t, x.T, f.ReadAt, make([]byte, 512), c.off); !bytes.Equal(got, bytes.Repeat([]byte{7}, 512)) {
 			t.Errorf("%s: reads %d, want 7", c.policy, got[0])
 		}
 		x.Must(f.Close(x.T))
@@ -312,13 +309,13 @@ func TestUnalignedErrors(t *testing.T) {
 		var dev *holding
 		x := fstest.New(t, fstest.Policy(p), withHolding(&dev))
 		f := x.Create("/f")
-		x.Must(f.SetFlags(x.T, nocow))
-		must(f.WriteDirect(x.T, make([]byte, 8192), 0))
+		x.Must(f.SetFlags(x.T, fstest.Nocow))
+		fstest.Must(f.WriteDirect(x.T, make([]byte, 8192), 0))
 		x.Must(x.FS.Sync(x.T))
 		dev.hold(blockdev.OpWrite)
 		w := queue(t, x, f, blockdev.OpWrite, make([]byte, 1024), 512)
 		dev.letGo(x.T, errno.EIO)
-		w.want(t, p, 0, errno.EIO)
+		w.Want(t, p, 0, errno.EIO)
 		if err := f.Fsync(x.T); !errors.Is(err, errno.EIO) {
 			t.Errorf("%s: the first fsync after it: have %v want EIO", p, err)
 		}
@@ -337,24 +334,24 @@ func TestUnalignedNewExtent(t *testing.T) {
 	var dev *holding
 	x := fstest.New(t, fstest.Policy("unaligned-check-first"), withHolding(&dev))
 	f := x.Create("/f")
-	x.Must(f.SetFlags(x.T, nocow))
-	must(f.WriteDirect(x.T, make([]byte, 8192), 0))
+	x.Must(f.SetFlags(x.T, fstest.Nocow))
+	fstest.Must(f.WriteDirect(x.T, make([]byte, 8192), 0))
 	x.Must(x.FS.Sync(x.T))
 	lock := &f.Inode().Root.SnapshotLock
 	lock.ReadLock(x.T)
 	dev.hold(blockdev.OpWrite)
-	res := new(result)
+	res := new(fstest.Result)
 	var n int
 	var err error
 	w := x.T.Go("writer", func(tk *sched.Task) {
 		n, err = f.WriteIter(tk, kiocb.Request{Flags: kiocb.Direct, Done: res}, iopath.Source{Buf: make([]byte, 4096)})
 	})
-	until(func() bool { return dev.count() > 0 })
+	fstest.Until(func() bool { return dev.count() > 0 })
 	dev.letGo(x.T, nil)
 	x.T.Join(w)
 	lock.ReadUnlock(x.T)
-	if n != 4096 || err != nil || res.calls.Load() != 0 {
-		t.Errorf("%d, %v, Done called %d times; want 4096 at once", n, err, res.calls.Load())
+	if n != 4096 || err != nil || res.Calls.Load() != 0 {
+		t.Errorf("%d, %v, Done called %d times; want 4096 at once", n, err, res.Calls.Load())
 	}
 	x.Must(f.Close(x.T))
 }
@@ -365,10 +362,10 @@ func TestUnalignedNowait(t *testing.T) {
 	var dev *holding
 	x := fstest.New(t, fstest.Policy("unaligned-check-first"), withHolding(&dev))
 	f := x.Create("/f")
-	x.Must(f.SetFlags(x.T, nocow))
-	must(f.WriteDirect(x.T, make([]byte, 8192), 0))
+	x.Must(f.SetFlags(x.T, fstest.Nocow))
+	fstest.Must(f.WriteDirect(x.T, make([]byte, 8192), 0))
 	x.Must(x.FS.Sync(x.T))
-	readFull(t, x.T, f.ReadAt, make([]byte, 8192), 0)
+	fstest.ReadFull(t, x.T, f.ReadAt, make([]byte, 8192), 0)
 	dev.hold(blockdev.OpWrite)
 	w := queue(t, x, f, blockdev.OpWrite, make([]byte, 512), 512)
 	for _, c := range []struct {
@@ -377,12 +374,12 @@ func TestUnalignedNowait(t *testing.T) {
 		n     int
 		want  kiocb.Again
 	}{{kiocb.Nowait, 4096, 4096, kiocb.AgainDirect}, {kiocb.Nowait | kiocb.Direct, 512, 512, kiocb.AgainBuffered}, {kiocb.Nowait | kiocb.Direct, 12288, 4096, kiocb.AgainDirect}} {
-		if _, err := f.WriteIter(x.T, kiocb.Request{Pos: c.off, Flags: c.flags, Done: new(result)}, iopath.Source{Buf: make([]byte, c.n)}); err != error(c.want) {
+		if _, err := f.WriteIter(x.T, kiocb.Request{Pos: c.off, Flags: c.flags, Done: new(fstest.Result)}, iopath.Source{Buf: make([]byte, c.n)}); err != error(c.want) {
 			t.Errorf("flags %v at %d: have %v want %v", c.flags, c.off, err, c.want)
 		}
 	}
 	dev.letGo(x.T, nil)
-	w.want(t, "write", 512, nil)
+	w.Want(t, "write", 512, nil)
 	x.Must(f.Close(x.T))
 }
 
@@ -405,47 +402,47 @@ func TestUnalignedQueuedModel(t *testing.T) {
 			}))
 			defer model.Close()
 			f := x.Create("/f")
-			x.Must(f.SetFlags(x.T, nocow))
+			x.Must(f.SetFlags(x.T, fstest.Nocow))
 			x.Must(f.Fallocate(x.T, 0, 0, blocks*4096))
-			must(f.WriteDirect(x.T, make([]byte, blocks/2*4096), 0))
+			fstest.Must(f.WriteDirect(x.T, make([]byte, blocks/2*4096), 0))
 			want := make([]byte, blocks*4096) // of each sector its task's
-			parallel(x.T, tasks+2, func(tk *sched.Task, i int) {
+			fstest.Parallel(x.T, tasks+2, func(tk *sched.Task, i int) {
 				r := rand.New(rand.NewPCG(uint64(i), 4))
 				for n := range rounds {
 					switch i {
 					case tasks: // sector 6 of each block, through the page cache
 						off := r.IntN(blocks)*4096 + 3072
-						stamp(want[off:off+512], uint64(n+1))
-						must(f.WriteAt(tk, want[off:off+512], int64(off)))
+						fstest.Stamp(want[off:off+512], uint64(n+1))
+						fstest.Must(f.WriteAt(tk, want[off:off+512], int64(off)))
 						if n%8 == 0 {
 							x.Must(f.Fsync(tk))
 						}
 						continue
 					case tasks + 1:
-						must(0, ignoreEOF(f.ReadAt(tk, make([]byte, 16384), int64(r.IntN(blocks-4))*4096)))
+						fstest.Must(0, ignoreEOF(f.ReadAt(tk, make([]byte, 16384), int64(r.IntN(blocks-4))*4096)))
 						continue
 					}
-					var res [depth]result
+					var res [depth]fstest.Result
 					for j, b := range r.Perm(blocks)[:depth] {
 						off, size := b*4096+i*1024, 512+512*r.IntN(2)
 						q := want[off : off+size]
-						stamp(q, uint64(i+1)<<32|uint64(n*depth+j))
+						fstest.Stamp(q, uint64(i+1)<<32|uint64(n*depth+j))
 						got, err := f.WriteIter(tk, kiocb.Request{Pos: uint64(off), Flags: kiocb.Direct, Done: &res[j]}, iopath.Source{Buf: q})
 						if err != errno.EIOCBQUEUED {
 							res[j].Complete(tk, got, err)
 						}
 					}
 					for j := range depth {
-						if res[j].wait(); res[j].err != nil || res[j].n == 0 {
-							t.Errorf("task %d, round %d, request %d: %d, %v", i, n, j, res[j].n, res[j].err)
+						if res[j].Wait(); res[j].Err != nil || res[j].N == 0 {
+							t.Errorf("task %d, round %d, request %d: %d, %v", i, n, j, res[j].N, res[j].Err)
 							return
 						}
 					}
 				}
 			})
 			for range 2 {
-				if got := readFull(t, x.T, f.ReadAt, make([]byte, len(want)), 0); !bytes.Equal(got, want) {
-					d := differs(got, want)
+				if got := fstest.ReadFull(t, x.T, f.ReadAt, make([]byte, len(want)), 0); !bytes.Equal(got, want) {
+					d := fstest.Differs(got, want)
 					t.Errorf("differs from byte %d on: have %x want %x", d, got[d:d+16], want[d:d+16])
 				}
 				x.Must(f.Fsync(x.T))
@@ -476,7 +473,7 @@ func TestSectorSteps(t *testing.T) {
 		}
 	}))
 	f = x.Create("/f")
-	x.Must(f.SetFlags(x.T, nocow))
+	x.Must(f.SetFlags(x.T, fstest.Nocow))
 	x.WriteAt(f, bytes.Repeat([]byte{1}, 4096), 0)
 	x.Must(x.FS.Sync(x.T))
 	if n, err := f.WriteDirect(x.T, bytes.Repeat([]byte{2}, 512), 512); n != 512 || err != nil {
@@ -484,7 +481,7 @@ func TestSectorSteps(t *testing.T) {
 	}
 	want := slices.Concat(bytes.Repeat([]byte{1}, 256), make([]byte, 256), bytes.Repeat([]byte{2}, 512))
 	if have := x.ReadFile("/f"); !bytes.Equal(have, want) {
-		t.Errorf("the file has %d bytes, want %d%s", len(have), len(want), diffAt(have, want))
+		t.Errorf("the file has %d bytes, want %d%s", len(have), len(want), fstest.DiffAt(have, want))
 	}
 	x.Must(f.Close(x.T))
 }
@@ -496,12 +493,12 @@ func TestUnalignedCrash(t *testing.T) {
 	const tasks, depth, blocks = 4, 4, 16
 	for _, p := range policy.UnalignedNames() {
 		t.Run(p, func(t *testing.T) {
-			crashRounds(t, p, blocks, 512, func(x *fstest.Fixture, f *fs.File, n int, wrote func(unit int)) {
+			fstest.CrashRounds(t, p, blocks, 512, func(x *fstest.Fixture, f *fs.File, n int, wrote func(unit int)) {
 				var mu sync.Mutex
 				// task i has two sectors of each block
-				parallel(x.T, tasks, func(tk *sched.Task, i int) {
+				fstest.Parallel(x.T, tasks, func(tk *sched.Task, i int) {
 					r := rand.New(rand.NewPCG(uint64(i), uint64(n)))
-					var res [depth]result
+					var res [depth]fstest.Result
 					for j, b := range r.Perm(blocks)[:depth] {
 						first, sectors := b*8+i*2, 1+r.IntN(2)
 						mu.Lock()
@@ -509,90 +506,15 @@ func TestUnalignedCrash(t *testing.T) {
 							wrote(s)
 						}
 						mu.Unlock()
-						res[j].submit(tk, f, kiocb.Request{Pos: uint64(first) * 512, Flags: kiocb.Direct}, bytes.Repeat([]byte{byte(n + 1)}, sectors*512))
+						res[j].Submit(tk, f, kiocb.Request{Pos: uint64(first) * 512, Flags: kiocb.Direct}, bytes.Repeat([]byte{byte(n + 1)}, sectors*512))
 					}
 					for j := range depth {
-						if res[j].wait(); res[j].err != nil {
-							t.Error(res[j].err)
+						if res[j].Wait(); res[j].Err != nil {
+							t.Error(res[j].Err)
 						}
 					}
 				})
 			})
 		})
 	}
-}
-
-// submit asks for a write that may be queued; wait waits for its end.
-func (r *result) submit(t *sched.Task, f *fs.File, rq kiocb.Request, p []byte) {
-	rq.Done = r
-	if n, err := f.WriteIter(t, rq, iopath.Source{Buf: p}); err != errno.EIOCBQUEUED {
-		r.Complete(t, n, err)
-	}
-}
-
-// crashRounds cuts the power anywhere in eight rounds of writes of a NOCOW file, whose first half
-// is written, with byte 1, and whose second half is preallocated. Round n writes bytes n+1 and
-// reports each write of a unit, of so many bytes, by wrote; the file is synced after it. After a
-// crash the image is clean, and each unit holds what the last fsync has promised or what was
-// written since.
-func crashRounds(t *testing.T, spec string, blocks, unit int, round func(x *fstest.Fixture, f *fs.File, n int, wrote func(unit int))) {
-	const rounds = 8
-	var log *dm.LogWrites
-	x := fstest.New(t, fstest.Policy(spec), fstest.Size(128<<20), fstest.Wrap(func(dev blockdev.Device) blockdev.Device {
-		log = dm.NewLogWrites(dev, dev.(*blockdev.Memory).Snapshot())
-		return log
-	}))
-	f := x.Create("/f")
-	x.Must(f.SetFlags(x.T, nocow))
-	x.Must(f.Fallocate(x.T, 0, 0, int64(blocks)*4096))
-	must(f.WriteDirect(x.T, bytes.Repeat([]byte{1}, blocks/2*4096), 0))
-	x.Must(x.FS.Sync(x.T))
-	units := blocks * 4096 / unit
-	wrote := make([][]byte, units) // of each unit: the byte of each write, in order
-	var synced [rounds + 1][]int   // of each mark: how many of them were synced
-	for s := range wrote {
-		wrote[s] = []byte{0}
-		if s < units/2 {
-			wrote[s][0] = 1
-		}
-	}
-	for n := range rounds + 1 {
-		if n > 0 {
-			round(x, f, n, func(s int) { wrote[s] = append(wrote[s], byte(n+1)) })
-			x.Must(f.Fsync(x.T))
-		}
-		for s := range wrote {
-			synced[n] = append(synced[n], len(wrote[s]))
-		}
-		log.Mark(x.T, strconv.Itoa(n))
-	}
-	images := 0
-	x.Must(log.Images(x.T, dm.ImageOptions{SectorBytes: 4096, Subsets: 2, Seed: 9}, func(tk *sched.Task, m dm.Image) error {
-		k, err := strconv.Atoi(m.Mark)
-		if err != nil {
-			return nil // before the first
-		}
-		images++
-		if r := must(check.Check(tk, m.Dev, check.Options{})); !r.Clean {
-			return fmt.Errorf("%s after %d: %d findings, first %v", m.Name, k, len(r.Findings), r.Findings[0])
-		}
-		// a log is replayed
-		g := must(fs.Open(tk, []blockdev.Device{m.Dev}, fs.Options{ReadOnly: !policy.MustParse(spec).Has(policy.FsyncLog)}))
-		h := must(g.OpenFile(tk, "/f", fs.O_RDONLY, 0))
-		got := readFull(t, tk, h.ReadAt, make([]byte, blocks*4096), 0)
-		for s := range wrote {
-			v := got[s*unit]
-			may := wrote[s][synced[k][s]-1 : synced[min(k+1, rounds)][s]]
-			if !bytes.Equal(got[s*unit:(s+1)*unit], bytes.Repeat([]byte{v}, unit)) || !bytes.Contains(may, []byte{v}) {
-				return fmt.Errorf("%s after fsync %d: unit %d holds %d, want one of %v", m.Name, k, s, v, may)
-			}
-		}
-		x.Must(h.Close(tk))
-		return g.Close(tk)
-	}))
-	if images < 4*rounds {
-		t.Errorf("only %d crash images of %d rounds", images, rounds)
-	}
-	t.Logf("%d crash images", images)
-	x.Must(f.Close(x.T))
 }

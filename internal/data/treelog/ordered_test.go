@@ -1,4 +1,4 @@
-package fs_test
+package treelog_test
 
 import (
 	"bytes"
@@ -33,9 +33,9 @@ func TestFsyncLogOrdered(t *testing.T) {
 			search.Schedules = fstest.Schedules(1500)
 			r := explore.Run(search, func(w *explore.World) {
 				dev := image.Snapshot()
-				x := must(fs.Open(w.Task(), []blockdev.Device{dev}, o))
-				f := must(x.Create(w.Task(), "/f", 0o644))
-				noError(x.Sync(w.Task()))
+				x := fstest.Must(fs.Open(w.Task(), []blockdev.Device{dev}, o))
+				f := fstest.Must(x.Create(w.Task(), "/f", 0o644))
+				fstest.NoError(x.Sync(w.Task()))
 				synced, committed := false, false
 				var crash *blockdev.Memory
 				ended := func(done *bool) {
@@ -45,20 +45,20 @@ func TestFsyncLogOrdered(t *testing.T) {
 					}
 				}
 				w.Go("fsync", func(t *sched.Task) {
-					must(f.WriteAt(t, page, 0))
-					noError(f.Fsync(t))
+					fstest.Must(f.WriteAt(t, page, 0))
+					fstest.NoError(f.Fsync(t))
 					if f.Inode().Ordered.Len() > 0 {
 						inFlight++
 					}
 					ended(&synced)
 				})
 				w.Go("commit", func(t *sched.Task) {
-					noError(x.CommitOnly(t))
+					fstest.NoError(x.Commit(t))
 					ended(&committed)
 				})
 				w.Check(func() error {
-					noError(f.Close(w.Task()))
-					noError(x.Close(w.Task()))
+					fstest.NoError(f.Close(w.Task()))
+					fstest.NoError(x.Close(w.Task()))
 					return holdsAfterPowerCut(w.Task(), crash, o, page)
 				})
 			})
@@ -85,15 +85,15 @@ func TestFsyncLogPreallocated(t *testing.T) {
 	search.Schedules = fstest.Schedules(100)
 	r := explore.Run(search, func(w *explore.World) {
 		dev := image.Snapshot()
-		x := must(fs.Open(w.Task(), []blockdev.Device{dev}, o))
-		f := must(x.Create(w.Task(), "/f", 0o644))
-		noError(f.Fallocate(w.Task(), fs.FALLOC_FL_KEEP_SIZE, 0, 64<<10))
-		noError(x.Sync(w.Task()))
+		x := fstest.Must(fs.Open(w.Task(), []blockdev.Device{dev}, o))
+		f := fstest.Must(x.Create(w.Task(), "/f", 0o644))
+		fstest.NoError(f.Fallocate(w.Task(), fs.FALLOC_FL_KEEP_SIZE, 0, 64<<10))
+		fstest.NoError(x.Sync(w.Task()))
 		var crash *blockdev.Memory
 		w.Go("fsync", func(t *sched.Task) {
 			for off := 0; off < len(want); off += 4096 {
-				must(f.WriteAt(t, want[off:off+4096], int64(off)))
-				noError(f.Fsync(t))
+				fstest.Must(f.WriteAt(t, want[off:off+4096], int64(off)))
+				fstest.NoError(f.Fsync(t))
 			}
 			if f.Inode().Ordered.Len() > 1 {
 				inFlight++
@@ -101,8 +101,8 @@ func TestFsyncLogPreallocated(t *testing.T) {
 			crash = dev.Snapshot()
 		})
 		w.Check(func() error {
-			noError(f.Close(w.Task()))
-			noError(x.Close(w.Task()))
+			fstest.NoError(f.Close(w.Task()))
+			fstest.NoError(x.Close(w.Task()))
 			return holdsAfterPowerCut(w.Task(), crash, o, want)
 		})
 	})
@@ -140,12 +140,12 @@ func holdsAfterPowerCut(t *sched.Task, crash *blockdev.Memory, o fs.Options, wan
 	if err != nil {
 		return err
 	}
-	have, err := readTree(t, x)
+	have, err := fstest.ReadTree(t, x)
 	if err := errors.Join(err, x.Close(t)); err != nil {
 		return err
 	}
 	if !bytes.Equal(have["f"], want) {
-		return fmt.Errorf("bad file after the power cut, have %d bytes want %d, first other byte %d", len(have["f"]), len(want), differs(have["f"], want))
+		return fmt.Errorf("bad file after the power cut, have %d bytes want %d, first other byte %d", len(have["f"]), len(want), fstest.Differs(have["f"], want))
 	}
 	return nil
 }

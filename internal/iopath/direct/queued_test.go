@@ -1,4 +1,4 @@
-package fs_test
+package direct_test
 
 import (
 	"bytes"
@@ -25,8 +25,6 @@ import (
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/vtime"
 )
-
-const nocow = format.InodeNoDataCow | format.InodeNoDataSum
 
 // holding is a device that keeps the transfers of one kind, while it is told to, until the test
 // lets them go on. What it ends then ends on the task of the test.
@@ -101,37 +99,10 @@ func (d *holding) letGo(t *sched.Task, err error) {
 	}
 }
 
-// result is the end of a queued request.
-type result struct {
-	calls atomic.Int32
-	n     int
-	err   error
-	look  func() // what else is so when Done is told
-}
-
-func (r *result) Complete(t *sched.Task, n int, err error) {
-	r.n, r.err = n, err
-	if r.look != nil {
-		r.look()
-	}
-	r.calls.Add(1)
-}
-
-func (r *result) wait() { until(func() bool { return r.calls.Load() > 0 }) }
-
-// want fails the test unless the request was told n and err, once.
-func (r *result) want(t *testing.T, what string, n int, err error) {
-	t.Helper()
-	r.wait()
-	if c := r.calls.Load(); c != 1 || r.n != n || !errors.Is(r.err, err) {
-		t.Errorf("%s: Done called %d times, the last with %d, %v; want once with %d, %v", what, c, r.n, r.err, n, err)
-	}
-}
-
 // queue asks for a write or a read of p that must be queued.
-func queue(t *testing.T, x *fstest.Fixture, f *fs.File, op blockdev.Op, p []byte, off int64) *result {
+func queue(t *testing.T, x *fstest.Fixture, f *fs.File, op blockdev.Op, p []byte, off int64) *fstest.Result {
 	t.Helper()
-	r := new(result)
+	r := new(fstest.Result)
 	rq := kiocb.Request{Pos: uint64(off), Flags: kiocb.Direct, Done: r}
 	var n int
 	var err error
@@ -140,8 +111,8 @@ func queue(t *testing.T, x *fstest.Fixture, f *fs.File, op blockdev.Op, p []byte
 	} else {
 		n, err = f.WriteIter(x.T, rq, iopath.Source{Buf: p})
 	}
-	if n != 0 || err != errno.EIOCBQUEUED || r.calls.Load() != 0 {
-		t.Fatalf("%v of %d bytes at %d: %d, %v, Done called %d times; want a queued request", op, len(p), off, n, err, r.calls.Load())
+	if n != 0 || err != errno.EIOCBQUEUED || r.Calls.Load() != 0 {
+		t.Fatalf("%v of %d bytes at %d: %d, %v, Done called %d times; want a queued request", op, len(p), off, n, err, r.Calls.Load())
 	}
 	return r
 }
@@ -158,26 +129,26 @@ func withHolding(dev **holding) fstest.Option {
 // brought in meanwhile are gone when Done is told.
 func TestQueuedWrite(t *testing.T) {
 	for _, p := range []string{"locked", "range-lock", "modern", "modern!DIO_LOCKED"} {
-		for _, c := range directFiles {
-			if p == "modern" && c.flags&format.InodeNoDataSum == 0 {
+		for _, c := range fstest.DirectFiles {
+			if p == "modern" && c.Flags&format.InodeNoDataSum == 0 {
 				continue // through the page cache
 			}
-			t.Run(p+"/"+c.name, func(t *testing.T) {
+			t.Run(p+"/"+c.Name, func(t *testing.T) {
 				var dev *holding
 				x := fstest.New(t, fstest.Policy(p+"!DIO_CSUM_BUFFERED"), withHolding(&dev))
 				f := x.Create("/f")
 				ip := f.Inode()
-				x.Must(f.SetFlags(x.T, c.flags))
+				x.Must(f.SetFlags(x.T, c.Flags))
 				old := bytes.Repeat([]byte{1}, 65536)
-				must(f.WriteDirect(x.T, old, 0))
-				if c.prealloc {
+				fstest.Must(f.WriteDirect(x.T, old, 0))
+				if c.Prealloc {
 					x.Must(f.Fallocate(x.T, 0, 65536, 65536))
 				}
 				x.Must(x.FS.Sync(x.T))
 				dev.hold(blockdev.OpWrite)
 				q := bytes.Repeat([]byte{2}, 8192)
 				a := queue(t, x, f, blockdev.OpWrite, q, 4096)
-				a.look = func() {
+				a.Look = func() {
 					if _, cached := ip.Pages.NextPage(1, 3); cached {
 						t.Error("a page of the range is in the cache")
 					}
@@ -191,7 +162,7 @@ func TestQueuedWrite(t *testing.T) {
 				page.SetUptodate()
 				page.UnlockPut(x.T)
 				cut := x.T.Go("truncate", func(tk *sched.Task) { x.Must(f.Truncate(tk, 4096)) })
-				until(func() bool { // the truncate has i_rwsem
+				fstest.Until(func() bool { // the truncate has i_rwsem
 					free := ip.TryLock(x.T)
 					if free {
 						ip.Unlock(x.T)
@@ -200,9 +171,9 @@ func TestQueuedWrite(t *testing.T) {
 				})
 				dev.letGo(x.T, nil)
 				x.T.Join(cut)
-				a.want(t, "first write", len(q), nil)
-				b.want(t, "second write", len(q), nil)
-				if got := readFull(t, x.T, f.ReadDirect, make([]byte, 65536), 0); !bytes.Equal(got, old[:4096]) {
+				a.Want(t, "first write", len(q), nil)
+				b.Want(t, "second write", len(q), nil)
+				if got := fstest.ReadFull(t, x.T, f.ReadDirect, make([]byte, 65536), 0); !bytes.Equal(got, old[:4096]) {
 					t.Errorf("after the truncate: %d bytes, or others than before", len(got))
 				}
 				x.Must(f.Close(x.T))
@@ -217,7 +188,7 @@ func TestQueuedWriteBeyondEOF(t *testing.T) {
 	var dev *holding
 	x := fstest.New(t, fstest.Policy("modern"), withHolding(&dev))
 	f := x.Create("/f")
-	x.Must(f.SetFlags(x.T, nocow))
+	x.Must(f.SetFlags(x.T, fstest.Nocow))
 	dev.hold(blockdev.OpWrite)
 	q := bytes.Repeat([]byte{2}, 8192)
 	r := queue(t, x, f, blockdev.OpWrite, q, 0)
@@ -225,12 +196,12 @@ func TestQueuedWriteBeyondEOF(t *testing.T) {
 		t.Errorf("size %d before the end of the write, want 8192", s)
 	}
 	dev.letGo(x.T, nil)
-	r.want(t, "write", len(q), nil)
+	r.Want(t, "write", len(q), nil)
 	x.Must(x.FS.Sync(x.T)) // the policy changes while nothing is in flight
 	x.FS.SetPolicy(x.T, policy.MustParse("locked"))
-	r = new(result)
-	if n, err := f.WriteIter(x.T, kiocb.Request{Pos: 8192, Flags: kiocb.Direct, Done: r}, iopath.Source{Buf: q}); n != len(q) || err != nil || r.calls.Load() != 0 {
-		t.Errorf("write beyond EOF before 5.11: %d, %v, Done called %d times; want it done at once", n, err, r.calls.Load())
+	r = new(fstest.Result)
+	if n, err := f.WriteIter(x.T, kiocb.Request{Pos: 8192, Flags: kiocb.Direct, Done: r}, iopath.Source{Buf: q}); n != len(q) || err != nil || r.Calls.Load() != 0 {
+		t.Errorf("write beyond EOF before 5.11: %d, %v, Done called %d times; want it done at once", n, err, r.Calls.Load())
 	}
 	x.Must(f.Close(x.T))
 }
@@ -240,8 +211,8 @@ func TestQueuedWriteBeyondEOF(t *testing.T) {
 func TestQueuedAtOnce(t *testing.T) {
 	x := fstest.New(t, fstest.Policy("modern"))
 	f := x.Create("/f")
-	x.Must(f.SetFlags(x.T, nocow))
-	p, r := make([]byte, 8192), new(result)
+	x.Must(f.SetFlags(x.T, fstest.Nocow))
+	p, r := make([]byte, 8192), new(fstest.Result)
 	rq := kiocb.Request{Flags: kiocb.Direct, Done: r}
 	if n, err := f.WriteIter(x.T, rq, iopath.Source{Buf: p}); n != len(p) || err != nil {
 		t.Errorf("write: %d, %v", n, err)
@@ -249,7 +220,7 @@ func TestQueuedAtOnce(t *testing.T) {
 	if n, err := f.ReadIter(x.T, rq, p); n != len(p) || err != nil {
 		t.Errorf("read: %d, %v", n, err)
 	}
-	if c := r.calls.Load(); c != 0 {
+	if c := r.Calls.Load(); c != 0 {
 		t.Errorf("Done called %d times", c)
 	}
 	x.Must(f.Close(x.T))
@@ -262,11 +233,11 @@ func TestDirectWaitsForAll(t *testing.T) {
 		var dev *holding
 		x := fstest.New(t, fstest.Policy("modern"), withHolding(&dev))
 		f := x.Create("/f")
-		x.Must(f.SetFlags(x.T, nocow))
+		x.Must(f.SetFlags(x.T, fstest.Nocow))
 		p := make([]byte, 2<<20)
-		must(f.WriteDirect(x.T, p, 0))
+		fstest.Must(f.WriteDirect(x.T, p, 0))
 		x.Must(x.FS.Sync(x.T))
-		readFull(t, x.T, f.ReadDirect, p, 0)
+		fstest.ReadFull(t, x.T, f.ReadDirect, p, 0)
 		dev.skip = 1
 		dev.hold(op)
 		var err error
@@ -277,7 +248,7 @@ func TestDirectWaitsForAll(t *testing.T) {
 				_, err = f.WriteDirect(tk, p, 0)
 			}
 		})
-		until(func() bool { return dev.count() >= 1 })
+		fstest.Until(func() bool { return dev.count() >= 1 })
 		dev.letGo(x.T, errno.EIO)
 		x.T.Join(task)
 		if !errors.Is(err, errno.EIO) {
@@ -293,21 +264,22 @@ func TestDirectWaitsForAll(t *testing.T) {
 // bio's end may not look checksums up.
 func TestQueuedRead(t *testing.T) {
 	for _, p := range []string{"locked", "modern", "modern!DIO_LOCKED"} {
-		for _, c := range directFiles {
-			t.Run(p+"/"+c.name, func(t *testing.T) {
+		for _, c := range fstest.DirectFiles {
+			t.Run(p+"/"+c.Name, func(t *testing.T) {
 				var dev *holding
 				x := fstest.New(t, fstest.Policy(p+"!DIO_CSUM_BUFFERED"), withHolding(&dev))
 				f := x.Create("/f")
 				ip := f.Inode()
-				x.Must(f.SetFlags(x.T, c.flags))
-				if c.prealloc {
+				x.Must(f.SetFlags(x.T, c.Flags))
+				if c.Prealloc {
 					x.Must(f.Fallocate(x.T, 0, 0, 65536))
 				}
 				old := make([]byte, 40960)
-				random(rand.New(rand.NewPCG(1, 2)), old)
-				must(f.WriteDirect(x.T, old, 0))
+				fstest.Random(rand.New(rand.NewPCG(1, 2)), old)
+				fstest.Must(f.WriteDirect(x.T, old, 0))
 				x.Must(x.FS.Sync(x.T))
-				readFull(t, x.T, f.ReadDirect, make([]byte, 40960), 0) // the trees are in memory
+				// the trees are in memory
+				fstest.ReadFull(t, x.T, f.ReadDirect, make([]byte, 40960), 0)
 				dev.hold(blockdev.OpRead)
 				got := make([]byte, 8192)
 				r := queue(t, x, f, blockdev.OpRead, got, 4096)
@@ -315,10 +287,10 @@ func TestQueuedRead(t *testing.T) {
 					t.Fatal("i_rwsem is held")
 				}
 				ip.Unlock(x.T)
-				must(f.WriteDirect(x.T, old[:4096], 12288))
+				fstest.Must(f.WriteDirect(x.T, old[:4096], 12288))
 				var written atomic.Bool
 				w := x.T.Go("writer", func(tk *sched.Task) {
-					must(f.WriteDirect(tk, make([]byte, 4096), 4096))
+					fstest.Must(f.WriteDirect(tk, make([]byte, 4096), 4096))
 					written.Store(true)
 				})
 				bit := extentio.Locked
@@ -329,19 +301,19 @@ func TestQueuedRead(t *testing.T) {
 					t.Error("the range is not locked before the device has read it")
 				}
 				dev.letGo(x.T, nil)
-				r.want(t, "read", 8192, nil)
+				r.Want(t, "read", 8192, nil)
 				if !bytes.Equal(got, old[4096:12288]) {
-					t.Errorf("differs from byte %d on", differs(got, old[4096:]))
+					t.Errorf("differs from byte %d on", fstest.Differs(got, old[4096:]))
 				}
 				x.T.Join(w)
 				dev.hold(blockdev.OpRead)
 				r = queue(t, x, f, blockdev.OpRead, make([]byte, 65536), 32768)
 				dev.letGo(x.T, nil)
 				want := 8192
-				if c.prealloc {
+				if c.Prealloc {
 					want = 32768
 				}
-				r.want(t, "read to the end of the file", want, nil)
+				r.Want(t, "read to the end of the file", want, nil)
 				x.Must(f.Close(x.T))
 			})
 		}
@@ -351,21 +323,21 @@ func TestQueuedRead(t *testing.T) {
 // TestQueuedErrors: an error of the device is told to Done, and a write's to fsync as well. A wrong
 // checksum is an error.
 func TestQueuedErrors(t *testing.T) {
-	for _, c := range directFiles {
-		t.Run(c.name, func(t *testing.T) {
+	for _, c := range fstest.DirectFiles {
+		t.Run(c.Name, func(t *testing.T) {
 			var dev *holding
 			x := fstest.New(t, fstest.Policy("modern!DIO_CSUM_BUFFERED"), withHolding(&dev))
 			f := x.Create("/f")
-			x.Must(f.SetFlags(x.T, c.flags))
-			if c.prealloc {
+			x.Must(f.SetFlags(x.T, c.Flags))
+			if c.Prealloc {
 				x.Must(f.Fallocate(x.T, 0, 0, 65536))
 			}
-			must(f.WriteDirect(x.T, bytes.Repeat([]byte{1}, 65536), 0))
+			fstest.Must(f.WriteDirect(x.T, bytes.Repeat([]byte{1}, 65536), 0))
 			x.Must(x.FS.Sync(x.T))
 			dev.hold(blockdev.OpWrite)
 			w := queue(t, x, f, blockdev.OpWrite, make([]byte, 8192), 4096)
 			dev.letGo(x.T, errno.EIO)
-			w.want(t, "write", 0, errno.EIO)
+			w.Want(t, "write", 0, errno.EIO)
 			if err := f.Fsync(x.T); !errors.Is(err, errno.EIO) {
 				t.Errorf("the first fsync after it: have %v want EIO", err)
 			}
@@ -375,11 +347,11 @@ func TestQueuedErrors(t *testing.T) {
 			r := queue(t, x, f, blockdev.OpRead, p, 32768)
 			if !f.Inode().Sums() {
 				dev.letGo(x.T, errno.EIO)
-				r.want(t, "read", 0, errno.EIO)
+				r.Want(t, "read", 0, errno.EIO)
 			} else { // it is read again
 				dev.rot = true
 				dev.letGo(x.T, nil)
-				r.want(t, "read", len(p), nil)
+				r.Want(t, "read", len(p), nil)
 				if !bytes.Equal(p, bytes.Repeat([]byte{1}, len(p))) {
 					t.Error("a read whose checksum does not fit is handed out")
 				}
@@ -403,8 +375,8 @@ func TestQueuedModel(t *testing.T) {
 	}
 	const tasks, depth = 3, 8
 	for _, p := range []string{"locked", "range-lock", "modern", "modern!DIO_CSUM_BUFFERED"} {
-		for _, c := range directFiles {
-			t.Run(p+"/"+c.name, func(t *testing.T) {
+		for _, c := range fstest.DirectFiles {
+			t.Run(p+"/"+c.Name, func(t *testing.T) {
 				var model *dm.Model
 				x := fstest.New(t, fstest.Policy(p), fstest.Wrap(func(d blockdev.Device) blockdev.Device {
 					model = dm.New(sched.NewTask("dm"), d, dm.Params{Name: "test", Disks: 1, Channels: 16, Depth: 64, Read: 20 * time.Microsecond, Write: 20 * time.Microsecond})
@@ -412,17 +384,17 @@ func TestQueuedModel(t *testing.T) {
 				}))
 				defer model.Close()
 				f := x.Create("/f")
-				x.Must(f.SetFlags(x.T, c.flags))
-				if c.prealloc {
+				x.Must(f.SetFlags(x.T, c.Flags))
+				if c.Prealloc {
 					x.Must(f.Fallocate(x.T, 0, 0, tasks*depth*8192))
 				}
 				x.Must(f.Truncate(x.T, tasks*depth*8192+4096))
-				parallel(x.T, tasks+2, func(tk *sched.Task, i int) {
+				fstest.Parallel(x.T, tasks+2, func(tk *sched.Task, i int) {
 					r := rand.New(rand.NewPCG(uint64(i), 3))
 					switch i {
 					case tasks:
 						for range rounds {
-							must(0, ignoreEOF(f.ReadAt(tk, make([]byte, 32768), int64(r.IntN(tasks*depth*2))*4096)))
+							fstest.Must(0, ignoreEOF(f.ReadAt(tk, make([]byte, 32768), int64(r.IntN(tasks*depth*2))*4096)))
 						}
 						return
 					case tasks + 1:
@@ -434,7 +406,7 @@ func TestQueuedModel(t *testing.T) {
 					}
 					var marks [depth]uint64
 					for n := range rounds {
-						var res [depth]result
+						var res [depth]fstest.Result
 						var bufs [depth][]byte
 						reads := r.Uint32()
 						for j := range depth {
@@ -447,7 +419,7 @@ func TestQueuedModel(t *testing.T) {
 								got, err = f.ReadIter(tk, rq, bufs[j])
 							} else {
 								marks[j] = uint64(i+1)<<32 | uint64(n+1)
-								stamp(bufs[j], marks[j])
+								fstest.Stamp(bufs[j], marks[j])
 								got, err = f.WriteIter(tk, rq, iopath.Source{Buf: bufs[j]})
 							}
 							if err != errno.EIOCBQUEUED {
@@ -455,13 +427,13 @@ func TestQueuedModel(t *testing.T) {
 							}
 						}
 						for j := range depth {
-							res[j].wait()
+							res[j].Wait()
 							want := make([]byte, 8192)
 							if marks[j] != 0 {
-								stamp(want, marks[j])
+								fstest.Stamp(want, marks[j])
 							}
-							if res[j].n != 8192 || res[j].err != nil || !bytes.Equal(bufs[j], want) {
-								t.Errorf("task %d, round %d, request %d: %d, %v, or other bytes than written", i, n, j, res[j].n, res[j].err)
+							if res[j].N != 8192 || res[j].Err != nil || !bytes.Equal(bufs[j], want) {
+								t.Errorf("task %d, round %d, request %d: %d, %v, or other bytes than written", i, n, j, res[j].N, res[j].Err)
 								return
 							}
 						}
@@ -486,20 +458,20 @@ func TestQueuedInVirtualTime(t *testing.T) {
 	const depth, service = 16, time.Millisecond
 	for _, p := range []string{"locked", "modern"} {
 		var took, alone int64
-		must(vtime.Run(vtime.Machine{CPUs: 2, Checked: true}, func(tk *sched.Task) {
+		fstest.Must(vtime.Run(vtime.Machine{CPUs: 2, Checked: true}, func(tk *sched.Task) {
 			model := dm.New(tk, blockdev.NewMemory(256<<20), dm.Params{Name: "test", Disks: 1, Channels: 64, Depth: 64, Read: service, Write: service})
-			must(0, mkfs.Make(tk, model, mkfs.Options{}))
-			x := must(fs.Open(tk, []blockdev.Device{model}, fs.Options{Policy: policy.MustParse(p)}))
-			f := must(x.Create(tk, "/f", 0o644))
-			must(0, f.SetFlags(tk, nocow))
-			must(f.WriteDirect(tk, make([]byte, 1<<20), 0))
-			must(0, f.Fsync(tk))
+			fstest.Must(0, mkfs.Make(tk, model, mkfs.Options{}))
+			x := fstest.Must(fs.Open(tk, []blockdev.Device{model}, fs.Options{Policy: policy.MustParse(p)}))
+			f := fstest.Must(x.Create(tk, "/f", 0o644))
+			fstest.Must(0, f.SetFlags(tk, fstest.Nocow))
+			fstest.Must(f.WriteDirect(tk, make([]byte, 1<<20), 0))
+			fstest.Must(0, f.Fsync(tk))
 			p := make([]byte, 4096)
 			now := tk.Now()
-			must(f.WriteDirect(tk, p, 0))
+			fstest.Must(f.WriteDirect(tk, p, 0))
 			alone = tk.Now() - now
 			now = tk.Now()
-			res := new(result)
+			res := new(fstest.Result)
 			for i := range depth {
 				if n, err := f.WriteIter(tk, kiocb.Request{Pos: uint64(i) * 4096, Flags: kiocb.Direct, Done: res}, iopath.Source{Buf: p}); err != errno.EIOCBQUEUED {
 					panic(fmt.Sprint(n, err))
@@ -507,12 +479,12 @@ func TestQueuedInVirtualTime(t *testing.T) {
 			}
 			f.Inode().DIO.WaitZero(tk)
 			took = tk.Now() - now
-			if res.calls.Load() != depth {
-				t.Errorf("%s: Done called %d times, want %d", p, res.calls.Load(), depth)
+			if res.Calls.Load() != depth {
+				t.Errorf("%s: Done called %d times, want %d", p, res.Calls.Load(), depth)
 			}
-			must(0, f.Close(tk))
-			must(0, x.Close(tk))
-			must(0, model.Close())
+			fstest.Must(0, f.Close(tk))
+			fstest.Must(0, x.Close(tk))
+			fstest.Must(0, model.Close())
 		}))
 		if took > 2*alone {
 			t.Errorf("%s: %d writes at once take %d ns, one takes %d: they wait for each other", p, depth, took, alone)

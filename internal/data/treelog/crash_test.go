@@ -1,4 +1,4 @@
-package fs_test
+package treelog_test
 
 import (
 	"bytes"
@@ -27,35 +27,35 @@ func TestFsyncLogCrash(t *testing.T) {
 	const fsyncs = 40
 	base := blockdev.NewMemory(128 << 20)
 	var log *dm.LogWrites
-	x := fstest.New(t, logging(fstest.Size(base.Size()), fstest.Wrap(func(dev blockdev.Device) blockdev.Device {
+	x := fstest.New(t, fstest.Logging(fstest.Size(base.Size()), fstest.Wrap(func(dev blockdev.Device) blockdev.Device {
 		log = dm.NewLogWrites(dev, dev.(*blockdev.Memory).Snapshot())
 		return log
 	}), fstest.FSOptions(func(o *fs.Options) { o.FirstFit = true }))...)
-	w := &workload{tb: t, t: x.T, f: x.FS, model: tree{}, rng: rand.New(rand.NewPCG(5, 6))}
-	snaps := []tree{{}} // what is promised after each fsync
-	synced := tree{}
+	w := &fstest.Workload{Tb: t, T: x.T, F: x.FS, Model: fstest.Tree{}, Rng: rand.New(rand.NewPCG(5, 6))}
+	snaps := []fstest.Tree{{}} // what is promised after each fsync
+	synced := fstest.Tree{}
 	log.Mark(x.T, "0")
 	for i := 1; i <= fsyncs; i++ {
-		before := w.model.clone()
+		before := w.Model.Clone()
 		if i%6 == 0 {
-			w.must(x.FS.Sync(x.T))
-			synced = w.model.clone()
+			w.Must(x.FS.Sync(x.T))
+			synced = w.Model.Clone()
 		}
-		for range 1 + w.rng.IntN(4) {
-			w.step()
+		for range 1 + w.Rng.IntN(4) {
+			w.Step()
 		}
 		for name, b := range before {
-			if now, ok := w.model[name]; !ok || !bytes.Equal(now, b) {
+			if now, ok := w.Model[name]; !ok || !bytes.Equal(now, b) {
 				delete(synced, name)
 			}
 		}
-		if name := w.pick(); name != "" {
-			f := w.open(name)
-			w.must(f.Fsync(x.T))
-			w.must(f.Close(x.T))
-			synced[name] = bytes.Clone(w.model[name])
+		if name := w.Pick(); name != "" {
+			f := w.Open(name)
+			w.Must(f.Fsync(x.T))
+			w.Must(f.Close(x.T))
+			synced[name] = bytes.Clone(w.Model[name])
 		}
-		snaps = append(snaps, synced.clone())
+		snaps = append(snaps, synced.Clone())
 		log.Mark(x.T, strconv.Itoa(i))
 	}
 	images := 0
@@ -65,7 +65,7 @@ func TestFsyncLogCrash(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		have, err := readTree(t, f)
+		have, err := fstest.ReadTree(t, f)
 		if err != nil {
 			return err
 		}
@@ -82,10 +82,10 @@ func TestFsyncLogCrash(t *testing.T) {
 			if ok && bytes.Equal(b, snaps[k][name]) {
 				continue
 			}
-			if n, same := next[name]; !same || ok && bytes.Equal(b, n) || isNocow(name) && m.Pending > 0 {
+			if n, same := next[name]; !same || ok && bytes.Equal(b, n) || fstest.IsNocow(name) && m.Pending > 0 {
 				continue // it was changed meanwhile, and may be as it is after the next fsync
 			}
-			return fmt.Errorf("after fsync %d: %s", k, diff(tree{name: b}, tree{name: snaps[k][name]}, false))
+			return fmt.Errorf("after fsync %d: %s", k, fstest.Diff(fstest.Tree{name: b}, fstest.Tree{name: snaps[k][name]}, false))
 		}
 		return nil
 	})
@@ -111,13 +111,13 @@ func TestFsyncLogTasks(t *testing.T) {
 func fsyncTasks(t *testing.T, dirtyMetadata int64) {
 	const tasks, rounds = 6, 12
 	var mem *blockdev.Memory
-	x := fstest.New(t, logging(fstest.Size(128<<20), fstest.Wrap(func(d blockdev.Device) blockdev.Device {
+	x := fstest.New(t, fstest.Logging(fstest.Size(128<<20), fstest.Wrap(func(d blockdev.Device) blockdev.Device {
 		mem = d.(*blockdev.Memory)
 		return d
 	}), fstest.FSOptions(func(o *fs.Options) { o.EndioWorkers, o.DirtyMetadata = 1, dirtyMetadata }))...)
 	shared := x.Create("/shared")
 	page := func(i, n int) []byte { return bytes.Repeat([]byte{byte(i*rounds + n + 1)}, 4096) }
-	parallel(x.T, tasks+1, func(t *sched.Task, i int) {
+	fstest.Parallel(x.T, tasks+1, func(t *sched.Task, i int) {
 		if i == tasks {
 			for range rounds / 2 {
 				if err := x.FS.Sync(t); err != nil {
@@ -145,7 +145,7 @@ func fsyncTasks(t *testing.T, dirtyMetadata int64) {
 			}
 		}
 	})
-	have := recovered(t, x.T, mem.Snapshot())
+	have := fstest.Recovered(t, x.T, mem.Snapshot())
 	for i := range tasks {
 		for n := range rounds / 3 {
 			name := fmt.Sprintf("f%d-%d", i, n)

@@ -1,4 +1,4 @@
-package fs_test
+package treelog_test
 
 import (
 	"bytes"
@@ -8,58 +8,10 @@ import (
 	"testing"
 
 	"btrlab/internal/blockdev"
-	"btrlab/internal/blockdev/dm"
 	"btrlab/internal/fs"
 	"btrlab/internal/fs/fstest"
-	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
 )
-
-// oneCopy makes a file system whose tree blocks have one copy, so that one failed write of a block
-// counts, and which uses free space again at once.
-func oneCopy(opts ...fstest.Option) []fstest.Option {
-	return logging(append(opts, fstest.Size(64<<20), fstest.FSOptions(func(o *fs.Options) { o.FirstFit = true }),
-		fstest.MkfsOptions(func(o *mkfs.Options) { o.MetadataProfile = "single" }))...)
-}
-
-// TestFsyncLogBlockEIO: a block of a log cannot be written, so the fsync commits, and all is well.
-// The log is freed with the commit, and other blocks come to lie where it was: a block of it that
-// stays in memory as dirty is in their way.
-func TestFsyncLogBlockEIO(t *testing.T) {
-	fstest.OneTask(t)
-	for nth := int64(1); ; nth++ { // of the writes of two fsyncs, each a log block or a superblock
-		var dev *dm.Flakey
-		x := fstest.New(t, oneCopy(fstest.Faults(&dev))...)
-		f := x.Create("/f")
-		x.Must(x.FS.Sync(x.T))
-		logged := func(text string) {
-			x.WriteAt(f, []byte(text), 0) // inline: no other write
-			x.Must(f.Fsync(x.T))
-		}
-		before := dev.Count(blockdev.OpWrite)
-		// but a superblock, which is fatal
-		dev.Set(dm.Fault{Op: blockdev.OpWrite, Nth: before + nth, Start: 1 << 20, End: 64 << 20})
-		logged("first")
-		logged("second")
-		writes := dev.Count(blockdev.OpWrite) - before
-		dev.Set()
-		x.Must(x.FS.Sync(x.T))
-		if n := x.FS.DirtyBlocks(x.T); n != 0 {
-			t.Errorf("write %d fails, and after a commit %d tree blocks are dirty, want none", nth, n)
-		}
-		for i := range 8 { // where the log was
-			x.Must(x.Create(fmt.Sprint("/g", i)).Close(x.T))
-			x.Must(x.FS.Sync(x.T))
-		}
-		x.Must(f.Close(x.T))
-		if nth > writes {
-			if writes < 6 {
-				t.Errorf("two fsyncs have %d writes, want at least 6", writes)
-			}
-			break
-		}
-	}
-}
 
 // TestFsyncLogBlockENOSPC: there is room for so many blocks of a log and for no more, from none on,
 // while a directory is synced in which all names have moved. The fsync commits when the room runs
@@ -71,7 +23,7 @@ func TestFsyncLogBlockENOSPC(t *testing.T) {
 	var commits [2]int
 	for room := uint64(0); ; room++ {
 		var mem *blockdev.Memory
-		x := fstest.New(t, oneCopy(fstest.Wrap(func(d blockdev.Device) blockdev.Device {
+		x := fstest.New(t, fstest.OneCopy(fstest.Wrap(func(d blockdev.Device) blockdev.Device {
 			mem = d.(*blockdev.Memory)
 			return d
 		}))...)
@@ -91,7 +43,7 @@ func TestFsyncLogBlockENOSPC(t *testing.T) {
 		for i := 1; i < names; i++ {
 			x.Must(x.FS.Rename(x.T, name(i), name(i-1)))
 		}
-		end := leave(sched.NewTask("other"), f.Inode().FS.Space.Metadata(), room*node)
+		end := fstest.Leave(sched.NewTask("other"), f.Inode().FS.Space.Metadata(), room*node)
 		before := commits
 		for i, path := range []string{"/d", "/f"} {
 			generation := x.FS.Super(x.T).Generation
@@ -105,7 +57,7 @@ func TestFsyncLogBlockENOSPC(t *testing.T) {
 			}
 		}
 		if have := recoveredFile(t, x.T, mem.Snapshot(), "/f"); !bytes.Equal(have, text) {
-			t.Errorf("room for %d blocks: after the crash %d bytes%s", room, len(have), diffAt(have, text))
+			t.Errorf("room for %d blocks: after the crash %d bytes%s", room, len(have), fstest.DiffAt(have, text))
 		}
 		end()
 		x.Must(f.Close(x.T))

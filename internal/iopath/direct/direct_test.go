@@ -1,4 +1,4 @@
-package fs_test
+package direct_test
 
 import (
 	"bytes"
@@ -19,28 +19,6 @@ import (
 	"btrlab/internal/sched"
 )
 
-// The files that direct I/O goes different ways on.
-var directFiles = []struct {
-	name     string
-	flags    uint64
-	prealloc bool
-}{
-	{"cow", 0, false},
-	{"nodatasum", format.InodeNoDataSum, false},
-	{"nocow", format.InodeNoDataCow | format.InodeNoDataSum, false},
-	{"nocow-prealloc", format.InodeNoDataCow | format.InodeNoDataSum, true},
-	{"cow-prealloc", 0, true},
-}
-
-func readFull(t *testing.T, tk *sched.Task, read func(*sched.Task, []byte, int64) (int, error), p []byte, off int64) []byte {
-	t.Helper()
-	n, err := read(tk, p, off)
-	if err != nil && !errors.Is(err, io.EOF) {
-		t.Fatalf("read of %d bytes at %d: %v", len(p), off, err)
-	}
-	return p[:n]
-}
-
 // TestDirectModel mixes direct and buffered reads and writes with truncates, punches, allocations
 // and fsyncs of one file, in random order, and compares each read with a slice of bytes. The image
 // is clean at the end, its data checksums too.
@@ -54,16 +32,16 @@ func TestDirectModel(t *testing.T) {
 	}
 	const most = 96 // blocks
 	for _, p := range []string{"locked", "range-lock", "modern", "modern!DIO_CSUM_BUFFERED", "modern!DIO_LOCKED"} {
-		for _, c := range directFiles {
-			t.Run(p+"/"+c.name, func(t *testing.T) {
+		for _, c := range fstest.DirectFiles {
+			t.Run(p+"/"+c.Name, func(t *testing.T) {
 				x := fstest.New(t, fstest.Policy(p))
 				f := x.Create("/f")
-				x.Must(f.SetFlags(x.T, c.flags))
-				if c.prealloc {
+				x.Must(f.SetFlags(x.T, c.Flags))
+				if c.Prealloc {
 					x.Must(f.Fallocate(x.T, fs.FALLOC_FL_KEEP_SIZE, 0, most*4096))
 				}
 				var model []byte
-				r := rand.New(rand.NewPCG(1, uint64(len(p)+len(c.name))))
+				r := rand.New(rand.NewPCG(1, uint64(len(p)+len(c.Name))))
 				buf := make([]byte, most*4096)
 				grow := func(to int) {
 					if to > len(model) {
@@ -116,8 +94,8 @@ func TestDirectModel(t *testing.T) {
 							what, read = "direct read", f.ReadDirect
 						}
 						want := model[min(off, len(model)):min(off+l, len(model))]
-						if got := readFull(t, x.T, read, q, int64(off)); !bytes.Equal(got, want) {
-							t.Fatalf("operation %d, %s of %d bytes at %d: differs from byte %d on, have %d bytes want %d", i, what, l, off, differs(got, want), len(got), len(want))
+						if got := fstest.ReadFull(t, x.T, read, q, int64(off)); !bytes.Equal(got, want) {
+							t.Fatalf("operation %d, %s of %d bytes at %d: differs from byte %d on, have %d bytes want %d", i, what, l, off, fstest.Differs(got, want), len(got), len(want))
 						}
 					}
 					if size := f.Size(x.T); size != int64(len(model)) {
@@ -125,12 +103,12 @@ func TestDirectModel(t *testing.T) {
 					}
 				}
 				for _, again := range []bool{false, true} {
-					if got := readFull(t, x.T, f.ReadDirect, make([]byte, (most+4)*4096), 0); !bytes.Equal(got, model) {
-						t.Errorf("at the end (opened again: %v): differs from byte %d on", again, differs(got, model))
+					if got := fstest.ReadFull(t, x.T, f.ReadDirect, make([]byte, (most+4)*4096), 0); !bytes.Equal(got, model) {
+						t.Errorf("at the end (opened again: %v): differs from byte %d on", again, fstest.Differs(got, model))
 					}
 					x.Must(f.Close(x.T))
 					x.Reopen()
-					f = must(x.FS.OpenFile(x.T, "/f", fs.O_RDWR, 0))
+					f = fstest.Must(x.FS.OpenFile(x.T, "/f", fs.O_RDWR, 0))
 				}
 				x.Must(f.Close(x.T))
 			})
@@ -138,34 +116,25 @@ func TestDirectModel(t *testing.T) {
 	}
 }
 
-func differs(a, b []byte) int {
-	for i := range min(len(a), len(b)) {
-		if a[i] != b[i] {
-			return i
-		}
-	}
-	return min(len(a), len(b))
-}
-
 // TestDirectLeavesNoPages: a direct write removes the pages of its range and brings none in, unless
 // it goes through the cache, which then is written back and emptied as well. Its bytes are on the
 // device when it returns.
 func TestDirectLeavesNoPages(t *testing.T) {
-	for _, c := range directFiles {
+	for _, c := range fstest.DirectFiles {
 		for _, n := range []int{8192, 8192 - 512} {
 			x := fstest.New(t, fstest.Policy("modern"))
 			f := x.Create("/f")
-			x.Must(f.SetFlags(x.T, c.flags))
+			x.Must(f.SetFlags(x.T, c.Flags))
 			old := bytes.Repeat([]byte{1}, 16384)
-			must(f.WriteAt(x.T, old, 0))
-			must(f.WriteDirect(x.T, bytes.Repeat([]byte{2}, n), 4096))
+			fstest.Must(f.WriteAt(x.T, old, 0))
+			fstest.Must(f.WriteDirect(x.T, bytes.Repeat([]byte{2}, n), 4096))
 			if _, cached := f.Inode().Pages.NextPage(1, 3); cached {
-				t.Errorf("%s, %d bytes: a page of the range is in the cache", c.name, n)
+				t.Errorf("%s, %d bytes: a page of the range is in the cache", c.Name, n)
 			}
 			copy(old[4096:], bytes.Repeat([]byte{2}, n))
 			got := make([]byte, 16384)
-			if got = readFull(t, x.T, f.ReadDirect, got, 0); !bytes.Equal(got, old) {
-				t.Errorf("%s, %d bytes: differs from byte %d on", c.name, n, differs(got, old))
+			if got = fstest.ReadFull(t, x.T, f.ReadDirect, got, 0); !bytes.Equal(got, old) {
+				t.Errorf("%s, %d bytes: differs from byte %d on", c.Name, n, fstest.Differs(got, old))
 			}
 			x.Must(f.Close(x.T))
 		}
@@ -200,10 +169,10 @@ func TestDirectGoesInPlace(t *testing.T) {
 		f := x.Create("/f")
 		x.Must(f.SetFlags(x.T, c.flags))
 		p := make([]byte, 65536)
-		must(f.WriteDirect(x.T, p, 0))
+		fstest.Must(f.WriteDirect(x.T, p, 0))
 		first := dev.off
 		x.Must(x.FS.Sync(x.T))
-		must(f.WriteDirect(x.T, p[:4096], 8192))
+		fstest.Must(f.WriteDirect(x.T, p[:4096], 8192))
 		if same := dev.off == first+8192; same != c.same {
 			t.Errorf("flags %#x: written at %d, the file begins at %d, want in place: %v", c.flags, dev.off, first, c.same)
 		}
@@ -218,45 +187,45 @@ func TestDirectOverDirtyPages(t *testing.T) {
 	x := fstest.New(t, fstest.Policy("modern"), fstest.Faults(&dev))
 	f := x.Create("/f")
 	x.Must(f.SetFlags(x.T, format.InodeNoDataCow))
-	must(f.WriteAt(x.T, make([]byte, 8192), 0))
+	fstest.Must(f.WriteAt(x.T, make([]byte, 8192), 0))
 	x.Must(x.FS.Sync(x.T))
-	must(f.WriteAt(x.T, bytes.Repeat([]byte{1}, 8192), 0))
+	fstest.Must(f.WriteAt(x.T, bytes.Repeat([]byte{1}, 8192), 0))
 	n := dev.Count(blockdev.OpWrite)
 	p := bytes.Repeat([]byte{2}, 4096)
-	must(f.WriteDirect(x.T, p, 0))
+	fstest.Must(f.WriteDirect(x.T, p, 0))
 	if n = dev.Count(blockdev.OpWrite) - n; n != 2 {
 		t.Errorf("%d writes to the device, want the old bytes and the new ones", n)
 	}
-	if got := readFull(t, x.T, f.ReadDirect, make([]byte, 4096), 0); !bytes.Equal(got, p) {
-		t.Errorf("differs from byte %d on", differs(got, p))
+	if got := fstest.ReadFull(t, x.T, f.ReadDirect, make([]byte, 4096), 0); !bytes.Equal(got, p) {
+		t.Errorf("differs from byte %d on", fstest.Differs(got, p))
 	}
 	x.Must(f.Close(x.T))
 }
 
 // TestDirectErrors: an error of the device is the write's, and fsync's once more; no space is kept.
 func TestDirectErrors(t *testing.T) {
-	for _, c := range directFiles {
-		t.Run(c.name, func(t *testing.T) {
+	for _, c := range fstest.DirectFiles {
+		t.Run(c.Name, func(t *testing.T) {
 			var dev *dm.Flakey
 			x := fstest.New(t, fstest.Policy("modern!DIO_CSUM_BUFFERED"), fstest.Faults(&dev))
 			f := x.Create("/f")
-			x.Must(f.SetFlags(x.T, c.flags))
-			if c.prealloc {
+			x.Must(f.SetFlags(x.T, c.Flags))
+			if c.Prealloc {
 				x.Must(f.Fallocate(x.T, 0, 0, 65536))
 			}
-			must(f.WriteDirect(x.T, bytes.Repeat([]byte{1}, 65536), 0))
+			fstest.Must(f.WriteDirect(x.T, bytes.Repeat([]byte{1}, 65536), 0))
 			x.Must(x.FS.Sync(x.T))
 			dev.Set(dm.Fault{Op: blockdev.OpWrite, Nth: dev.Count(blockdev.OpWrite) + 1})
 			if n, err := f.WriteDirect(x.T, make([]byte, 8192), 4096); n != 0 || !errors.Is(err, errno.EIO) {
 				t.Errorf("write on a device that fails: have %d, %v want 0, EIO", n, err)
 			}
 			dev.Set()
-			must(f.ReadDirect(x.T, make([]byte, 8192), 4096)) // nothing is ordered any more
+			fstest.Must(f.ReadDirect(x.T, make([]byte, 8192), 4096)) // nothing is ordered any more
 			if err := f.Fsync(x.T); !errors.Is(err, errno.EIO) {
 				t.Errorf("the first fsync after it: have %v want EIO", err)
 			}
 			x.Must(f.Fsync(x.T))
-			must(f.ReadDirect(x.T, make([]byte, 8192), 32768)) // the trees are in memory
+			fstest.Must(f.ReadDirect(x.T, make([]byte, 8192), 32768)) // the trees are in memory
 			dev.Set(dm.Fault{Op: blockdev.OpRead, Nth: dev.Count(blockdev.OpRead) + 1, On: true})
 			if n, err := f.ReadDirect(x.T, make([]byte, 8192), 32768); n != 0 || !errors.Is(err, errno.EIO) {
 				t.Errorf("read on a device that fails: have %d, %v want 0, EIO", n, err)
@@ -273,7 +242,7 @@ func TestDirectFull(t *testing.T) {
 	nocow := x.Create("/nocow")
 	x.Must(nocow.SetFlags(x.T, format.InodeNoDataCow))
 	p := make([]byte, 1<<20)
-	must(nocow.WriteDirect(x.T, p, 0))
+	fstest.Must(nocow.WriteDirect(x.T, p, 0))
 	cow := x.Create("/cow")
 	var err error
 	for off := int64(0); err == nil; off += int64(len(p)) {
@@ -301,16 +270,16 @@ func TestDirectFull(t *testing.T) {
 func TestDirectInline(t *testing.T) {
 	x := fstest.New(t, fstest.Policy("modern"))
 	f := x.Create("/f")
-	must(f.WriteAt(x.T, []byte("inline"), 0))
+	fstest.Must(f.WriteAt(x.T, []byte("inline"), 0))
 	x.Must(x.FS.Sync(x.T))
 	f.DropCache(x.T, 0, 4096)
-	if got := readFull(t, x.T, f.ReadDirect, make([]byte, 4096), 0); string(got) != "inline" {
+	if got := fstest.ReadFull(t, x.T, f.ReadDirect, make([]byte, 4096), 0); string(got) != "inline" {
 		t.Errorf("have %q want %q", got, "inline")
 	}
 	p := bytes.Repeat([]byte{7}, 8192)
-	must(f.WriteDirect(x.T, p, 0))
-	if got := readFull(t, x.T, f.ReadDirect, make([]byte, 16384), 0); !bytes.Equal(got, p) {
-		t.Errorf("after an overwrite: differs from byte %d on", differs(got, p))
+	fstest.Must(f.WriteDirect(x.T, p, 0))
+	if got := fstest.ReadFull(t, x.T, f.ReadDirect, make([]byte, 16384), 0); !bytes.Equal(got, p) {
+		t.Errorf("after an overwrite: differs from byte %d on", fstest.Differs(got, p))
 	}
 	x.Must(f.Close(x.T))
 }
@@ -329,16 +298,16 @@ func TestDirectConcurrent(t *testing.T) {
 		rounds = 40
 	}
 	for _, name := range append(policy.Names(), "modern!DIO_CSUM_BUFFERED") {
-		for _, c := range directFiles {
-			t.Run(name+"/"+c.name, func(t *testing.T) {
+		for _, c := range fstest.DirectFiles {
+			t.Run(name+"/"+c.Name, func(t *testing.T) {
 				x := fstest.New(t, fstest.Policy(name))
 				f := x.Create("/f")
-				x.Must(f.SetFlags(x.T, c.flags))
-				if c.prealloc {
+				x.Must(f.SetFlags(x.T, c.Flags))
+				if c.Prealloc {
 					x.Must(f.Fallocate(x.T, 0, 0, blocks*4096))
 				}
 				var bad atomic.Pointer[string]
-				parallel(x.T, 7, func(t *sched.Task, i int) {
+				fstest.Parallel(x.T, 7, func(t *sched.Task, i int) {
 					r := rand.New(rand.NewPCG(uint64(i), 7))
 					p := make([]byte, 8*4096)
 					for n := range rounds {
@@ -349,7 +318,7 @@ func TestDirectConcurrent(t *testing.T) {
 						switch i {
 						case 0, 1, 2:
 							for k := 0; k < l; k += 4096 {
-								stamp(p[k:k+4096], uint64(i+1)<<32|uint64(n))
+								fstest.Stamp(p[k:k+4096], uint64(i+1)<<32|uint64(n))
 							}
 							if i < 2 {
 								_, err = f.WriteDirect(t, p[:l], off)
@@ -394,17 +363,5 @@ func TestDirectConcurrent(t *testing.T) {
 				x.Must(f.Close(x.T))
 			})
 		}
-	}
-}
-
-func must[T any](v T, err error) T {
-	noError(err)
-	return v
-}
-
-// noError is for what cannot fail in an exploration.
-func noError(err error) {
-	if err != nil {
-		panic(err)
 	}
 }

@@ -1,4 +1,4 @@
-package fs_test
+package treelog_test
 
 import (
 	"bytes"

@@ -1,4 +1,4 @@
-package fs_test
+package treelog_test
 
 import (
 	"fmt"
@@ -21,28 +21,28 @@ import (
 // them.
 func TestReplayCrash(t *testing.T) {
 	var mem *blockdev.Memory
-	x := fstest.New(t, logging(fstest.Size(128<<20), fstest.Wrap(func(d blockdev.Device) blockdev.Device {
+	x := fstest.New(t, fstest.Logging(fstest.Size(128<<20), fstest.Wrap(func(d blockdev.Device) blockdev.Device {
 		mem = d.(*blockdev.Memory)
 		return d
 	}), fstest.FSOptions(func(o *fs.Options) { o.FirstFit = true }))...)
-	w := &workload{tb: t, t: x.T, f: x.FS, model: tree{}, rng: rand.New(rand.NewPCG(7, 8))}
+	w := &fstest.Workload{Tb: t, T: x.T, F: x.FS, Model: fstest.Tree{}, Rng: rand.New(rand.NewPCG(7, 8))}
 	var logged *blockdev.Memory
 	for range 60 {
-		w.step()
+		w.Step()
 	}
 	// The log is the first that comes after a commit: its blocks are where a replay would allocate.
 	for logged == nil {
-		w.must(x.FS.Sync(x.T))
-		w.step()
-		name := w.pick()
-		f := w.open(name)
-		w.must(f.Fsync(x.T))
-		w.must(f.Close(x.T))
-		if superOn(t, x.T, mem).LogRoot != 0 {
+		w.Must(x.FS.Sync(x.T))
+		w.Step()
+		name := w.Pick()
+		f := w.Open(name)
+		w.Must(f.Fsync(x.T))
+		w.Must(f.Close(x.T))
+		if fstest.SuperOn(t, x.T, mem).LogRoot != 0 {
 			logged = mem.Snapshot()
 		}
 	}
-	want := recovered(t, x.T, logged.Snapshot())
+	want := fstest.Recovered(t, x.T, logged.Snapshot())
 	for _, wrong := range []string{"", "+WRONG_LOG_UNPINNED"} {
 		dev := logged.Snapshot()
 		log := dm.NewLogWrites(dev, dev.Snapshot())
@@ -58,9 +58,9 @@ func TestReplayCrash(t *testing.T) {
 			images++
 			f, err := fs.Open(t, []blockdev.Device{m.Dev}, fs.Options{FirstFit: true})
 			if err == nil {
-				var have tree
-				if have, err = readTree(t, f); err == nil {
-					if d := diff(have, want, false); d != "" {
+				var have fstest.Tree
+				if have, err = fstest.ReadTree(t, f); err == nil {
+					if d := fstest.Diff(have, want, false); d != "" {
 						err = fmt.Errorf("%s: %w", d, errno.EIO)
 					}
 				}

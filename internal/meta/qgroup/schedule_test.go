@@ -1,4 +1,4 @@
-package fs_test
+package qgroup_test
 
 import (
 	"errors"
@@ -39,16 +39,16 @@ func TestQuotaSchedules(t *testing.T) {
 		stopped, flushed := 0, 0
 		r := explore.Run(explore.Config{Preemptions: 2, Schedules: fstest.Schedules(250), NoShrink: true, Switch: classes}, func(w *explore.World) {
 			x, err := fs.Open(w.Task(), []blockdev.Device{image.Snapshot()}, o)
-			noError(err)
+			fstest.NoError(err)
 			var files [2]*fs.File
 			for i := range files {
 				files[i], err = x.Create(w.Task(), fmt.Sprintf("/f%d", i), 0o644)
-				noError(err)
+				fstest.NoError(err)
 			}
-			noError(x.EnableQuota(w.Task()))
+			fstest.NoError(x.EnableQuota(w.Task()))
 			limits := func(t *sched.Task) (rfer, most uint64) {
 				q, err := x.Quotas(t)
-				noError(err)
+				fstest.NoError(err)
 				g := q.Groups[0]
 				if g.Rfer+g.Reserved > g.MaxRfer && g.LimitFlags != 0 {
 					panic(fmt.Sprintf("over the limit: %d and %d reserved, want at most %d", g.Rfer, g.Reserved, g.MaxRfer))
@@ -56,7 +56,7 @@ func TestQuotaSchedules(t *testing.T) {
 				return g.Rfer, g.MaxRfer
 			}
 			rfer, _ := limits(w.Task())
-			noError(x.LimitQuota(w.Task(), format.FS_TREE_OBJECTID, rfer+c.room, false, false))
+			fstest.NoError(x.LimitQuota(w.Task(), format.FS_TREE_OBJECTID, rfer+c.room, false, false))
 			before := x.Super(w.Task()).Generation
 			for i, f := range files {
 				w.Go(fmt.Sprint("writer", i), func(t *sched.Task) {
@@ -66,7 +66,7 @@ func TestQuotaSchedules(t *testing.T) {
 							stopped++
 							err = nil
 						}
-						noError(err)
+						fstest.NoError(err)
 						limits(t)
 					}
 				})
@@ -77,7 +77,7 @@ func TestQuotaSchedules(t *testing.T) {
 				if x.Super(w.Task()).Generation > before {
 					flushed++
 				}
-				noError(x.Sync(w.Task()))
+				fstest.NoError(x.Sync(w.Task()))
 				x.CheckQuiescent(w.Task())
 				limits(w.Task())
 				return nil

@@ -1,4 +1,4 @@
-package fs_test
+package treelog_test
 
 import (
 	"errors"
@@ -96,7 +96,7 @@ func TestFsyncLogNames(t *testing.T) {
 
 func fsyncNames(t *testing.T, seed uint64, steps int) {
 	var mem *blockdev.Memory
-	x := fstest.New(t, logging(fstest.Size(128<<20), fstest.Wrap(func(d blockdev.Device) blockdev.Device {
+	x := fstest.New(t, fstest.Logging(fstest.Size(128<<20), fstest.Wrap(func(d blockdev.Device) blockdev.Device {
 		mem = d.(*blockdev.Memory)
 		return d
 	}))...)
@@ -145,7 +145,7 @@ func fsyncNames(t *testing.T, seed uint64, steps int) {
 		log = append(log, "fsync "+path)
 		x.Must(x.FS.Fsync(x.T, path))
 		durable[at.Ino] = true
-		if superOn(t, x.T, mem).LogRoot != 0 {
+		if fstest.SuperOn(t, x.T, mem).LogRoot != 0 {
 			if logs++; at.IsDir() {
 				ofDirs++
 			}
@@ -260,11 +260,11 @@ func nameStep(t *testing.T, x *fstest.Fixture, rng *rand.Rand) string {
 // beside the old ones. Linux 6.18 writes that log, and cannot mount the image then.
 func TestFsyncLogOneHash(t *testing.T) {
 	const room = 57 // names of 255 bytes
-	names := oneHash(room + 1)
+	names := fstest.OneHash(room + 1)
 	for _, how := range []string{"unlink a committed name", "unlink a logged name", "rename a committed name"} {
 		t.Run(how, func(t *testing.T) {
 			var mem *blockdev.Memory
-			x := fstest.New(t, logging(fstest.Size(128<<20), fstest.Wrap(func(d blockdev.Device) blockdev.Device {
+			x := fstest.New(t, fstest.Logging(fstest.Size(128<<20), fstest.Wrap(func(d blockdev.Device) blockdev.Device {
 				mem = d.(*blockdev.Memory)
 				return d
 			}))...)
@@ -279,7 +279,7 @@ func TestFsyncLogOneHash(t *testing.T) {
 			}
 			x.Must(x.FS.Sync(x.T))
 			create(names[room-1])
-			if superOn(t, x.T, mem).LogRoot == 0 {
+			if fstest.SuperOn(t, x.T, mem).LogRoot == 0 {
 				t.Fatal("the last name that has room is not logged")
 			}
 			switch how {
@@ -307,7 +307,7 @@ func TestFsyncLogStubAttributes(t *testing.T) {
 	stamp := fstest.Epoch.Add(-1000 * time.Hour)
 	for _, sync := range []string{"/d/f", "/"} {
 		var mem *blockdev.Memory
-		x := fstest.New(t, logging(fstest.Wrap(func(d blockdev.Device) blockdev.Device {
+		x := fstest.New(t, fstest.Logging(fstest.Wrap(func(d blockdev.Device) blockdev.Device {
 			mem = d.(*blockdev.Memory)
 			return d
 		}))...)
@@ -317,7 +317,7 @@ func TestFsyncLogStubAttributes(t *testing.T) {
 		x.Must(x.FS.Chown(x.T, "/d", 7, 8))
 		x.Must(x.FS.Utimes(x.T, "/d", stamp, stamp))
 		x.Must(x.FS.Fsync(x.T, sync))
-		if superOn(t, x.T, mem).LogRoot == 0 {
+		if fstest.SuperOn(t, x.T, mem).LogRoot == 0 {
 			t.Fatalf("fsync %s has written no log", sync)
 		}
 		y, err := fs.Open(x.T, []blockdev.Device{mem.Snapshot()}, fs.Options{})

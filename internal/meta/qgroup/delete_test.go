@@ -1,4 +1,4 @@
-package fs_test
+package qgroup_test
 
 import (
 	"errors"
@@ -47,7 +47,7 @@ func deletable(t *testing.T) *blockdev.Memory {
 	x.Must(kept.Reflink(x.T, big, 0, 64<<10, 0))
 	x.Must(errors.Join(big.Close(x.T), last.Close(x.T), kept.Close(x.T)))
 	x.Must(x.FS.Sync(x.T))
-	judgedQuota(x)
+	fstest.JudgedQuota(x)
 	x.Close()
 	return x.Dev.(*blockdev.Memory)
 }

@@ -1,4 +1,4 @@
-package fs_test
+package treelog_test
 
 import (
 	"fmt"
@@ -57,24 +57,24 @@ func TestFsyncLogLateBlocks(t *testing.T) {
 	_, err := vtime.Run(vtime.Machine{CPUs: 4, Checked: true}, func(k *sched.Task) {
 		dev := &lateDevice{Memory: blockdev.NewMemory(256 << 20)}
 		// One copy of metadata: with two a superblock may be right by luck.
-		must(0, mkfs.Make(k, dev, mkfs.Options{Now: time.Unix(0, 0), MetadataProfile: "single"}))
-		x := must(fs.Open(k, []blockdev.Device{dev}, fs.Options{Policy: policy.MustParse("fsync-5.18"), CheckQuiescence: true, Now: func() time.Time { return time.Unix(0, k.Now()) }}))
+		fstest.Must(0, mkfs.Make(k, dev, mkfs.Options{Now: time.Unix(0, 0), MetadataProfile: "single"}))
+		x := fstest.Must(fs.Open(k, []blockdev.Device{dev}, fs.Options{Policy: policy.MustParse("fsync-5.18"), CheckQuiescence: true, Now: func() time.Time { return time.Unix(0, k.Now()) }}))
 		var files []*fs.File
 		for i := range 4 {
 			dir := fmt.Sprint("/s", i)
-			must(0, x.Subvolume(k, dir, 0o755))
-			f := must(x.Create(k, dir+"/f", 0o644))
-			must(f.WriteAt(k, make([]byte, rounds*4096), 0))
+			fstest.Must(0, x.Subvolume(k, dir, 0o755))
+			f := fstest.Must(x.Create(k, dir+"/f", 0o644))
+			fstest.Must(f.WriteAt(k, make([]byte, rounds*4096), 0))
 			files = append(files, f)
 		}
-		must(0, x.Sync(k))
+		fstest.Must(0, x.Sync(k))
 		dev.late = rand.New(rand.NewPCG(11, 11))
 		var tasks []*sched.Task
 		for _, f := range files {
 			tasks = append(tasks, k.Go("writer", func(t *sched.Task) {
 				for i := range rounds {
-					must(f.WriteAt(t, make([]byte, 4096), int64(i)*4096))
-					must(0, f.Fsync(t))
+					fstest.Must(f.WriteAt(t, make([]byte, 4096), int64(i)*4096))
+					fstest.Must(0, f.Fsync(t))
 				}
 			}))
 		}
@@ -83,15 +83,15 @@ func TestFsyncLogLateBlocks(t *testing.T) {
 		}
 		dev.late = nil
 		for _, f := range files {
-			must(0, f.Close(k))
+			fstest.Must(0, f.Close(k))
 		}
-		must(0, x.Close(k))
+		fstest.Must(0, x.Close(k))
 		for i, m := range dev.crash {
 			y, err := fs.Open(k, []blockdev.Device{m}, fs.Options{})
 			if err != nil {
 				t.Fatalf("after superblock %d: %v", i, err)
 			}
-			must(0, y.Close(k))
+			fstest.Must(0, y.Close(k))
 			if res, err := check.Check(k, m, check.Options{}); err != nil || len(res.Findings) > 0 {
 				t.Fatalf("after superblock %d: %v %v", i, err, res.Findings)
 			}
@@ -124,8 +124,8 @@ func TestFsyncLogGroups(t *testing.T) {
 		tasks = append(tasks, x.T.Go("writer", func(k *sched.Task) {
 			k.Counts = &counts[i]
 			for n := range rounds {
-				must(f.WriteAt(k, make([]byte, 4096), int64(n)*4096))
-				must(0, f.Fsync(k))
+				fstest.Must(f.WriteAt(k, make([]byte, 4096), int64(n)*4096))
+				fstest.Must(0, f.Fsync(k))
 			}
 		}))
 	}
@@ -147,23 +147,23 @@ func TestFsyncLogGroups(t *testing.T) {
 // superblock.
 func TestFsyncLogDeviceTimes(t *testing.T) {
 	const service = 10 * time.Millisecond
-	must(vtime.Run(vtime.Machine{CPUs: 4, Checked: true}, func(k *sched.Task) {
+	fstest.Must(vtime.Run(vtime.Machine{CPUs: 4, Checked: true}, func(k *sched.Task) {
 		model := dm.New(k, blockdev.NewMemory(256<<20), dm.Params{Name: "test", Disks: 1, Channels: 64, Depth: 64, Write: service})
-		must(0, mkfs.Make(k, model, mkfs.Options{Now: time.Unix(0, 0)}))
-		x := must(fs.Open(k, []blockdev.Device{model}, fs.Options{Policy: policy.MustParse("fsync-5.18")}))
-		f := must(x.Create(k, "/f", 0o644))
-		must(f.WriteAt(k, make([]byte, 64<<10), 0))
-		must(0, x.Sync(k))
+		fstest.Must(0, mkfs.Make(k, model, mkfs.Options{Now: time.Unix(0, 0)}))
+		x := fstest.Must(fs.Open(k, []blockdev.Device{model}, fs.Options{Policy: policy.MustParse("fsync-5.18")}))
+		f := fstest.Must(x.Create(k, "/f", 0o644))
+		fstest.Must(f.WriteAt(k, make([]byte, 64<<10), 0))
+		fstest.Must(0, x.Sync(k))
 		for i := range 3 {
-			must(f.WriteAt(k, make([]byte, 4096), int64(i)*4096))
+			fstest.Must(f.WriteAt(k, make([]byte, 4096), int64(i)*4096))
 			from := k.Now()
-			must(0, f.Fsync(k))
+			fstest.Must(0, f.Fsync(k))
 			if took := time.Duration(k.Now() - from); took < 3*service || took >= 3*service+service/2 {
 				t.Errorf("fsync %d took %v, want three writes of %v", i, took, service)
 			}
 		}
-		must(0, f.Close(k))
-		must(0, x.Close(k))
-		must(0, model.Close())
+		fstest.Must(0, f.Close(k))
+		fstest.Must(0, x.Close(k))
+		fstest.Must(0, model.Close())
 	}))
 }

@@ -1,4 +1,4 @@
-package fs_test
+package direct_test
 
 import (
 	"bytes"
@@ -48,14 +48,14 @@ func TestDurableWrites(t *testing.T) {
 	policies := append(policy.FsyncNames(), "modern!DIO_SYNC_HELD", "modern!DIO_CSUM_BUFFERED", "modern!FSYNC_LOG", "modern!FSYNC_LOG!DIO_SYNC_HELD")
 	for _, p := range append(policies, policy.Names()...) {
 		logs := policy.MustParse(p).Has(policy.FsyncLog)
-		for i, c := range directFiles {
+		for i, c := range fstest.DirectFiles {
 			for _, flags := range []fs.OpenFlags{0, fs.O_DIRECT, fs.O_DIRECT | fs.O_APPEND} {
 				var dev *cache
 				x := fstest.New(t, fstest.Policy(p), withCache(&dev), fstest.Size(128<<20))
 				flags |= []fs.OpenFlags{fs.O_DSYNC, fs.O_SYNC}[i%2]
-				f := must(x.FS.OpenFile(x.T, "/f", fs.O_RDWR|fs.O_CREAT|flags, 0o644))
-				x.Must(f.SetFlags(x.T, c.flags))
-				if c.prealloc {
+				f := fstest.Must(x.FS.OpenFile(x.T, "/f", fs.O_RDWR|fs.O_CREAT|flags, 0o644))
+				x.Must(f.SetFlags(x.T, c.Flags))
+				if c.Prealloc {
 					x.Must(f.Fallocate(x.T, fs.FALLOC_FL_KEEP_SIZE, 0, 65536))
 				}
 				var want []byte
@@ -67,20 +67,20 @@ func TestDurableWrites(t *testing.T) {
 					}
 					dev.durable = nil
 					if n, err := f.WriteAt(x.T, q, int64(off)); n != len(q) || err != nil {
-						t.Fatalf("%s, %s: write: %d, %v", p, c.name, n, err)
+						t.Fatalf("%s, %s: write: %d, %v", p, c.Name, n, err)
 					}
 					lockdep.AssertNone(x.T)
 					want = append(want[:off], q...)
 					if dev.durable == nil {
-						t.Fatalf("%s, %s, flags %#x, write %d: no flush", p, c.name, flags, i)
+						t.Fatalf("%s, %s, flags %#x, write %d: no flush", p, c.Name, flags, i)
 					}
-					if (superOn(t, x.T, dev.durable).LogRoot != 0) != logs {
-						t.Errorf("%s, %s, flags %#x, write %d: a log is written: have %v want %v", p, c.name, flags, i, !logs, logs)
+					if (fstest.SuperOn(t, x.T, dev.durable).LogRoot != 0) != logs {
+						t.Errorf("%s, %s, flags %#x, write %d: a log is written: have %v want %v", p, c.Name, flags, i, !logs, logs)
 					}
-					y := must(fs.Open(x.T, []blockdev.Device{dev.durable.Snapshot()}, fs.Options{ReadOnly: !logs}))
-					g := must(y.OpenFile(x.T, "/f", fs.O_RDONLY, 0))
-					if got := readFull(t, x.T, g.ReadAt, make([]byte, 65536), 0); !bytes.Equal(got, want) {
-						t.Errorf("%s, %s, flags %#x, write %d: after a power cut the file differs from byte %d on, or has %d bytes, want %d", p, c.name, flags, i, differs(got, want), len(got), len(want))
+					y := fstest.Must(fs.Open(x.T, []blockdev.Device{dev.durable.Snapshot()}, fs.Options{ReadOnly: !logs}))
+					g := fstest.Must(y.OpenFile(x.T, "/f", fs.O_RDONLY, 0))
+					if got := fstest.ReadFull(t, x.T, g.ReadAt, make([]byte, 65536), 0); !bytes.Equal(got, want) {
+						t.Errorf("%s, %s, flags %#x, write %d: after a power cut the file differs from byte %d on, or has %d bytes, want %d", p, c.Name, flags, i, fstest.Differs(got, want), len(got), len(want))
 					}
 					x.Must(g.Close(x.T))
 					x.Must(y.Close(x.T))
@@ -106,13 +106,13 @@ func TestDurableQueued(t *testing.T) {
 				return dev
 			}))
 			f := x.Create("/f")
-			x.Must(f.SetFlags(x.T, nocow))
-			must(f.WriteDirect(x.T, make([]byte, 65536), 0))
+			x.Must(f.SetFlags(x.T, fstest.Nocow))
+			fstest.Must(f.WriteDirect(x.T, make([]byte, 65536), 0))
 			x.Must(f.Fsync(x.T))
 			dev.hold(blockdev.OpWrite)
-			r := new(result)
+			r := new(fstest.Result)
 			flushes := flakey.Count(blockdev.OpFlush)
-			r.look = func() {
+			r.Look = func() {
 				if flakey.Count(blockdev.OpFlush) == flushes && !fails {
 					t.Errorf("%s: Done is told before the file is synced", p)
 				}
@@ -129,9 +129,9 @@ func TestDurableQueued(t *testing.T) {
 			f.Inode().DIO.WaitZero(x.T)
 			f.Inode().Unlock(x.T)
 			if !fails {
-				r.want(t, p, 4096, nil)
+				r.Want(t, p, 4096, nil)
 			} else {
-				r.want(t, p, 0, errno.EIO)
+				r.Want(t, p, 0, errno.EIO)
 			}
 			flakey.Set()
 			_ = f.Close(x.T)
@@ -182,7 +182,7 @@ func TestDurableParts(t *testing.T) {
 					return flakey
 				}))
 				f := x.Create("/f")
-				x.Must(f.SetFlags(x.T, nocow))
+				x.Must(f.SetFlags(x.T, fstest.Nocow))
 				x.Must(f.Fallocate(x.T, 0, 0, 8192))
 				x.Must(x.FS.Sync(x.T))
 				if c.short != nil {
@@ -205,10 +205,10 @@ func TestDurableParts(t *testing.T) {
 				case n > 0 && dev.durable == nil:
 					t.Errorf("%s: %d bytes, and no flush", what, n)
 				case n > 0:
-					y := must(fs.Open(x.T, []blockdev.Device{dev.durable.Snapshot()}, fs.Options{}))
-					g := must(y.OpenFile(x.T, "/f", fs.O_RDONLY, 0))
-					if got := readFull(t, x.T, g.ReadAt, make([]byte, 65536), 0); len(got) < n || !bytes.Equal(got[:n], src.Buf[:n]) {
-						t.Errorf("%s: after a power cut the file has %d bytes and differs from byte %d on", what, len(got), differs(got, src.Buf[:n]))
+					y := fstest.Must(fs.Open(x.T, []blockdev.Device{dev.durable.Snapshot()}, fs.Options{}))
+					g := fstest.Must(y.OpenFile(x.T, "/f", fs.O_RDONLY, 0))
+					if got := fstest.ReadFull(t, x.T, g.ReadAt, make([]byte, 65536), 0); len(got) < n || !bytes.Equal(got[:n], src.Buf[:n]) {
+						t.Errorf("%s: after a power cut the file has %d bytes and differs from byte %d on", what, len(got), fstest.Differs(got, src.Buf[:n]))
 					}
 					x.Must(g.Close(x.T))
 					x.Must(y.Close(x.T))
@@ -246,18 +246,18 @@ func (s *partly) Present(from, to int) int { return min(max(s.good-from, 0), to-
 // the page cache in the end.
 func TestDirectFaults(t *testing.T) {
 	for _, p := range []string{"locked!PUNCH_RECHECK_OE", "modern!DIO_CSUM_BUFFERED", "modern"} {
-		for _, c := range directFiles {
-			t.Run(p+"/"+c.name, func(t *testing.T) {
+		for _, c := range fstest.DirectFiles {
+			t.Run(p+"/"+c.Name, func(t *testing.T) {
 				x := fstest.New(t, fstest.Policy(p))
 				f := x.Create("/f")
-				x.Must(f.SetFlags(x.T, c.flags))
-				if c.prealloc {
+				x.Must(f.SetFlags(x.T, c.Flags))
+				if c.Prealloc {
 					x.Must(f.Fallocate(x.T, fs.FALLOC_FL_KEEP_SIZE, 0, 1<<20))
 				}
 				want := bytes.Repeat([]byte{9}, 65536)
-				must(f.WriteDirect(x.T, want, 0))
+				fstest.Must(f.WriteDirect(x.T, want, 0))
 				rq := kiocb.Request{Flags: kiocb.Direct}
-				mapped := func(tk *sched.Task, from, to int) { must(f.ReadAt(tk, make([]byte, 1), int64(from))) }
+				mapped := func(tk *sched.Task, from, to int) { fstest.Must(f.ReadAt(tk, make([]byte, 1), int64(from))) }
 				if p == "locked!PUNCH_RECHECK_OE" {
 					mapped = nil // it would wait for itself, as in Linux before 5.16
 				}
@@ -268,8 +268,8 @@ func TestDirectFaults(t *testing.T) {
 					if n != len(q) || err != nil {
 						t.Fatalf("source %d: %d, %v after %d faults", i, n, err, s.faults)
 					}
-					if got := readFull(t, x.T, f.ReadDirect, make([]byte, 65536), 0); !bytes.Equal(got, q) {
-						t.Fatalf("source %d: differs from byte %d on", i, differs(got, q))
+					if got := fstest.ReadFull(t, x.T, f.ReadDirect, make([]byte, 65536), 0); !bytes.Equal(got, q) {
+						t.Fatalf("source %d: differs from byte %d on", i, fstest.Differs(got, q))
 					}
 					rq.Pos = 0
 				}
@@ -277,14 +277,14 @@ func TestDirectFaults(t *testing.T) {
 				if !errors.Is(err, errno.EFAULT) || n > 8192 {
 					t.Errorf("a source that does not come: %d, %v; want at most 8192, EFAULT", n, err)
 				}
-				if got := readFull(t, x.T, f.ReadDirect, make([]byte, 65536), 0); n > 0 && got[n-1] != 77 || got[8192] == 77 {
+				if got := fstest.ReadFull(t, x.T, f.ReadDirect, make([]byte, 65536), 0); n > 0 && got[n-1] != 77 || got[8192] == 77 {
 					t.Errorf("a source that does not come: byte %d is %d, byte 8192 is %d", n-1, got[max(n-1, 0)], got[8192])
 				}
 				x.Must(f.Truncate(x.T, 0))
-				if c.flags&format.InodeNoDataCow == 0 {
+				if c.Flags&format.InodeNoDataCow == 0 {
 					// Each part is an extent of its own, and all of them are the file's.
 					s := &partly{step: 8192}
-					must(f.WriteIter(x.T, kiocb.Request{Flags: kiocb.Direct}, iopath.Source{Buf: make([]byte, 1<<20), Faults: s}))
+					fstest.Must(f.WriteIter(x.T, kiocb.Request{Flags: kiocb.Direct}, iopath.Source{Buf: make([]byte, 1<<20), Faults: s}))
 				}
 				x.Must(f.Close(x.T))
 			})
@@ -318,8 +318,8 @@ func (s *stubborn) Present(from, to int) int {
 func TestDirectFaultWithoutProgress(t *testing.T) {
 	x := fstest.New(t, fstest.Policy("modern"))
 	f := x.Create("/f")
-	x.Must(f.SetFlags(x.T, nocow))
-	must(f.WriteDirect(x.T, make([]byte, 8192), 0))
+	x.Must(f.SetFlags(x.T, fstest.Nocow))
+	fstest.Must(f.WriteDirect(x.T, make([]byte, 8192), 0))
 	s := &stubborn{look: func(t2 *sched.Task, fault int) {
 		free := f.Inode().TryRLock(t2)
 		if free {
@@ -333,8 +333,8 @@ func TestDirectFaultWithoutProgress(t *testing.T) {
 	if n, err := f.WriteIter(x.T, kiocb.Request{Flags: kiocb.Direct}, iopath.Source{Buf: q, Faults: s}); n != len(q) || err != nil {
 		t.Fatalf("%d, %v after %d faults", n, err, s.faults)
 	}
-	if got := readFull(t, x.T, f.ReadAt, make([]byte, 8192), 0); !bytes.Equal(got, q) {
-		t.Errorf("differs from byte %d on", differs(got, q))
+	if got := fstest.ReadFull(t, x.T, f.ReadAt, make([]byte, 8192), 0); !bytes.Equal(got, q) {
+		t.Errorf("differs from byte %d on", fstest.Differs(got, q))
 	}
 	x.Must(f.Close(x.T))
 }
@@ -343,20 +343,20 @@ func TestDirectFaultWithoutProgress(t *testing.T) {
 // source is faulted in waits for i_rwsem (labs/reference 9.2, number 13).
 func TestDirectAppendFault(t *testing.T) {
 	x := fstest.New(t, fstest.Policy("modern"))
-	f := must(x.FS.OpenFile(x.T, "/f", fs.O_RDWR|fs.O_CREAT|fs.O_APPEND|fs.O_DIRECT, 0o644))
-	x.Must(f.SetFlags(x.T, nocow))
+	f := fstest.Must(x.FS.OpenFile(x.T, "/f", fs.O_RDWR|fs.O_CREAT|fs.O_APPEND|fs.O_DIRECT, 0o644))
+	x.Must(f.SetFlags(x.T, fstest.Nocow))
 	var other *sched.Task
 	s := &partly{good: 4096, step: 65536, in: func(t *sched.Task, from, to int) {
-		other = t.Go("other", func(t *sched.Task) { must(f.WriteAt(t, bytes.Repeat([]byte{2}, 4096), 0)) })
+		other = t.Go("other", func(t *sched.Task) { fstest.Must(f.WriteAt(t, bytes.Repeat([]byte{2}, 4096), 0)) })
 		if f.Inode().TryLock(t) {
 			panic("i_rwsem is free while the source is faulted in")
 		}
 	}}
-	must(f.WriteIter(x.T, kiocb.Request{}, iopath.Source{Buf: bytes.Repeat([]byte{1}, 12288), Faults: s}))
+	fstest.Must(f.WriteIter(x.T, kiocb.Request{}, iopath.Source{Buf: bytes.Repeat([]byte{1}, 12288), Faults: s}))
 	x.T.Join(other)
 	want := append(bytes.Repeat([]byte{1}, 12288), bytes.Repeat([]byte{2}, 4096)...)
-	if got := readFull(t, x.T, f.ReadAt, make([]byte, 65536), 0); !bytes.Equal(got, want) {
-		t.Errorf("differs from byte %d on, %d bytes", differs(got, want), len(got))
+	if got := fstest.ReadFull(t, x.T, f.ReadAt, make([]byte, 65536), 0); !bytes.Equal(got, want) {
+		t.Errorf("differs from byte %d on, %d bytes", fstest.Differs(got, want), len(got))
 	}
 	x.Must(f.Close(x.T))
 }
