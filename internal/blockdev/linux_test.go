@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"btrlab/internal/interop/need"
 	"btrlab/internal/sched"
+	"btrlab/internal/testing/need"
 )
 
 // onLoop is for tests that take loop devices, which not everyone who is root wants them to.

@@ -7,9 +7,9 @@ import (
 	"testing"
 
 	"btrlab/internal/fs"
-	"btrlab/internal/fs/fstest"
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/sched"
+	"btrlab/internal/testing/fstest"
 )
 
 // TestAppend: tasks that append to one file lose no record and mix none, under every policy: the

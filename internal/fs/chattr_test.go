@@ -7,7 +7,7 @@ import (
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
-	"btrlab/internal/fs/fstest"
+	"btrlab/internal/testing/fstest"
 )
 
 // TestImmutableAndAppend: what Linux refuses for inodes with chattr +i and +a is refused, by path

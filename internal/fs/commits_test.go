@@ -9,13 +9,13 @@ import (
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/blockdev/dm"
-	"btrlab/internal/data/datatest"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
-	"btrlab/internal/fs/fstest"
 	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
+	"btrlab/internal/testing/datatest"
+	"btrlab/internal/testing/fstest"
 )
 
 // TestFsyncCommits: whatever was done to a file, fsync of it, or a sync of all, makes that durable:

@@ -8,13 +8,13 @@ import (
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/fs"
-	"btrlab/internal/fs/fstest"
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/lock"
 	"btrlab/internal/progs/check"
 	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/vtime"
+	"btrlab/internal/testing/fstest"
 )
 
 // clocked runs prog in virtual time with an open file system whose transactions are committed after

@@ -12,11 +12,11 @@ import (
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
-	"btrlab/internal/fs/fstest"
 	"btrlab/internal/iopath"
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/kiocb"
 	"btrlab/internal/sched"
+	"btrlab/internal/testing/fstest"
 )
 
 // TestConcurrent lets writers, a truncating task, a punching task, a syncing task and readers loose

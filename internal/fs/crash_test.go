@@ -12,9 +12,9 @@ import (
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
-	"btrlab/internal/fs/fstest"
 	"btrlab/internal/progs/check"
 	"btrlab/internal/sched"
+	"btrlab/internal/testing/fstest"
 )
 
 // A crash at any flush, with the writes since the flush before it lost, all there, torn, or any

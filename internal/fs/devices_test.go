@@ -6,7 +6,7 @@ import (
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/fs"
-	"btrlab/internal/fs/fstest"
+	"btrlab/internal/testing/fstest"
 )
 
 // A list of none or several devices is refused before anything is read.

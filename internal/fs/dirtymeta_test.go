@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"btrlab/internal/fs"
-	"btrlab/internal/fs/fstest"
 	"btrlab/internal/sched"
+	"btrlab/internal/testing/fstest"
 )
 
 // TestDirtyMetadata: nobody syncs, and still the tree blocks that wait for a commit stay bounded,

@@ -7,7 +7,7 @@ import (
 
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
-	"btrlab/internal/fs/fstest"
+	"btrlab/internal/testing/fstest"
 )
 
 // TestDroppedExtents: what the file system remembers of a file's extents goes when the extents go.

@@ -13,9 +13,9 @@ import (
 	"btrlab/internal/blockdev/dm"
 	"btrlab/internal/errno"
 	"btrlab/internal/fs"
-	"btrlab/internal/fs/fstest"
 	"btrlab/internal/progs/check"
 	"btrlab/internal/sched"
+	"btrlab/internal/testing/fstest"
 )
 
 // TestDataEIO: the device fails while data is written back. fsync says so, once; what was on disk

@@ -5,8 +5,8 @@ import (
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/fs"
-	"btrlab/internal/fs/fstest"
 	"btrlab/internal/progs/check"
+	"btrlab/internal/testing/fstest"
 )
 
 // Every fsync writes new blocks for a log, and none is used again before the next commit. A device

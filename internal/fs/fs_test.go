@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"testing"
 
-	"btrlab/internal/fs/fstest"
+	"btrlab/internal/testing/fstest"
 )
 
 // TestWriteReopenRead is the shortest way through everything: write, commit, check, open, read.

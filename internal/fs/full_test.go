@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"btrlab/internal/errno"
-	"btrlab/internal/fs/fstest"
 	"btrlab/internal/sched"
+	"btrlab/internal/testing/fstest"
 )
 
 // TestDeleteWhenFull: on an image without room for metadata names can be taken and files be

@@ -10,11 +10,11 @@ import (
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
-	"btrlab/internal/fs/fstest"
 	"btrlab/internal/lock/lockdep"
 	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
+	"btrlab/internal/testing/fstest"
 )
 
 // TestInodeSchedules: tasks look for one inode at a time. One of them reads it, and the others wait

@@ -12,8 +12,8 @@ import (
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
-	"btrlab/internal/fs/fstest"
 	"btrlab/internal/iopath/policy"
+	"btrlab/internal/testing/fstest"
 )
 
 // modelFile is an open file with what it should hold.

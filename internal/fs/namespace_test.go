@@ -10,12 +10,12 @@ import (
 	"testing"
 
 	"btrlab/internal/blockdev"
-	"btrlab/internal/data/datatest"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
-	"btrlab/internal/fs/fstest"
 	"btrlab/internal/sched"
+	"btrlab/internal/testing/datatest"
+	"btrlab/internal/testing/fstest"
 )
 
 func wantErr(t *testing.T, what string, have, want error) {

@@ -9,7 +9,7 @@ import (
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
-	"btrlab/internal/fs/fstest"
+	"btrlab/internal/testing/fstest"
 )
 
 // entries lists a directory by its handle, max names a call, as a FUSE server answers READDIR: each

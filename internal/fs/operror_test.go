@@ -6,9 +6,9 @@ import (
 
 	"btrlab/internal/errno"
 	"btrlab/internal/fs"
-	"btrlab/internal/fs/fstest"
 	"btrlab/internal/iopath"
 	"btrlab/internal/kiocb"
+	"btrlab/internal/testing/fstest"
 )
 
 // TestErrorsNameTheFile: an operation on an open file that fails says which one, of which file and

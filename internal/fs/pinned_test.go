@@ -13,9 +13,9 @@ import (
 	"btrlab/internal/blockdev/dm"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
-	"btrlab/internal/fs/fstest"
 	"btrlab/internal/progs/check"
 	"btrlab/internal/sched"
+	"btrlab/internal/testing/fstest"
 )
 
 // atFlush calls hook once, before the next flush goes to the device, in the task that flushes: the

@@ -7,9 +7,9 @@ import (
 
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
-	"btrlab/internal/fs/fstest"
 	"btrlab/internal/iopath"
 	"btrlab/internal/kiocb"
+	"btrlab/internal/testing/fstest"
 )
 
 // TestCapabilities: a change of a file's bytes takes its capabilities away, by whatever way it goes

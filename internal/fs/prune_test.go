@@ -6,13 +6,13 @@ import (
 	"time"
 
 	"btrlab/internal/blockdev"
-	"btrlab/internal/data/datatest"
 	"btrlab/internal/fs"
-	"btrlab/internal/fs/fstest"
 	"btrlab/internal/lock/lockdep"
 	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
+	"btrlab/internal/testing/datatest"
+	"btrlab/internal/testing/fstest"
 )
 
 // TestPruneSchedules: inodes leave memory while one of them is written back and committed. In

@@ -5,11 +5,11 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"btrlab/internal/fs/fstest"
 	"btrlab/internal/iopath"
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/kiocb"
 	"btrlab/internal/sched"
+	"btrlab/internal/testing/fstest"
 )
 
 // gate is a source that stops the writer at a place of the source: after the locks are taken or

@@ -9,7 +9,7 @@ import (
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
-	"btrlab/internal/fs/fstest"
+	"btrlab/internal/testing/fstest"
 )
 
 // TestSeekData: the runs of data of a file with holes, while it is dirty and after it was written.

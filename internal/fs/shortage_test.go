@@ -13,12 +13,12 @@ import (
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
-	"btrlab/internal/fs/fstest"
 	"btrlab/internal/iopath"
 	"btrlab/internal/kiocb"
 	"btrlab/internal/meta/spaceinfo"
 	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
+	"btrlab/internal/testing/fstest"
 )
 
 // TestDirectErrorInTheMiddle: one of the three bios of a direct write fails, each in turn. The

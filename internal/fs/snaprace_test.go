@@ -8,8 +8,8 @@ import (
 
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
-	"btrlab/internal/fs/fstest"
 	"btrlab/internal/sched"
+	"btrlab/internal/testing/fstest"
 )
 
 // Snapshots come and go while writers are at work, on COW files and on NOCOW files: a snapshot has

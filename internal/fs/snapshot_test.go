@@ -13,8 +13,8 @@ import (
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
-	"btrlab/internal/fs/fstest"
 	"btrlab/internal/progs/dump"
+	"btrlab/internal/testing/fstest"
 )
 
 // volume is the right content of a subvolume: its files.

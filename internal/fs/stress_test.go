@@ -8,8 +8,8 @@ import (
 
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
-	"btrlab/internal/fs/fstest"
 	"btrlab/internal/sched"
+	"btrlab/internal/testing/fstest"
 )
 
 // Writers overwrite random blocks of one NOCOW file while writeback runs; every block says where it

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"btrlab/internal/cli"
-	"btrlab/internal/interop/need"
+	"btrlab/internal/testing/need"
 )
 
 // made is an image of mkfs.btrfs with the given options. It holds the files of a small tree, which

@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"btrlab/internal/interop/need"
 	"btrlab/internal/study/grade"
 	"btrlab/internal/study/handout"
+	"btrlab/internal/testing/need"
 )
 
 // containerfile is what labs/kit/Containerfile does: which folder is copied to where, what is run

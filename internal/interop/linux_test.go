@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"btrlab/internal/cli"
-	"btrlab/internal/interop/need"
+	"btrlab/internal/testing/need"
 )
 
 func TestMain(m *testing.M) {

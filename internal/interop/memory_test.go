@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"btrlab/internal/interop/need"
+	"btrlab/internal/testing/need"
 )
 
 // inMemoryTest says to a test process that it runs one test of memory.

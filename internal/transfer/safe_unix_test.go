@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"btrlab/internal/fs"
-	"btrlab/internal/fs/fstest"
+	"btrlab/internal/testing/fstest"
 )
 
 // A file whose owner is not kept loses setuid and setgid, into the image and out of it: root's copy

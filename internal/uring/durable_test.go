@@ -6,8 +6,8 @@ import (
 	"btrlab/internal/blockdev"
 	"btrlab/internal/blockdev/dm"
 	"btrlab/internal/format"
-	"btrlab/internal/fs/fstest"
 	"btrlab/internal/kiocb"
+	"btrlab/internal/testing/fstest"
 	"btrlab/internal/uring"
 )
 

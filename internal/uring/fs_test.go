@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"btrlab/internal/format"
-	"btrlab/internal/fs/fstest"
 	"btrlab/internal/kiocb"
+	"btrlab/internal/testing/fstest"
 	"btrlab/internal/uring"
 )
 

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"btrlab/internal/blockdev"
-	"btrlab/internal/data/datatest"
 	"btrlab/internal/data/finish"
 	"btrlab/internal/data/inode"
 	"btrlab/internal/data/ordered"
@@ -17,6 +16,7 @@ import (
 	"btrlab/internal/meta/spaceinfo"
 	"btrlab/internal/meta/transaction"
 	"btrlab/internal/sched"
+	"btrlab/internal/testing/datatest"
 )
 
 func TestMain(m *testing.M) {

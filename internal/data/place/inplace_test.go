@@ -4,9 +4,9 @@ import (
 	"os"
 	"testing"
 
-	"btrlab/internal/data/datatest"
 	"btrlab/internal/data/pagecache"
 	"btrlab/internal/sched"
+	"btrlab/internal/testing/datatest"
 )
 
 func TestMain(m *testing.M) {

@@ -5,8 +5,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"btrlab/internal/fs/fstest"
 	"btrlab/internal/sched"
+	"btrlab/internal/testing/fstest"
 )
 
 // TestFsyncLogOverwrite: an fsync of one overwritten block of a file writes the leaf of the log,

@@ -11,12 +11,12 @@ import (
 	"btrlab/internal/blockdev/dm"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
-	"btrlab/internal/fs/fstest"
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/progs/check"
 	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/vtime"
+	"btrlab/internal/testing/fstest"
 )
 
 // lateDevice has the bytes of a write when the write ends, after a random time, and keeps what a

@@ -9,8 +9,8 @@ import (
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/fs"
-	"btrlab/internal/fs/fstest"
 	"btrlab/internal/sched"
+	"btrlab/internal/testing/fstest"
 )
 
 // TestFsyncLogBlockENOSPC: there is room for so many blocks of a log and for no more, from none on,

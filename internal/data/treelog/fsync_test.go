@@ -10,8 +10,8 @@ import (
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/fs"
-	"btrlab/internal/fs/fstest"
 	"btrlab/internal/sched"
+	"btrlab/internal/testing/fstest"
 )
 
 // TestFsyncLogModel: operations at random; right after each fsync the power goes. Every file that

@@ -9,7 +9,7 @@ import (
 	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
-	"btrlab/internal/fs/fstest"
+	"btrlab/internal/testing/fstest"
 )
 
 // powerCut lets do work on a new file system whose fsyncs write logs, cuts the power, and opens

@@ -8,12 +8,12 @@ import (
 	"btrlab/internal/data/treelog"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
-	"btrlab/internal/fs/fstest"
 	"btrlab/internal/meta/ctree"
 	"btrlab/internal/meta/fstree"
 	"btrlab/internal/meta/transaction"
 	"btrlab/internal/meta/volumes"
 	"btrlab/internal/sched"
+	"btrlab/internal/testing/fstest"
 )
 
 // pins are the blocks that replay has pinned.
@@ -42,7 +42,7 @@ func (p *pins) AddLoggedExtent(t *sched.Task, tr *ctree.Trans, ref format.DataRe
 func TestReplayPins(t *testing.T) {
 	for _, name := range []string{"leaves", "subvol"} {
 		t.Run(name, func(t *testing.T) {
-			ro := fstest.New(t, fstest.Image("../../fs/testdata/log/"+name+".blocks.gz"), fstest.NoCheck(),
+			ro := fstest.New(t, fstest.Image("testdata/log/"+name+".blocks.gz"), fstest.NoCheck(),
 				fstest.FSOptions(func(o *fs.Options) { o.ReadOnly = true }))
 			dev, tk := ro.Dev.(*blockdev.Memory).Snapshot(), ro.T
 			sb := ro.FS.Super(tk)

@@ -19,10 +19,10 @@ import (
 	"btrlab/internal/blockdev/dm"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
-	"btrlab/internal/fs/fstest"
 	"btrlab/internal/meta/transaction"
 	"btrlab/internal/meta/volumes"
 	"btrlab/internal/sched"
+	"btrlab/internal/testing/fstest"
 )
 
 // TestReplayStories: the logs that Linux left after each story of testdata/log are replayed, and

@@ -4,9 +4,9 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"btrlab/internal/data/datatest"
 	"btrlab/internal/data/pagecache"
 	"btrlab/internal/sched"
+	"btrlab/internal/testing/datatest"
 )
 
 // BenchmarkOverwrite is a buffered 4 KiB random overwrite of a cached NOCOW file, without

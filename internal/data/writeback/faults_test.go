@@ -9,7 +9,6 @@ import (
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/blockdev/dm"
-	"btrlab/internal/data/datatest"
 	"btrlab/internal/data/inode"
 	"btrlab/internal/data/pagecache"
 	"btrlab/internal/data/writeback"
@@ -19,6 +18,7 @@ import (
 	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
+	"btrlab/internal/testing/datatest"
 )
 
 // Data that the device refuses is not entered into the trees: the file keeps what it had, fsync

@@ -7,13 +7,13 @@ import (
 	"time"
 
 	"btrlab/internal/blockdev"
-	"btrlab/internal/data/datatest"
 	"btrlab/internal/data/inode"
 	"btrlab/internal/data/pagecache"
 	"btrlab/internal/lock/lockdep"
 	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
+	"btrlab/internal/testing/datatest"
 )
 
 // Somebody else has a page in hand: it is not dirty any more, not under writeback any more, or has

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"btrlab/internal/blockdev"
-	"btrlab/internal/data/datatest"
 	"btrlab/internal/data/finish"
 	"btrlab/internal/data/pagecache"
 	"btrlab/internal/data/place"
@@ -20,6 +19,7 @@ import (
 	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
+	"btrlab/internal/testing/datatest"
 )
 
 // stingy is an allocator that has no space when it is told so.

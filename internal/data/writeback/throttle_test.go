@@ -5,13 +5,13 @@ import (
 	"time"
 
 	"btrlab/internal/blockdev"
-	"btrlab/internal/data/datatest"
 	"btrlab/internal/data/inode"
 	"btrlab/internal/data/pagecache"
 	"btrlab/internal/lock/lockdep"
 	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
+	"btrlab/internal/testing/datatest"
 )
 
 // A writer waits at the hard limit, and the flusher has given up or gone to sleep: what keeps the

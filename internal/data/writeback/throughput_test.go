@@ -9,13 +9,13 @@ import (
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/blockdev/dm"
-	"btrlab/internal/data/datatest"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/lock/lockdep"
 	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
+	"btrlab/internal/testing/datatest"
 )
 
 // BenchmarkFile is 4 KiB random overwrites of one cached 256 MiB NOCOW file through package fs,

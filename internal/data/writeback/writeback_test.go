@@ -5,10 +5,10 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"btrlab/internal/data/datatest"
 	"btrlab/internal/data/inode"
 	"btrlab/internal/format"
 	"btrlab/internal/sched"
+	"btrlab/internal/testing/datatest"
 )
 
 // A small file lives in the tree until it grows.

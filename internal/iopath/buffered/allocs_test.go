@@ -7,10 +7,10 @@ package buffered_test
 import (
 	"testing"
 
-	"btrlab/internal/fs/fstest"
 	"btrlab/internal/iopath"
 	"btrlab/internal/kiocb"
 	"btrlab/internal/sched"
+	"btrlab/internal/testing/fstest"
 )
 
 // TestNowaitDoesNotAllocate: neither a write that is done nor one that is refused.

@@ -10,11 +10,11 @@ import (
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
-	"btrlab/internal/fs/fstest"
 	"btrlab/internal/iopath"
 	"btrlab/internal/kiocb"
 	"btrlab/internal/meta/spaceinfo"
 	"btrlab/internal/sched"
+	"btrlab/internal/testing/fstest"
 )
 
 // A flag that reads and writes through the page cache do not have is refused, and the file stays as

@@ -11,11 +11,11 @@ import (
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
-	"btrlab/internal/fs/fstest"
 	"btrlab/internal/iopath"
 	"btrlab/internal/kiocb"
 	"btrlab/internal/meta/spaceinfo"
 	"btrlab/internal/sched"
+	"btrlab/internal/testing/fstest"
 )
 
 // busy is one thing that a NOWAIT write of 4 KiB at 4096 meets.

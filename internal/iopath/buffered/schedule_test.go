@@ -12,7 +12,6 @@ import (
 	"btrlab/internal/data/pagecache"
 	"btrlab/internal/errno"
 	"btrlab/internal/fs"
-	"btrlab/internal/fs/fstest"
 	"btrlab/internal/iopath"
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/judge/oracle"
@@ -21,6 +20,7 @@ import (
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
 	"btrlab/internal/study/scenario"
+	"btrlab/internal/testing/fstest"
 )
 
 const k = 1024

@@ -11,12 +11,12 @@ import (
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
-	"btrlab/internal/fs/fstest"
 	"btrlab/internal/iopath"
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/kiocb"
 	"btrlab/internal/lock/lockdep"
 	"btrlab/internal/sched"
+	"btrlab/internal/testing/fstest"
 )
 
 // cache is a device whose writes are lost with the power unless a flush covered them.

@@ -16,7 +16,6 @@ import (
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
-	"btrlab/internal/fs/fstest"
 	"btrlab/internal/iopath"
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/kiocb"
@@ -24,6 +23,7 @@ import (
 	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/vtime"
+	"btrlab/internal/testing/fstest"
 )
 
 // holding is a device that keeps the transfers of one kind, while it is told to, until the test

@@ -14,11 +14,11 @@ import (
 	"btrlab/internal/blockdev/dm"
 	"btrlab/internal/errno"
 	"btrlab/internal/fs"
-	"btrlab/internal/fs/fstest"
 	"btrlab/internal/iopath"
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/kiocb"
 	"btrlab/internal/sched"
+	"btrlab/internal/testing/fstest"
 )
 
 var unalignedDesigns = []string{"unaligned-exclusive", "unaligned-check-first", "unaligned-retry", "locked+UNALIGNED_CHECK_FIRST", "modern"}

@@ -10,7 +10,7 @@ import (
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
-	"btrlab/internal/fs/fstest"
+	"btrlab/internal/testing/fstest"
 )
 
 const (

@@ -3,11 +3,11 @@ package fsync_test
 import (
 	"testing"
 
-	"btrlab/internal/fs/fstest"
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/judge/oracle"
 	"btrlab/internal/sched/explore"
 	"btrlab/internal/study/scenario"
+	"btrlab/internal/testing/fstest"
 )
 
 const k = 1024

@@ -7,19 +7,19 @@ import (
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/blockdev/dm"
-	"btrlab/internal/data/datatest"
 	"btrlab/internal/data/inode"
 	"btrlab/internal/data/pagecache"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
-	"btrlab/internal/fs/fstest"
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/kiocb"
 	"btrlab/internal/lock/extentio"
 	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
+	"btrlab/internal/testing/datatest"
+	"btrlab/internal/testing/fstest"
 )
 
 // A shrink into the middle of a page zeroes the rest of the page in memory: a mapping of it would

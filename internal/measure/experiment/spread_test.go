@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"btrlab/internal/fs"
-	"btrlab/internal/fs/fstest"
 	"btrlab/internal/measure/fio"
+	"btrlab/internal/testing/fstest"
 )
 
 // TestSpread: what goes over the border of two files is in both, each part where it belongs, and is

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"btrlab/internal/interop/need"
+	"btrlab/internal/testing/need"
 )
 
 var rewrite = flag.Bool("rewrite", false, "rewrite testdata with what the code says")

@@ -11,10 +11,10 @@ import (
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
-	"btrlab/internal/interop/need"
 	"btrlab/internal/meta/ctree"
 	"btrlab/internal/meta/volumes"
 	"btrlab/internal/sched"
+	"btrlab/internal/testing/need"
 )
 
 // foreign is an image of another writer, opened as mount reads it (labs/reference 10.2).

@@ -13,12 +13,12 @@ import (
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
-	"btrlab/internal/fs/fstest"
 	"btrlab/internal/iopath"
 	"btrlab/internal/kiocb"
 	"btrlab/internal/meta/qgroup"
 	"btrlab/internal/progs/check"
 	"btrlab/internal/sched"
+	"btrlab/internal/testing/fstest"
 )
 
 // The counts follow what is written, overwritten, punched, truncated and deleted, over commits and

@@ -12,9 +12,9 @@ import (
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
-	"btrlab/internal/interop/need"
 	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
+	"btrlab/internal/testing/need"
 )
 
 // set64 pokes a field of an item.

@@ -11,8 +11,8 @@ import (
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
-	"btrlab/internal/interop/need"
 	"btrlab/internal/sched"
+	"btrlab/internal/testing/need"
 )
 
 // linuxScript makes one of everything that Linux puts on an image, in $1 mounted at $2. What is

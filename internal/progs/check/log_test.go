@@ -9,9 +9,9 @@ import (
 	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
-	"btrlab/internal/fs/fstest"
 	"btrlab/internal/progs/check"
 	"btrlab/internal/sched"
+	"btrlab/internal/testing/fstest"
 )
 
 const stories = "../../data/treelog/testdata/log/"

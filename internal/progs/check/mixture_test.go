@@ -9,11 +9,11 @@ import (
 	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
-	"btrlab/internal/fs/fstest"
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/progs/check"
 	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
+	"btrlab/internal/testing/fstest"
 )
 
 // A database preallocates its file, writes pieces of it past the cache, and syncs. Pieces that a

@@ -10,9 +10,9 @@ import (
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
-	"btrlab/internal/interop/need"
 	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
+	"btrlab/internal/testing/need"
 
 	"github.com/google/go-cmp/cmp"
 )

@@ -13,9 +13,9 @@ import (
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
-	"btrlab/internal/interop/need"
 	"btrlab/internal/progs/check"
 	"btrlab/internal/sched"
+	"btrlab/internal/testing/need"
 )
 
 func TestMain(m *testing.M) {

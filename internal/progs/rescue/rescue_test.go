@@ -9,10 +9,10 @@ import (
 	"btrlab/internal/blockdev/dm"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
-	"btrlab/internal/fs/fstest"
 	"btrlab/internal/progs/check"
 	"btrlab/internal/progs/rescue"
 	"btrlab/internal/sched"
+	"btrlab/internal/testing/fstest"
 )
 
 func logged(t *testing.T) (*blockdev.Memory, *sched.Task) {

@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"btrlab/internal/interop/need"
 	"btrlab/internal/site/pages"
+	"btrlab/internal/testing/need"
 )
 
 var shots = flag.String("shots", "", "keep pictures of the pages in this folder, to be looked at")

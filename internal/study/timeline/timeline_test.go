@@ -14,13 +14,13 @@ import (
 	"testing"
 	"time"
 
-	"btrlab/internal/interop/need"
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/measure/pagetest"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
 	"btrlab/internal/study/scenario"
 	"btrlab/internal/study/timeline"
+	"btrlab/internal/testing/need"
 )
 
 func TestMain(m *testing.M) {
