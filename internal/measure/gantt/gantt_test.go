@@ -11,9 +11,9 @@ import (
 
 	"btrlab/internal/lock"
 	"btrlab/internal/lock/lockdep"
-	"btrlab/internal/measure/pagetest"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/vtime"
+	"btrlab/internal/testing/pagetest"
 )
 
 var (

@@ -19,8 +19,8 @@ import (
 
 	"btrlab/internal/draw"
 	"btrlab/internal/measure/experiment"
-	"btrlab/internal/measure/pagetest"
 	"btrlab/internal/measure/stats"
+	"btrlab/internal/testing/pagetest"
 	"btrlab/internal/uring"
 )
 

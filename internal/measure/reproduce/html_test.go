@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"btrlab/internal/measure/pagetest"
 	"btrlab/internal/measure/seeds"
+	"btrlab/internal/testing/pagetest"
 )
 
 var keep = flag.String("keep", "", "write the page of the test here, to be looked at")

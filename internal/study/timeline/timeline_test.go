@@ -15,12 +15,12 @@ import (
 	"time"
 
 	"btrlab/internal/iopath/policy"
-	"btrlab/internal/measure/pagetest"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
 	"btrlab/internal/study/scenario"
 	"btrlab/internal/study/timeline"
 	"btrlab/internal/testing/need"
+	"btrlab/internal/testing/pagetest"
 )
 
 func TestMain(m *testing.M) {
