@@ -142,8 +142,9 @@ func (a *app) policyShow() *cobra.Command {
 			if asJSON {
 				return a.printJSON(info)
 			}
-			info.print(&b, "")
+			b.WriteString(info.Name + "\n")
 			hang(&b, "  does: ", info.About)
+			info.origin(&b, "")
 			on := "no policy that has a name"
 			if len(info.Policies) > 0 {
 				on = strings.Join(info.Policies, ", ")
@@ -175,6 +176,11 @@ func (a *app) policyShow() *cobra.Command {
 
 func (g *toggleInfo) print(b *strings.Builder, indent string) {
 	b.WriteString(indent + g.Name + "\n")
+	g.origin(b, indent)
+}
+
+// origin prints where a toggle comes from and what shows it.
+func (g *toggleInfo) origin(b *strings.Builder, indent string) {
 	hang(b, indent+"  source: ", g.Source)
 	hang(b, indent+"  kernel: ", g.Kernel)
 	hang(b, indent+"  scenario: ", g.Scenario)
