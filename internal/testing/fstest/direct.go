@@ -64,10 +64,10 @@ func (r *Result) Want(t *testing.T, what string, n int, err error) {
 	}
 }
 
-// Submit asks for a write that may be queued; wait waits for its end.
+// Submit asks for a write that may be queued; Wait waits for its end.
 func (r *Result) Submit(t *sched.Task, f *fs.File, rq kiocb.Request, p []byte) {
 	rq.Done = r
-	if n, err := f.WriteIter(t, rq, iopath.Source{Buf: p}); err != errno.EIOCBQUEUED {
+	if n, err := f.WriteIter(t, rq, iopath.Source{Buf: p}); !errors.Is(err, errno.EIOCBQUEUED) {
 		r.Complete(t, n, err)
 	}
 }

@@ -4,6 +4,7 @@ package fstest
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -41,7 +42,7 @@ func ReadTree(t *sched.Task, f *fs.FS) (Tree, error) {
 			return nil, err
 		}
 		b := make([]byte, x.Size(t))
-		if _, err := x.ReadAt(t, b, 0); err != nil && err != io.EOF {
+		if _, err := x.ReadAt(t, b, 0); err != nil && !errors.Is(err, io.EOF) {
 			return nil, fmt.Errorf("%s: %w", d.Name, err)
 		}
 		m[d.Name] = b
