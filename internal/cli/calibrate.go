@@ -13,7 +13,7 @@ import (
 
 func (a *app) calibrate() *cobra.Command {
 	var asJSON, verify bool
-	var rounds int
+	var rounds, passes int
 	var loop time.Duration
 	var size byteSize
 	var out string
@@ -25,7 +25,8 @@ task woken), with short loops in the real runtime, and prints them beside those 
 reproduce take them: --runtime vtime --costs FILE. Virtual time then predicts what the real runtime does on this machine.
 
 Costs without a loop of their own are what the other costs leave of a whole operation. The last lines are these operations: their time, and
-what the costs make of it. Nothing else should run meanwhile.
+what the costs make of it. Nothing else should run meanwhile: passes of so many rounds are measured until two agree, and where none do
+calibrate writes nothing, says what is furthest apart, and exits with 1.
 
 --verify runs jobs on an image in memory in the real runtime, in rounds, and in virtual time with the costs and with Go's locks, which are the
 real runtime's. A run from which other processes took more than 3 % of the machine is repeated, up to twice.`,
@@ -36,7 +37,8 @@ real runtime's. A run from which other processes took more than 3 % of the machi
 	f := cmd.Flags()
 	f.StringVar(&out, "out", "", "write the costs, as JSON, to this file")
 	outputFlag(cmd, "out")
-	f.IntVar(&rounds, "rounds", calibrate.DefaultRounds, "rounds; each measures every cost once")
+	f.IntVar(&rounds, "rounds", calibrate.DefaultRounds, "rounds of a pass; each measures every cost once")
+	f.IntVar(&passes, "passes", calibrate.DefaultPasses, "passes of rounds at most; with 1 no machine is refused")
 	f.DurationVar(&loop, "loop", calibrate.DefaultLoop, "how long each cost is measured in a round")
 	size.n = calibrate.DefaultSize
 	f.Var(&size, "size", "size of the file that is worked on; smaller ones stay in the processor's caches")
@@ -46,13 +48,15 @@ real runtime's. A run from which other processes took more than 3 % of the machi
 		switch {
 		case rounds < 1:
 			return usagef(cmd, "rounds %d, want at least 1", rounds)
+		case passes < 1:
+			return usagef(cmd, "passes %d, want at least 1", passes)
 		case loop <= 0:
 			return usagef(cmd, "loop %v, want more than 0", loop)
 		case size.n < 16<<20 || size.n > 8<<30:
 			return usagef(cmd, "size %d, want 16M to 8G", size.n)
 		}
 		bar := a.newBar("calibrate", true)
-		r, err := calibrate.Run(a.t, calibrate.Options{Rounds: rounds, Loop: loop, Size: int64(size.n), Stop: &a.stop,
+		r, err := calibrate.Run(a.t, calibrate.Options{Rounds: rounds, Passes: passes, Loop: loop, Size: int64(size.n), Stop: &a.stop,
 			Progress: func(done, of int) { bar.set(fmt.Sprintf("round %d", done+1), uint64(done), uint64(of)) }})
 		if err == nil && verify {
 			costs := r.Table()

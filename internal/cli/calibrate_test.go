@@ -24,7 +24,7 @@ func TestCalibrate(t *testing.T) {
 		}
 		return out.String(), errw.String()
 	}
-	text, _ := run(0, "calibrate", "--rounds", "1", "--loop", "1ms", "--size", "16M", "--out", costs)
+	text, _ := run(0, "calibrate", "--rounds", "1", "--passes", "1", "--loop", "1ms", "--size", "16M", "--out", costs)
 	if table := cost.Default(); loadCosts(&table, costs) != nil {
 		t.Errorf("the file that was written cannot be read: %v", loadCosts(&table, costs))
 	}
@@ -36,7 +36,7 @@ func TestCalibrate(t *testing.T) {
 	var r struct {
 		Costs []struct{ Name string }
 	}
-	text, _ = run(0, "calibrate", "--rounds", "1", "--loop", "1ms", "--size", "16M", "--json")
+	text, _ = run(0, "calibrate", "--rounds", "1", "--passes", "1", "--loop", "1ms", "--size", "16M", "--json")
 	if err := json.Unmarshal([]byte(text), &r); err != nil || len(r.Costs) < 15 {
 		t.Errorf("%v: %s", err, text)
 	}

@@ -5,7 +5,9 @@
 // Most costs are timed in a loop of their own (probes.go). The rest can only be timed as part of a
 // whole operation (paths.go): virtual time counts the units of that operation, and what its time
 // leaves beyond the costs that are known is theirs. All of it is measured in rounds, one after the
-// other, and the median and the spread over the rounds are told.
+// other, and the median and the spread over the rounds are told. Loops of one processor are timed by
+// the processor's time, so that other processes do not count; those of two cannot be. So a pass of
+// rounds is measured again until two passes agree, and a machine on which none do is refused.
 //
 // Model: the costs are those of btrlab, not of Linux: a system call is a function call here, and a
 // wake-up is Go's.
@@ -15,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"runtime"
 	"slices"
 	"strings"
@@ -28,7 +31,8 @@ import (
 
 // Options says how to measure. The zero value takes some ten seconds.
 type Options struct {
-	Rounds int           // 0 is DefaultRounds
+	Rounds int           // of a pass; 0 is DefaultRounds
+	Passes int           // at most; 0 is DefaultPasses, and 1 takes what one pass says
 	Loop   time.Duration // of each loop; 0 is DefaultLoop
 	// Size of the file, in bytes: more than the processor's caches hold, or memory seems fast. 0 is
 	// DefaultSize.
@@ -41,7 +45,8 @@ type Options struct {
 
 // Defaults of Options.
 const (
-	DefaultRounds = 7
+	DefaultRounds = 4
+	DefaultPasses = 5
 	DefaultLoop   = 20 * time.Millisecond
 	DefaultSize   = 128 << 20
 )
@@ -82,7 +87,7 @@ type Result struct {
 }
 
 // Run measures, as a task of the real runtime. Meanwhile the process has one processor, or two
-// where a loop needs them.
+// where a loop needs them. The error is a *Disturbed when no two passes in a row agree.
 func Run(t *sched.Task, o Options) (*Result, error) {
 	if o.Rounds == 0 {
 		o.Rounds = DefaultRounds
@@ -92,6 +97,9 @@ func Run(t *sched.Task, o Options) (*Result, error) {
 	}
 	if o.Size == 0 {
 		o.Size = DefaultSize
+	}
+	if o.Passes == 0 {
+		o.Passes = DefaultPasses
 	}
 	was := runtime.GOMAXPROCS(1)
 	defer runtime.GOMAXPROCS(was)
@@ -108,23 +116,91 @@ func Run(t *sched.Task, o Options) (*Result, error) {
 	}
 	b := newBench(t, o.Size, o.Loop)
 	cpus := min(was, runtime.NumCPU())
-	rounds := make([]round, o.Rounds)
-	for i := range rounds {
-		if o.Progress != nil {
-			o.Progress(i, o.Rounds)
+	pass := func(n int) ([]round, error) {
+		rounds := make([]round, o.Rounds)
+		for i := range rounds {
+			if o.Progress != nil {
+				o.Progress(n*o.Rounds+i, max(n+1, min(2, o.Passes))*o.Rounds)
+			}
+			if o.Stop != nil && o.Stop.Load() {
+				return nil, errors.New("stopped")
+			}
+			if err := rounds[i].measure(t, b, w, units, cpus); err != nil {
+				return nil, err
+			}
 		}
-		if o.Stop != nil && o.Stop.Load() {
-			err = errors.New("stopped")
-			break
-		}
-		if err = rounds[i].measure(t, b, w, units, cpus); err != nil {
-			break
-		}
+		return rounds, nil
 	}
+	r, err := agreed(o.Passes, pass, func(rounds []round) *Result { return result(rounds, units, cpus) })
 	if err = errors.Join(err, w.close(t)); err != nil {
 		return nil, err
 	}
-	return result(rounds, units, cpus), nil
+	return r, nil
+}
+
+// agreed measures passes until two in a row agree, and returns the result of both.
+func agreed(most int, pass func(n int) ([]round, error), of func([]round) *Result) (*Result, error) {
+	var last []round
+	var apart *Disturbed
+	before, _ := busy()
+	for n := range most {
+		rounds, err := pass(n)
+		if err != nil {
+			return nil, err
+		}
+		if most == 1 {
+			return of(rounds), nil
+		}
+		if n > 0 {
+			if apart = disagreement(of(last), of(rounds)); apart == nil {
+				return of(slices.Concat(last, rounds)), nil
+			}
+		}
+		last = rounds
+	}
+	after, _ := busy()
+	apart.Others = after.others(before)
+	return nil, apart
+}
+
+// Disturbed is the error of a calibration on a machine that is not quiet.
+type Disturbed struct {
+	Cost   string
+	A, B   float64 // nanoseconds in the last two passes
+	Others float64 // the part of the machine that other processes had, 0 where it cannot be known
+}
+
+func (d *Disturbed) Error() string {
+	s := fmt.Sprintf("the machine is not quiet: %s took %.4g ns in one pass and %.4g ns in the next", d.Cost, d.A, d.B)
+	if d.Others > 0.01 {
+		s += fmt.Sprintf(", and other processes had %.0f %% of the processors", 100*d.Others)
+	}
+	return s + "; end what else runs and try again"
+}
+
+// Two passes agree when each cost differs by less than apartMost of the larger figure, or by less
+// than apartNanos.
+const (
+	apartMost  = 0.3
+	apartNanos = 15
+)
+
+// disagreement is the cost, or the whole operation, that is furthest apart in two passes; nil when
+// they agree.
+func disagreement(a, b *Result) (d *Disturbed) {
+	worst := 0.0
+	look := func(name string, x, y float64) {
+		if by := math.Abs(x - y); by > apartNanos && by > apartMost*max(x, y) && by/max(x, y) > worst {
+			worst, d = by/max(x, y), &Disturbed{Cost: name, A: x, B: y}
+		}
+	}
+	for i := range a.Lines {
+		look(a.Lines[i].Name, a.Lines[i].Nano, b.Lines[i].Nano)
+	}
+	for i := range a.Checks {
+		look(a.Checks[i].Name, a.Checks[i].Measured, b.Checks[i].Measured)
+	}
+	return d
 }
 
 // round is what one round measured.

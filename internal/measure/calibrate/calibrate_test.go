@@ -2,6 +2,7 @@ package calibrate
 
 import (
 	"encoding/json"
+	"errors"
 	"math"
 	"strings"
 	"testing"
@@ -16,7 +17,7 @@ import (
 // a table that vtime can load. What it measures is the machine's and not judged.
 func TestRun(t *testing.T) {
 	task := sched.NewTask("test")
-	r, err := Run(task, Options{Rounds: 1, Loop: time.Millisecond, Size: 16 << 20})
+	r, err := Run(task, Options{Rounds: 1, Passes: 1, Loop: time.Millisecond, Size: 16 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,8 +34,8 @@ func TestRun(t *testing.T) {
 			t.Errorf("%s: have %g ns in [%g, %g]", l.Name, l.Nano, l.Low, l.High)
 		}
 	}
-	// These cannot be free: no computer copies a byte or finds a page in no time.
-	for _, c := range []sched.Cost{cost.Copy, cost.Media, cost.Page, cost.Lock, cost.RangeTree, cost.Checksum, cost.PageAlloc} {
+	// These cannot be free, and are not the difference of two loops.
+	for _, c := range []sched.Cost{cost.Page, cost.Lock, cost.RangeTree, cost.PageAlloc} {
 		if r.Lines[c].Nano <= 0 {
 			t.Errorf("%s: have %g ns, want more than 0", r.Lines[c].Name, r.Lines[c].Nano)
 		}
@@ -60,6 +61,46 @@ func TestRun(t *testing.T) {
 	for line := range strings.Lines(out.String()) {
 		if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > 80 {
 			t.Errorf("a line of %d columns: %s", n, line)
+		}
+	}
+}
+
+// Two passes that agree are the result, all their rounds; a machine on which none do is refused,
+// with what is furthest apart.
+func TestAgreed(t *testing.T) {
+	of := func(rounds []round) *Result {
+		r := &Result{Rounds: len(rounds), Lines: []Line{{Name: "page"}, {Name: "line"}}}
+		for i := range r.Lines {
+			r.Lines[i].Nano, _, _ = middleOf(rounds, func(x *round) float64 { return x.ns[i] })
+		}
+		return r
+	}
+	passes := func(line ...float64) func(int) ([]round, error) {
+		return func(n int) ([]round, error) {
+			r := make([]round, 2)
+			for i := range r {
+				r[i].ns[0], r[i].ns[1] = 10+float64(n), line[n]
+			}
+			return r, nil
+		}
+	}
+	for _, c := range []struct {
+		line []float64
+		most int
+		want int // rounds of the result
+	}{
+		{[]float64{80, 90}, 5, 4},
+		{[]float64{80, 684, 700}, 5, 4},
+		{[]float64{80}, 1, 2},
+		{[]float64{80, 160, 80, 684_000}, 4, 0},
+	} {
+		r, err := agreed(c.most, passes(c.line...), of)
+		var d *Disturbed
+		switch {
+		case c.want > 0 && (err != nil || r.Rounds != c.want):
+			t.Errorf("%v: %+v, %v, want the %d rounds of two passes", c.line, r, err, c.want)
+		case c.want == 0 && (!errors.As(err, &d) || d.Cost != "line" || d.B != 684_000 || !strings.Contains(err.Error(), "not quiet")):
+			t.Errorf("%v: %+v, %v, want the machine refused for its line", c.line, r, err)
 		}
 	}
 }

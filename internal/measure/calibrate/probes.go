@@ -3,6 +3,7 @@ package calibrate
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -93,12 +94,16 @@ func (noHooks) SplitDelalloc(*sched.Task, uint64, uint64, uint64, extentio.Bits)
 func (noHooks) MergeDelalloc(*sched.Task, uint64, uint64, uint64, extentio.Bits)        {}
 
 // per is the time of one operation, in nanoseconds: f, which does n, is called again until d has
-// passed.
+// passed. With one processor it is the processor's time.
 func per(d time.Duration, n int, f func()) float64 {
-	start := time.Now()
+	alone := runtime.GOMAXPROCS(0) == 1
+	start, cpu := time.Now(), cpuTime()
 	for done := n; ; done += n {
 		f()
 		if used := time.Since(start); used >= d {
+			if spent := cpuTime() - cpu; alone && spent > 0 {
+				used = spent
+			}
 			return float64(used) / float64(done)
 		}
 	}
