@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"btrlab/internal/format"
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/measure/experiment"
 	"btrlab/internal/measure/fio"
@@ -82,7 +84,7 @@ func (c *compareFlags) flags(cmd *cobra.Command) {
 	f.StringArrayVar(&c.models, "device-model", []string{"none"}, "latency model over the device (default for "+seeds.With(func(s *seeds.Seed) bool { return s.Compare.Model == "delay" })+": delay); may be repeated: "+strings.Join(rig.Models(), ", "))
 	f.StringVar(&c.jobPath, "job", "", "fio job file to run instead of seed 002's, as it is written; - is standard input")
 	f.BoolVar(&c.nocow, "nocow", false, "with --job: the files are NOCOW, as seed 002's is")
-	f.Var(&c.size, "size", fmt.Sprintf("size of the test file (default %dM)", experiment.DefaultFileSize>>20))
+	f.Var(&c.size, "size", fmt.Sprintf("size of all test files (default %dM)", experiment.DefaultFileSize>>20))
 	f.Var(&c.dirty, "dirty-limit", "dirty bytes at which writers are throttled; writeback starts at half of it (default: an eighth of the file)")
 	f.Float64Var(&c.seconds, "runtime-seconds", experiment.DefaultRuntime/1000.0, "seconds of each run")
 	f.IntVar(&c.jobs, "jobs", 0, "number of writers (default: the job's)")
@@ -261,20 +263,11 @@ func (a *app) compareJob(cmd *cobra.Command, seed *seeds.Seed, c *compareFlags) 
 		return nil, err
 	}
 	if !c.size.set && c.jobPath == "" {
-		c.size.n = seed.Compare.FileSize
-		if seed.Compare.FileSize == 0 {
-			c.size.n = experiment.DefaultFileSize
-		}
+		c.size.n = cmp.Or(seed.Compare.Size, experiment.DefaultFileSize)
 	}
 	var all []string
-	if c.size.n > 0 {
-		all = append(all, fmt.Sprintf("size=%d", c.size.n))
-	}
 	if c.seconds > 0 {
 		all = append(all, fmt.Sprintf("runtime=%dms", int64(c.seconds*1000)))
-	}
-	if jf.Jobs[0].FileSize > 0 && c.size.n > 0 {
-		all = append(all, fmt.Sprintf("filesize=%d", c.size.n))
 	}
 	if c.jobPath == "" {
 		// Without it a short run measures how fast an empty page cache takes what it will write
@@ -284,7 +277,22 @@ func (a *app) compareJob(cmd *cobra.Command, seed *seeds.Seed, c *compareFlags) 
 	if c.jobs > 0 {
 		all = append(all, fmt.Sprintf("numjobs=%d", c.jobs))
 	}
-	return jf, setOptions(cmd, jf, append(all, c.set...))
+	if err := setOptions(cmd, jf, all); err != nil {
+		return jf, err
+	}
+	files, _, err := c.files(cmd, seed, jf)
+	if err != nil {
+		return jf, err
+	}
+	var size []string // --size is that of all files
+	if each := uint64(c.size.n) / uint64(max(files, 1)); each > 0 {
+		each = max(format.AlignDown(each, format.SectorSize), format.SectorSize)
+		size = append(size, fmt.Sprintf("size=%d", each))
+		if jf.Jobs[0].FileSize > 0 {
+			size = append(size, fmt.Sprintf("filesize=%d", each))
+		}
+	}
+	return jf, setOptions(cmd, jf, append(size, c.set...))
 }
 
 func (a *app) runCompare(cfg rig.Config, o experiment.Options) (r *experiment.Result, err error) {

@@ -115,6 +115,9 @@ func (r *runtimeFlags) config(cfg rig.Config, largest int64) rig.Config {
 	cfg.Seed, cfg.NoPayload, cfg.CommitInterval = r.seed, r.noPayload, r.commit
 	if cfg.Device == "" && cfg.Size == 0 { // the image in memory has room for the job
 		cfg.Size = max(rig.DefaultSize, largest+largest/4)
+		if cfg.Files > 0 || cfg.Kind == rig.Cow { // old versions stay until a commit frees them
+			cfg.Size = max(rig.DefaultSize, 3*largest+rig.DefaultSize/2)
+		}
 	}
 	return cfg
 }

@@ -311,9 +311,9 @@ func (s *session) Close(t *sched.Task) (err error) {
 	return errors.Join(err, s.x.Close(t))
 }
 
-// Check judges the image with progs/check.
+// Check judges the image with progs/check; without payload the checksums of data are left out.
 func (r *Rig) Check(t *sched.Task) ([]string, error) {
-	res, err := check.Check(t, r.raw, check.Options{})
+	res, err := check.Check(t, r.raw, check.Options{NoData: r.cfg.NoPayload})
 	if err != nil {
 		return nil, err
 	}

@@ -34,7 +34,7 @@ written, and by level of the tree the steps with a write lock held and how long 
 			{Name: after003, About: "with the six patches of the seed", Of: "after"},
 		},
 		Baseline: before003, Pairs: [][2]string{{before003, "fsync-commit"}, {after003, before003}},
-		Ablation: ablation(without(after003, after003, "L", 1, patches003)), FileSize: 16 << 20,
+		Ablation: ablation(without(after003, after003, "L", 1, patches003)), Size: 128 << 20,
 		Linux: []experiment.Other{{Name: "linux", About: "the running kernel: pwrite and fsync, each writer on a file of its own", Open: linuxfile.Row}},
 	},
 	Study: Study{

@@ -104,8 +104,8 @@ type Compare struct {
 	// Cached says that the job is meant to stay in the page cache: nothing is written back while it
 	// runs, unless --dirty-limit says so.
 	Cached bool
-	// FileSize is the bytes of each file unless --size says more; 0 is the default.
-	FileSize int64
+	// Size is the bytes of all files unless --size says more; 0 is the default.
+	Size int64
 }
 
 // Compared is a row of a comparison. With Of it has the policy, the options and the published
