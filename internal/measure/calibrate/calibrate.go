@@ -5,9 +5,9 @@
 // Most costs are timed in a loop of their own (probes.go). The rest can only be timed as part of a
 // whole operation (paths.go): virtual time counts the units of that operation, and what its time
 // leaves beyond the costs that are known is theirs. All of it is measured in rounds, one after the
-// other, and the median and the spread over the rounds are told. Loops of one processor are timed by
-// the processor's time, so that other processes do not count; those of two cannot be. So a pass of
-// rounds is measured again until two passes agree, and a machine on which none do is refused.
+// other, and the median and the spread over the rounds are told. Loops of one processor are timed
+// by the processor's time, so that other processes do not count; those of two cannot be. So a pass
+// of rounds is measured again until two passes agree, and a machine on which none do is refused.
 //
 // Model: the costs are those of btrlab, not of Linux: a system call is a function call here, and a
 // wake-up is Go's.

@@ -169,6 +169,9 @@ func compare(t *sched.Task, rig Rig, opt Options) (*Result, error) {
 		}
 	}
 	res.finish(rows, opt.Pairs)
+	if j := opt.Job.Jobs[0]; !j.NoRandomMap && res.Rounds > 0 {
+		res.Pass = float64(rows[0].bytes) / float64(size) / float64(res.Rounds)
+	}
 	if opt.stopped() { // a row that no run of has ended has no figures
 		res.Rows = slices.DeleteFunc(res.Rows, func(row *Row) bool { return len(row.RoundIOPS) == 0 })
 		res.Pairs = slices.DeleteFunc(res.Pairs, func(p PairRatio) bool { return p.Ratio == 0 })
@@ -314,6 +317,7 @@ type rowSum struct {
 	log            *stats.Log
 	ring           *stats.Ring
 	taskNs         int64
+	bytes          uint64 // moved in all rounds
 	content, check string
 
 	rig          Rig
@@ -325,8 +329,9 @@ type rowSum struct {
 func (s *rowSum) add(r *run, res *stats.Run, f *findings, found []string) {
 	ios, ns := uint64(0), int64(0)
 	for _, j := range res.Jobs {
-		n, _ := j.Total()
+		n, bytes := j.Total()
 		ios += n
+		s.bytes += bytes
 		ns = max(ns, j.Read.RunNs, j.Write.RunNs)
 		s.taskNs += j.RunNs
 		s.clat.Merge(&j.Write.Clat)
@@ -375,7 +380,11 @@ func (r *Result) finish(rows []*rowSum, pairs [][2]string) {
 	for _, s := range rows {
 		row := &Row{Policy: s.Name, Published: s.Published, PublishedMiB: s.PublishedMiB, About: s.About, IOPS: median(s.iops), RoundIOPS: s.iops, Hist: s.clat, Content: "ok", Check: "clean",
 			Clat: Clat{Mean: s.clat.Mean(), P50: s.clat.Percentile(50), P99: s.clat.Percentile(99), P999: s.clat.Percentile(99.9), Max: s.clat.Max()}}
-		row.Ratio, row.RatioMin, row.RatioMax = ratio(s.iops, base)
+		row.ratios = ratios(s.iops, base)
+		row.Ratio, row.RatioMin, row.RatioMax = ratio(row.ratios)
+		if s.Name != r.Baseline {
+			row.Sure = IntervalOf(row.ratios)
+		}
 		if !s.unchecked { // a file of the running kernel, whose locks nobody sees
 			row.Waits = map[string]float64{}
 		}
@@ -404,8 +413,9 @@ func (r *Result) finish(rows []*rowSum, pairs [][2]string) {
 			return rows[slices.IndexFunc(rows, func(s *rowSum) bool { return s.Name == name })]
 		}
 		a, b := at(p[0]), at(p[1])
-		x := PairRatio{Row: p[0], To: p[1]}
-		x.Ratio, x.RatioMin, x.RatioMax = ratio(a.iops, b.iops)
+		x := PairRatio{Row: p[0], To: p[1], ratios: ratios(a.iops, b.iops)}
+		x.Ratio, x.RatioMin, x.RatioMax = ratio(x.ratios)
+		x.Sure = IntervalOf(x.ratios)
 		switch {
 		case b.Published > 0:
 			x.Published = a.Published / b.Published
@@ -416,14 +426,18 @@ func (r *Result) finish(rows []*rowSum, pairs [][2]string) {
 	}
 }
 
-// ratio is the median, the least and the largest of iops by base, round by round.
-func ratio(iops, base []float64) (mid, least, most float64) {
-	var list []float64
+// ratios are iops by base, round by round.
+func ratios(iops, base []float64) (list []float64) {
 	for i := range min(len(iops), len(base)) {
 		if base[i] > 0 {
 			list = append(list, iops[i]/base[i])
 		}
 	}
+	return list
+}
+
+// ratio is the median, the least and the largest of a list.
+func ratio(list []float64) (mid, least, most float64) {
 	if len(list) == 0 {
 		return 0, 0, 0
 	}
@@ -684,6 +698,7 @@ func (r *Result) writeText(out io.Writer) error {
 	if len(r.Rows) > 0 && r.Rows[0].Content == Unverified {
 		b.WriteString("\ncontent not verified: no file data was kept\n")
 	}
+	r.writeConclusion(&b)
 	_, err := io.WriteString(out, b.String())
 	return err
 }

@@ -197,7 +197,7 @@ func TestCompare(t *testing.T) {
 		return strings.Join(k, " ")
 	}
 	row := v["rows"].([]any)[0]
-	for _, c := range [][2]string{{keys(v), "device job model rounds rows runtime"}, {keys(row), "check clat_ns content iops policy ratio ratio_max ratio_min waits"},
+	for _, c := range [][2]string{{keys(v), "device job model rounds rows runtime"}, {keys(row), "check clat_ns content iops policy ratio ratio_ci95 ratio_max ratio_min waits"},
 		{keys(row.(map[string]any)["clat_ns"]), "max mean p50 p99 p999"}} {
 		if c[0] != c[1] {
 			t.Errorf("JSON keys %q, want %q", c[0], c[1])

@@ -90,8 +90,12 @@ type PairRatio struct {
 	Ratio    float64 `json:"ratio"` // median
 	RatioMin float64 `json:"ratio_min"`
 	RatioMax float64 `json:"ratio_max"`
+	// Sure is where the ratio lies; nil after one round.
+	Sure *Interval `json:"ratio_ci95,omitempty"`
 	// Published is the ratio of the published figures, if both were.
 	Published float64 `json:"published,omitempty"`
+
+	ratios []float64 // by round
 }
 
 // Options says what to compare.
@@ -151,7 +155,9 @@ type Row struct {
 	Ratio    float64 `json:"ratio"`
 	RatioMin float64 `json:"ratio_min"`
 	RatioMax float64 `json:"ratio_max"`
-	Clat     Clat    `json:"clat_ns"`
+	// Sure is where the ratio lies; nil after one round.
+	Sure *Interval `json:"ratio_ci95,omitempty"`
+	Clat Clat      `json:"clat_ns"`
 	// Waits is, by lock class, the share of the writers' time spent waiting for it. Nil is not
 	// known: the running kernel tells nothing of its locks.
 	Waits map[string]float64 `json:"waits"`
@@ -181,6 +187,8 @@ type Row struct {
 	Hist *stats.Hist `json:"-"`
 	// RoundIOPS is the iops of each round.
 	RoundIOPS []float64 `json:"-"`
+
+	ratios []float64 // by round
 }
 
 // Result is a comparison.
@@ -198,6 +206,9 @@ type Result struct {
 
 	// Pairs are the ratios that Options.Pairs asked for.
 	Pairs []PairRatio `json:"pairs,omitempty"`
+	// Pass is how many times the first row's runs moved all of the files, on average; 0 for a job
+	// that takes places as they come.
+	Pass float64 `json:"passes,omitempty"`
 }
 
 // WriteJSON writes the result as one JSON object.

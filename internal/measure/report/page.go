@@ -75,7 +75,7 @@ type section struct {
 
 func (s *section) write() error {
 	s.Add("<section class=\"result\">\n<h2>%s</h2>", heading(s.Result))
-	if c := conclusion(s.Result); c != "" {
+	if c := s.Conclusion(); c != "" {
 		s.Add(`<p class="conclusion">%s</p>`, c)
 	}
 	s.wrong()
@@ -389,56 +389,6 @@ func heading(r *experiment.Result) string {
 		return "The device as it is: " + r.Device
 	}
 	return fmt.Sprintf("%s, modelled as %s", r.Device, r.Model)
-}
-
-// conclusion is what the comparison shows, in a sentence: the first ratio that was asked for, or
-// the fastest row beside the baseline. A ratio whose rounds lie on both sides of 1 shows nothing,
-// and the sentence says so.
-func conclusion(r *experiment.Result) string {
-	if len(r.Pairs) > 0 {
-		p := r.Pairs[0]
-		if p.Ratio == 0 {
-			return ""
-		}
-		s := fmt.Sprintf("%s does %.2f times the iops of %s (%.2f to %.2f over the rounds)", p.Row, p.Ratio, p.To, p.RatioMin, p.RatioMax)
-		if p.Published > 0 {
-			s += fmt.Sprintf("; %.2f was published", p.Published)
-		}
-		return s + "."
-	}
-	var base, best *experiment.Row
-	for _, row := range r.Rows {
-		switch {
-		case row.Policy == r.Baseline:
-			base = row
-		case best == nil || row.Ratio > best.Ratio:
-			best = row
-		}
-	}
-	switch {
-	case base == nil || best == nil || base.IOPS == 0 || best.IOPS == 0:
-		return ""
-	case best.RatioMin <= 1:
-		return fmt.Sprintf("Nothing is faster than %s by more than the spread of the rounds.", base.Policy)
-	}
-	times := fmt.Sprintf("%.2f times the iops of %s (%.2f to %.2f over the rounds)", best.Ratio, base.Policy, best.RatioMin, best.RatioMax)
-	if len(best.RoundIOPS) == 1 {
-		return fmt.Sprintf("%s did the most: %.2f times the iops of %s. One round says nothing of the spread.", best.Policy, best.Ratio, base.Policy)
-	}
-	var tied []string // rows whose rounds lie among the best row's
-	for _, row := range r.Rows {
-		if row != best && row != base && row.RatioMax >= best.RatioMin {
-			tied = append(tied, row.Policy)
-		}
-	}
-	switch len(tied) {
-	case 0:
-		return fmt.Sprintf("%s is fastest: %s. One write in a hundred takes %s or longer; with %s it is %s.",
-			best.Policy, times, draw.Time(float64(best.Clat.P99)), base.Policy, draw.Time(float64(base.Clat.P99)))
-	case 1:
-		return fmt.Sprintf("%s does %s. %s is not separable from it: their rounds overlap.", best.Policy, times, tied[0])
-	}
-	return fmt.Sprintf("%s does %s. %s are not separable from it: their rounds overlap.", best.Policy, times, prose.List(tied))
 }
 
 func joinCounts(v []float64) string {

@@ -64,7 +64,7 @@ func Save(w io.Writer, meta Meta, results ...*experiment.Result) error {
 	}
 	r := Record{Meta: meta, Date: time.Now().UTC().Truncate(time.Minute)}
 	for _, x := range results {
-		c := &Comparison{Heading: heading(x), Conclusion: conclusion(x), Job: x.Job, Baseline: x.Baseline, Rounds: x.Rounds, Runtime: x.Runtime}
+		c := &Comparison{Heading: heading(x), Conclusion: x.Conclusion(), Job: x.Job, Baseline: x.Baseline, Rounds: x.Rounds, Runtime: x.Runtime}
 		for _, row := range x.Rows {
 			m := &Measure{Policy: row.Policy, IOPS: round(row.IOPS), Ratio: row.Ratio, Min: row.RatioMin, Max: row.RatioMax, Clat: row.Clat, Waits: row.Waits, Content: row.Content, Check: row.Check}
 			for _, n := range row.RoundIOPS {

@@ -1,0 +1,106 @@
+package experiment
+
+import (
+	"math"
+	"strings"
+	"testing"
+)
+
+// rounds makes a row of which each round did so much.
+func rounds(name string, iops ...float64) *Row {
+	return &Row{Policy: name, IOPS: median(iops), RoundIOPS: iops}
+}
+
+// result compares rows with the first.
+func result(rows ...*Row) *Result {
+	base := rows[0]
+	for _, row := range rows {
+		row.ratios = ratios(row.RoundIOPS, base.RoundIOPS)
+		row.Ratio, row.RatioMin, row.RatioMax = ratio(row.ratios)
+		row.Sure = IntervalOf(row.ratios)
+	}
+	return &Result{Baseline: base.Policy, Rows: rows, Runtime: 10}
+}
+
+// The interval of Student's t over logarithms: of two ratios, x and 1/x, it lies about 1, and of
+// one, or of none that is a number, there is none.
+func TestInterval(t *testing.T) {
+	if IntervalOf([]float64{2}) != nil || IntervalOf(nil) != nil || IntervalOf([]float64{2, 0}) != nil {
+		t.Error("an interval of one ratio, of none, or of 0")
+	}
+	i := IntervalOf([]float64{1.25, 0.8})
+	if math.Abs(i.Low*i.High-1) > 1e-9 || i.Excludes1() {
+		t.Errorf("of 1.25 and 0.8: %v", i)
+	}
+	// t is 4.303 for two degrees of freedom; the logarithms 0.1, 0.2, 0.3 have a mean of 0.2 and a
+	// standard error of 0.1/sqrt(3).
+	i = IntervalOf([]float64{math.Exp(0.1), math.Exp(0.2), math.Exp(0.3)})
+	half := 4.302653 * 0.1 / math.Sqrt(3)
+	if math.Abs(math.Log(i.Low)-(0.2-half)) > 1e-5 || math.Abs(math.Log(i.High)-(0.2+half)) > 1e-5 {
+		t.Errorf("have %v, want %.4f and %.4f", i, math.Exp(0.2-half), math.Exp(0.2+half))
+	}
+	if i.Excludes1() || !(&Interval{1.01, 2}).Excludes1() || !(&Interval{0.5, 0.99}).Excludes1() || (*Interval)(nil).Excludes1() {
+		t.Error("Excludes1 is wrong")
+	}
+}
+
+// A sentence says no more than the rounds do.
+func TestConclusion(t *testing.T) {
+	locked := func() *Row { return rounds("locked", 100, 102, 98, 100) }
+	for _, c := range []struct {
+		rows []*Row
+		want string
+	}{
+		{[]*Row{locked()}, ""},
+		{[]*Row{locked(), rounds("unlocked", 150, 153, 147, 151)}, "unlocked does 1.50 times the iops of locked (95 % confidence 1.49 to 1.51). One request in a hundred takes "},
+		{[]*Row{locked(), rounds("unlocked", 150, 153, 147, 151), rounds("prewait", 152, 150, 149, 148)},
+			"unlocked does 1.50 times the iops of locked (95 % confidence 1.49 to 1.51). Beside it prewait cannot be told from it"},
+		{[]*Row{locked(), rounds("prewait", 90, 120, 105, 95)}, "Nothing is faster than locked beyond the spread of the rounds: prewait has 1.01 (95 % confidence 0.84 to 1.23). " +
+			"If that is so, some "},
+		{[]*Row{locked(), rounds("same", 100, 102, 98, 100.001)}, "Nothing is faster than locked beyond the spread of the rounds: same has 1.00 (95 % confidence 1.00 to 1.00). " +
+			"If that is so, some "},
+		{[]*Row{rounds("locked", 100), rounds("unlocked", 150)}, "unlocked did the most: 1.50 times the iops of locked. One round says nothing of the spread."},
+	} {
+		if have := result(c.rows...).Conclusion(); !strings.HasPrefix(have, c.want) || c.want == "" && have != "" {
+			t.Errorf("have %q\nwant %q", have, c.want)
+		}
+	}
+	for _, c := range []struct {
+		a, b []float64
+		want string
+	}{
+		{[]float64{107, 108, 107}, []float64{100, 100, 100}, "after does 1.07 times the iops of before (95 % confidence 1.06 to 1.09); 1.07 was published."},
+		{[]float64{87, 119, 101}, []float64{100, 100, 100}, "after does 1.01 times the iops of before (95 % confidence 0.69 to 1.50), which may be no difference at all; " +
+			"1.07 was published. If that is so, some "},
+		{[]float64{87}, []float64{100}, "after does 0.87 times the iops of before; one round says nothing of the spread; 1.07 was published."},
+	} {
+		p := PairRatio{Row: "after", To: "before", Published: 1.07, ratios: ratios(c.a, c.b)}
+		p.Ratio, _, _ = ratio(p.ratios)
+		p.Sure = IntervalOf(p.ratios)
+		if have := (&Result{Pairs: []PairRatio{p}}).Conclusion(); !strings.HasPrefix(have, c.want) {
+			t.Errorf("have %q\nwant %q", have, c.want)
+		}
+	}
+}
+
+// What makes figures worth less is said, once each, of the row where it is worst; and nothing of a
+// comparison that is sound.
+func TestNotes(t *testing.T) {
+	sound := result(rounds("locked", 100, 101), rounds("unlocked", 150, 151))
+	if n := sound.Notes(); len(n) > 0 {
+		t.Errorf("of a sound comparison: %q", n)
+	}
+	r := result(rounds("locked", 100, 170), rounds("unlocked", 150, 310))
+	r.Runtime, r.Pass = 0.1, 0.25
+	r.Rows[0].Clat.Max, r.Rows[1].Clat.Max = 50e6, 200e6
+	n := r.Notes()
+	for i, want := range []string{"A request of unlocked took 200", "The fastest round of unlocked did 2.1 times its slowest", "moves 25 % of its files"} {
+		if len(n) != 3 || !strings.Contains(n[i], want) {
+			t.Errorf("note %d of %q, want %q", i, n, want)
+		}
+	}
+	r.Runtime = 0 // runs that end with the work
+	if n := r.Notes(); len(n) != 2 {
+		t.Errorf("without a time: %q", n)
+	}
+}
