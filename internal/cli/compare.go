@@ -128,8 +128,6 @@ func (c *compareFlags) check(cmd *cobra.Command, seed *seeds.Seed) error {
 		return usagef(cmd, "--policy is for seed 002: the rows of seed %s have policies of their own", seed.Name)
 	case c.ablation && len(seed.Compare.Ablation) == 0:
 		return usagef(cmd, "--ablation is for %s", seeds.With(hasAblation))
-	case seed.Compare.Baseline != "" && c.linux != "" && seed.Compare.Linux == nil:
-		return usagef(cmd, "--linux is for %s, have seed %s", seeds.With(func(s *seeds.Seed) bool { return s.Compare.Linux != nil }), seed.Name)
 	case c.jobPath != "" && seed.Compare.Baseline != "":
 		return usagef(cmd, "--job is for the policies of seed 002: the rows of seed %s change the options of its job", seed.Name)
 	case c.nocow && c.jobPath == "":

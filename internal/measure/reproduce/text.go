@@ -204,9 +204,9 @@ func (row *Row) adds() string {
 const patchesAbout = "What a patch adds to the throughput, in percent of the first row: the row with all of them less the row without it. Then the averages of " +
 	"a request that was tried without waiting, but EAGAIN, which is in percent of the requests."
 
-// ablation is the table of a study with ablations: its head, and a line for each row. One without
-// requests that were tried without waiting has rows that are not of patches, and of each only what
-// part of the predicted figure it has.
+// ablation is the table of a study with ablations: its head, and a line for each row. Where iops
+// were published the rows are other designs and choices, not patches, and the table has what part
+// of the predicted figure each has.
 func (r *Result) ablation() (about string, table [][]string) {
 	has := func(f func(x *Row) bool) bool { return slices.ContainsFunc(r.Rows, f) }
 	if !has(func(x *Row) bool { return x.Contributes != nil }) {
@@ -215,7 +215,7 @@ func (r *Result) ablation() (about string, table [][]string) {
 	if has(func(x *Row) bool { return x.Log != nil }) {
 		return logsAbout, r.logTable()
 	}
-	if !has(func(x *Row) bool { return x.Nowait != nil }) {
+	if r.Rows[0].Published.IOPS > 0 {
 		table = append(table, []string{"row", "iops", "of " + r.Ratio.Of})
 		of := r.Rows[slices.IndexFunc(r.Rows, func(x *Row) bool { return x.Name == r.Ratio.Of })]
 		for _, x := range r.Rows {

@@ -1,5 +1,10 @@
 package seeds
 
+import (
+	"btrlab/internal/measure/experiment"
+	"btrlab/internal/measure/linuxfile"
+)
+
 // Seed 000: 4 jobs with 64 requests each read and write 4 KiB to 1 MiB of one written NODATACOW
 // file, past the cache, for 300 seconds. The rows that ablate are of no publication, which has one
 // figure for all eight patches.
@@ -28,6 +33,7 @@ path allocations, steps with a leaf locked for nothing, steps that may block, sl
 			{Name: "after", About: "with the eight patches of the seed", Of: "after"},
 		},
 		Baseline: "before", Pairs: [][2]string{{"after", "before"}}, Ablation: ablation(patches000), Model: "delay",
+		Linux: []experiment.Other{{Name: "linux", About: "the running kernel: io_uring past the page cache, on the device of its directory", Open: linuxfile.Row}},
 	},
 	Study: Study{
 		About: `Seed 000 (4 jobs, iodepth 64, 4 KiB to 1 MiB past the cache, 8 GiB, 300 seconds) is run before its eight patches for NOWAIT direct IO, with

@@ -1,5 +1,10 @@
 package seeds
 
+import (
+	"btrlab/internal/measure/experiment"
+	"btrlab/internal/measure/linuxfile"
+)
+
 // Seed 004: eight writers with 256 direct writes of 2 KiB each in flight, in a written file of 10
 // GiB, for 60 seconds after 10.
 //
@@ -34,6 +39,7 @@ var _ = add(Seed{
 			{Name: "buffered", About: "btrfs: through the page cache, then flushed", Policy: "modern"},
 		},
 		Baseline: "exclusive", Pairs: [][2]string{{"check-first", "exclusive"}, {"retry", "check-first"}, {"buffered", "exclusive"}}, Model: "delay",
+		Linux: []experiment.Other{{Name: "linux", About: "the running kernel: libaio past the page cache, by the rules of its own file system", Open: linuxfile.Row}},
 	},
 	Study: Study{
 		About: `Seed 004 (8 writers, iodepth 256, 2 KiB direct writes, 10 GiB, 60 seconds after 10) is run alone and together. The device is calibrated on the row
