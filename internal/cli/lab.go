@@ -24,7 +24,7 @@ work in labs/, grade (or watch, which grades each time you save). Grades come fr
 }
 
 // findLab is the lab that arg names and the module's folder.
-func findLab(cmd *cobra.Command, arg string) (*grade.Lab, string, error) {
+func findLab(cmd *cobra.Command, arg string) (*grade.Course, string, error) {
 	n, err := strconv.Atoi(arg)
 	if err != nil {
 		return nil, "", usagef(cmd, "lab %q, want a number", arg)

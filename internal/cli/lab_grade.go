@@ -93,17 +93,17 @@ func (c *gradeFlags) check(cmd *cobra.Command) error {
 func (c *gradeFlags) limits() grade.Options { return grade.Options{CPU: c.limit, Limit: 6 * c.limit} }
 
 // replayed is the argument of --replay: a workload of the lab and a schedule.
-func (c *gradeFlags) replayed(cmd *cobra.Command, l *grade.Lab) (workload, schedule string, err error) {
+func (c *gradeFlags) replayed(cmd *cobra.Command, l *grade.Course) (workload, schedule string, err error) {
 	if c.replay == "" {
 		return "", "", nil
 	}
 	workload, schedule, ok := strings.Cut(c.replay, "=")
-	names := grade.Workloads(l.N)
+	names := l.Explored()
 	switch {
 	case !ok || workload == "":
 		err = usagef(cmd, "--replay %q, want WORKLOAD=SCHEDULE", c.replay)
-	case l.N == 0 || l.N == 1:
-		err = usagef(cmd, "lab %d has no code to replay; use btrlab %s", l.N, map[int]string{0: "lab run", 1: "replay"}[l.N])
+	case l.Try != "":
+		err = usagef(cmd, "lab %d has no code to replay; use btrlab %s", l.N, l.Try)
 	case !slices.Contains(names, workload):
 		err = usagef(cmd, "--replay: lab %d has no workload %q with schedules, want one of %s", l.N, workload, strings.Join(names, ", "))
 	case c.page != "":
@@ -113,7 +113,7 @@ func (c *gradeFlags) replayed(cmd *cobra.Command, l *grade.Lab) (workload, sched
 }
 
 // gradeOne grades one folder: the lab's own, or --dir.
-func (a *app) gradeOne(cmd *cobra.Command, root string, l *grade.Lab, c *gradeFlags) (err error) {
+func (a *app) gradeOne(cmd *cobra.Command, root string, l *grade.Course, c *gradeFlags) (err error) {
 	st := a.newStatus()
 	defer st.done()
 	o := c.limits()
@@ -196,7 +196,7 @@ func (a *app) printGrade(r *grade.Report, c *gradeFlags) error {
 
 // writeReport writes the page of a report to path. A profile that was not made, because nothing was
 // measured, is not named.
-func writeReport(l *grade.Lab, r *grade.Report, root, dir, path, profile string) error {
+func writeReport(l *grade.Course, r *grade.Report, root, dir, path, profile string) error {
 	if dir == "" {
 		dir = l.Dir(root)
 	}
@@ -208,7 +208,7 @@ func writeReport(l *grade.Lab, r *grade.Report, root, dir, path, profile string)
 
 // gradeAll grades the folders in --all; the table goes to a file after each, or in the end to
 // standard output.
-func (a *app) gradeAll(cmd *cobra.Command, root string, l *grade.Lab, c *gradeFlags) error {
+func (a *app) gradeAll(cmd *cobra.Command, root string, l *grade.Course, c *gradeFlags) error {
 	ctx, cancel := a.context(cmd.Context())
 	defer cancel()
 	all, err := gradeInto(ctx, root, l, c, func(x grade.Submission) {
@@ -235,7 +235,7 @@ func (a *app) gradeAll(cmd *cobra.Command, root string, l *grade.Lab, c *gradeFl
 
 // gradeInto grades the folders in --all and keeps the table after each, if there is one; what
 // stands in it already is taken over where the files are the same. It calls graded with each.
-func gradeInto(ctx context.Context, root string, l *grade.Lab, c *gradeFlags, graded func(x grade.Submission)) ([]grade.Submission, error) {
+func gradeInto(ctx context.Context, root string, l *grade.Course, c *gradeFlags, graded func(x grade.Submission)) ([]grade.Submission, error) {
 	table := c.table
 	var known []grade.Submission
 	if table != "" {

@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -36,10 +37,11 @@ schedule or the word never, it judges that. An answer that wins is kept in answe
 		return names, cobra.ShellCompDirectiveNoFileComp
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if args[0] != "0" && args[0] != "00" {
-			return usagef(cmd, "lab %q has no levels, want 0", args[0])
+		lab := grade.Levels()
+		if n, err := strconv.Atoi(args[0]); err != nil || n != lab.N {
+			return usagef(cmd, "lab %q has no levels, want %d", args[0], lab.N)
 		}
-		lab, root, err := findLab(cmd, "0")
+		root, err := grade.Root(".")
 		if err != nil {
 			return err
 		}

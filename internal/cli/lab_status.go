@@ -11,7 +11,7 @@ import (
 
 // labState is one lab of lab status.
 type labState struct {
-	*grade.Lab
+	*grade.Course
 	Last *grade.Kept `json:"last,omitempty"`
 	// Changed says that the files are not those that were graded.
 	Changed bool `json:"changed,omitempty"`

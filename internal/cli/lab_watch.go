@@ -47,7 +47,7 @@ runs begins it again. Ctrl-C ends it.`,
 
 // gradeOnce grades the files as they are, prints what it comes to, and returns when they have
 // changed or ctx has ended.
-func (a *app) gradeOnce(ctx context.Context, root string, l *grade.Lab, o grade.Options) error {
+func (a *app) gradeOnce(ctx context.Context, root string, l *grade.Course, o grade.Options) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	look := func() string { return l.Digest(root, o) }
@@ -84,7 +84,7 @@ func (a *app) gradeOnce(ctx context.Context, root string, l *grade.Lab, o grade.
 }
 
 // graded prints the report, and how far all labs are.
-func (a *app) graded(root string, l *grade.Lab, r *grade.Report, o grade.Options, digest string) error {
+func (a *app) graded(root string, l *grade.Course, r *grade.Report, o grade.Options, digest string) error {
 	if err := r.WriteText(a.out); err != nil {
 		return err
 	}

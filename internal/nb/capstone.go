@@ -27,11 +27,7 @@ func Capstone(dir string, schedules int) (*Graded, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := grade.Lookup(12)
-	if err != nil {
-		return nil, err
-	}
-	r, err := grade.Grade(context.Background(), root, l, grade.Options{Dir: dir, Schedules: schedules})
+	r, err := grade.Grade(context.Background(), root, grade.Capstone(), grade.Options{Dir: dir, Schedules: schedules})
 	if err != nil {
 		return nil, err
 	}

@@ -15,7 +15,7 @@ import (
 	"btrlab/labs/kit"
 )
 
-// Baseline is what a student writes for lab 2.
+// Baseline is lab 2: what a student writes.
 type Baseline struct {
 	Measure   func(t *kit.Task, c *kit.Client) []int64
 	Summarize func(writers [][]int64, elapsed int64) kit.Summary
@@ -25,26 +25,35 @@ type Baseline struct {
 	Enough    func(alone, crowd kit.Profile) int
 }
 
-// baselineWorkloads are lab 2's: all are computed, in virtual time where there is a time.
-func baselineWorkloads() []workload {
+// About says what the lab is.
+func (Baseline) About() *About {
+	return &About{N: 2, Folder: "02-locked-baseline", Title: "The locked baseline", Minutes: 75, File: "measure.go",
+		code: &code{rules: rules{allowed: []string{kitPath, "cmp", "math", "math/bits", "slices", "sort"}, entry: "Measure",
+			want: "func Measure(t *kit.Task, c *kit.Client) []int64, and the functions Summarize, Bin, Value, Predict and Enough of the starter"},
+			main: "grade.Baseline{Measure: student.Measure, Summarize: student.Summarize, Bin: student.Bin, Value: student.Value, " +
+				"Predict: student.Predict, Enough: student.Enough}"}}
+}
+
+// Workloads are all computed, in virtual time where there is a time.
+func (l Baseline) Workloads() []workload {
 	return []workload{
-		{name: "summary", points: 20, ratio: faultless(summaries), asks: "the latencies of all writers together: mean, percentiles by the nearest rank, writes a second"},
-		{name: "histogram", points: 15, ratio: faultless(histogram), asks: fmt.Sprintf("a histogram of at most %d bins whose values are off by 1/%d at most", maxBins, binError)},
-		{name: "open-loop", points: 25, ratio: openLoop, asks: "requests that are due while the lock is held have waited: their latency begins when they are due"},
-		{name: "predict", points: 25, ratio: calmly(predictions), asks: fmt.Sprintf("writes a second, mean wait and waiters for other numbers of writers, within %d %%", maxOff)},
-		{name: "enough", points: 15, ratio: calmly(enough), asks: "the number of writers beyond which there is nothing to gain"},
+		{name: "summary", points: 20, ratio: faultless(l.summaries), asks: "the latencies of all writers together: mean, percentiles by the nearest rank, writes a second"},
+		{name: "histogram", points: 15, ratio: faultless(l.histogram), asks: fmt.Sprintf("a histogram of at most %d bins whose values are off by 1/%d at most", maxBins, binError)},
+		{name: "open-loop", points: 25, ratio: l.openLoop, asks: "requests that are due while the lock is held have waited: their latency begins when they are due"},
+		{name: "predict", points: 25, ratio: calmly(l.predictions), asks: fmt.Sprintf("writes a second, mean wait and waiters for other numbers of writers, within %d %%", maxOff)},
+		{name: "enough", points: 15, ratio: calmly(l.enough), asks: "the number of writers beyond which there is nothing to gain"},
 	}
 }
 
 // calmly is ratio, with a panic of the student's code as what is wrong.
-func calmly(ratio func(s *Student) (bool, string, error)) func(s *Student) (bool, string, error) {
-	return func(s *Student) (ok bool, text string, err error) {
+func calmly(ratio func() (bool, string, error)) func() (bool, string, error) {
+	return func() (ok bool, text string, err error) {
 		defer func() {
 			if p := recover(); p != nil {
 				ok, text, err = false, blame(p), nil
 			}
 		}()
-		return ratio(s)
+		return ratio()
 	}
 }
 
@@ -58,9 +67,9 @@ func blame(p any) string {
 }
 
 // faultless is a ratio that passes when judge finds nothing wrong.
-func faultless(judge func(b *Baseline) string) func(s *Student) (bool, string, error) {
-	return calmly(func(s *Student) (bool, string, error) {
-		if wrong := judge(&s.Baseline); wrong != "" {
+func faultless(judge func() string) func() (bool, string, error) {
+	return calmly(func() (bool, string, error) {
+		if wrong := judge(); wrong != "" {
 			return false, wrong, nil
 		}
 		return true, "as asked", nil
@@ -78,22 +87,22 @@ func (r *random) next() uint64 {
 }
 
 // summaries gives the student writers of different lengths and speeds.
-func summaries(b *Baseline) string {
+func (l Baseline) summaries() string {
 	rnd := random(1)
 	for _, lengths := range [][]int{{1}, {2}, {4, 4}, {100}, {199, 1}, {40, 10, 350}, {1000, 500, 123}} {
 		var writers [][]int64
 		var all []int64
 		sum := int64(0)
 		for i, n := range lengths {
-			l := make([]int64, n)
-			for k := range l {
-				l[k] = int64(1000+rnd.next()%1000) * int64(i+1)
+			each := make([]int64, n)
+			for k := range each {
+				each[k] = int64(1000+rnd.next()%1000) * int64(i+1)
 				if rnd.next()%50 == 0 {
-					l[k] *= 100
+					each[k] *= 100
 				}
-				sum += l[k]
+				sum += each[k]
 			}
-			writers, all = append(writers, l), append(all, l...)
+			writers, all = append(writers, each), append(all, each...)
 		}
 		slices.Sort(all)
 		rank := func(p int) int64 {
@@ -110,7 +119,7 @@ func summaries(b *Baseline) string {
 		for i := range writers {
 			given[i] = slices.Clone(writers[i])
 		}
-		have := b.Summarize(given, elapsed)
+		have := l.Summarize(given, elapsed)
 		for _, x := range []struct {
 			what       string
 			have, want float64
@@ -134,7 +143,7 @@ const (
 )
 
 // histogram asks for values of every size.
-func histogram(b *Baseline) string {
+func (l Baseline) histogram() string {
 	rnd := random(2)
 	var values []int64
 	for v := int64(1); v < maxValue; v *= 2 {
@@ -145,8 +154,8 @@ func histogram(b *Baseline) string {
 	slices.Sort(values)
 	last := 0
 	for i, v := range values {
-		n := b.Bin(v)
-		mid := b.Value(n)
+		n := l.Bin(v)
+		mid := l.Value(n)
 		off := max(mid-v, v-mid)
 		switch {
 		case n < 0 || n >= maxBins:
@@ -198,29 +207,29 @@ func (l *loopSide) Write(t *sched.Task, i int) {
 
 // openLoop measures with the student's function while another writer has i_rwsem for long, and
 // compares latency by latency.
-func openLoop(s *Student) (ok bool, text string, err error) {
+func (l Baseline) openLoop() (ok bool, text string, err error) {
 	r := rig{cpus: 4, flags: format.InodeNoDataCow, opt: fs.Options{Policy: policy.MustParse("locked"), DirtyLimit: 1 << 30, DirtyBackground: 1 << 30}}
 	var have []int64
-	l, wrong := &loopSide{}, ""
+	side, wrong := &loopSide{}, ""
 	err = r.run(func(t *sched.Task, _ *fs.FS, f *fs.File) error {
-		l.f, l.begin = f, t.Now()+loopEvery
+		side.f, side.begin = f, t.Now()+loopEvery
 		client := t.Go("client", func(t *sched.Task) {
 			defer func() {
 				if p := recover(); p != nil {
 					wrong = blame(p)
 				}
 			}()
-			have = kit.RunClient(s.Baseline.Measure, t, l, loopRequests, loopWarmup)
+			have = kit.RunClient(l.Measure, t, side, loopRequests, loopWarmup)
 		})
 		long := t.Go("long write", func(t *sched.Task) {
-			l.SleepUntil(t, l.Due(loopRequests/2))
+			side.SleepUntil(t, side.Due(loopRequests/2))
 			if _, err := f.WriteAt(t, make([]byte, loopLong), 0); err != nil {
-				l.err = err
+				side.err = err
 			}
 		})
 		t.Join(client)
 		t.Join(long)
-		return l.err
+		return side.err
 	})
 	if err != nil || wrong != "" {
 		return false, wrong, err
@@ -228,20 +237,20 @@ func openLoop(s *Student) (ok bool, text string, err error) {
 	if len(have) != loopRequests-loopWarmup {
 		return false, fmt.Sprintf("%d latencies of %d requests, of which %d do not count: want %d", len(have), loopRequests, loopWarmup, loopRequests-loopWarmup), nil
 	}
-	late, before := 0, l.begin // when the request before has ended
+	late, before := 0, side.begin // when the request before has ended
 	for i := range loopRequests {
-		if at := max(l.Due(i), before); l.begun[i] > at+loopSlack {
-			return false, fmt.Sprintf("request %d begins %d ns after it could", i, l.begun[i]-at), nil
+		if at := max(side.Due(i), before); side.begun[i] > at+loopSlack {
+			return false, fmt.Sprintf("request %d begins %d ns after it could", i, side.begun[i]-at), nil
 		}
-		if before = l.done[i]; i < loopWarmup {
+		if before = side.done[i]; i < loopWarmup {
 			continue
 		}
-		if l.begun[i] > l.Due(i)+loopSlack {
+		if side.begun[i] > side.Due(i)+loopSlack {
 			late++
 		}
-		if want := l.done[i] - l.Due(i); have[i-loopWarmup] != want {
+		if want := side.done[i] - side.Due(i); have[i-loopWarmup] != want {
 			return false, fmt.Sprintf("request %d was due at %d ns, began at %d and ended at %d: its latency is %d, want %d",
-				i, l.Due(i)-l.begin, l.begun[i]-l.begin, l.done[i]-l.begin, have[i-loopWarmup], want), nil
+				i, side.Due(i)-side.begin, side.begun[i]-side.begin, side.done[i]-side.begin, have[i-loopWarmup], want), nil
 		}
 	}
 	return true, fmt.Sprintf("%d latencies; %d requests began late, after the long write", len(have), late), nil
@@ -302,7 +311,7 @@ func aloneAndCrowd() (alone, crowd kit.Profile, err error) {
 }
 
 // predictions compares the student's with the engine.
-func predictions(s *Student) (bool, string, error) {
+func (l Baseline) predictions() (bool, string, error) {
 	alone, crowd, err := aloneAndCrowd()
 	if err != nil {
 		return false, "", err
@@ -313,7 +322,7 @@ func predictions(s *Student) (bool, string, error) {
 		if err != nil {
 			return false, "", err
 		}
-		have := s.Baseline.Predict(alone, crowd, n)
+		have := l.Predict(alone, crowd, n)
 		perSecond := float64(p.Ops) * 1e9 / float64(p.Elapsed)
 		hold := float64(crowd.Elapsed) / float64(crowd.Ops)
 		for _, x := range []struct {
@@ -338,12 +347,12 @@ func predictions(s *Student) (bool, string, error) {
 }
 
 // enough compares with the smallest number of writers that come to what the crowd does.
-func enough(s *Student) (bool, string, error) {
+func (l Baseline) enough() (bool, string, error) {
 	alone, crowd, err := aloneAndCrowd()
 	if err != nil {
 		return false, "", err
 	}
-	have := s.Baseline.Enough(alone, crowd)
+	have := l.Enough(alone, crowd)
 	all := float64(crowd.Ops) / float64(crowd.Elapsed)
 	for n := 1; ; n++ {
 		p, err := lockProfile(n)

@@ -15,12 +15,6 @@ import (
 	"btrlab/internal/module"
 )
 
-// What every program imports.
-const (
-	inodePath = module.Path + "/internal/data/inode"
-	gradePath = module.Path + "/internal/study/grade"
-)
-
 // studentPath is the package of the files that are graded in a folder of labs/_grade.
 func studentPath(folder string) string { return module.Path + "/labs/_grade/" + folder + "/student" }
 
@@ -29,25 +23,28 @@ const mainText = `package main
 import (
 	"os"
 
-	%q
-	%q
 	student %q
-	%q
 %s)
-
-var (
-	_ inode.RangeLocker
-	_ kit.SubmitPath
-)
 
 func main() { os.Exit(grade.Main(%s, os.Args[1:])) }
 `
 
-// Needs are the packages that the program is built of that grades a student's package: see
-// mainText.
-func (l *Lab) Needs() []string {
-	needs := []string{inodePath, gradePath, kitPath}
-	for _, p := range append([]string{l.imports}, l.allowed...) {
+// main is the text of the program that judges the student's package.
+func (c *code) mainText(student string) []byte {
+	var imports strings.Builder
+	for _, p := range append([]string{gradePath}, c.imports...) {
+		fmt.Fprintf(&imports, "\t%q\n", p)
+	}
+	return fmt.Appendf(nil, mainText, student, imports.String(), c.main)
+}
+
+// needs are the packages of the module that the program is built of; without Go, those that judge.
+func (c *code) needs() []string {
+	needs := []string{gradePath}
+	if c == nil {
+		return needs
+	}
+	for _, p := range slices.Concat(c.imports, c.allowed) {
 		if strings.HasPrefix(p, module.Path+"/") {
 			needs = append(needs, p)
 		}
@@ -57,7 +54,7 @@ func (l *Lab) Needs() []string {
 }
 
 // gradeGo grades a lab whose solution is a Go package.
-func (l *Lab) gradeGo(ctx context.Context, root, dir string, o Options) ([]Row, error) {
+func gradeGo(ctx context.Context, root, dir string, l Lab, o Options) ([]Row, error) {
 	files, err := sources(dir)
 	if err != nil {
 		return nil, err
@@ -65,17 +62,17 @@ func (l *Lab) gradeGo(ctx context.Context, root, dir string, o Options) ([]Row, 
 	if len(files) == 0 {
 		return nil, &NoFilesError{Dir: dir, Want: "Go file"}
 	}
-	return l.gradeFiles(ctx, root, files, o)
+	return gradeFiles(ctx, root, files, l, o)
 }
 
 // gradeFiles checks, builds and runs the files of a package.
-func (l *Lab) gradeFiles(ctx context.Context, root string, paths []string, o Options) ([]Row, error) {
-	total, begun := points(l.N), time.Now()
+func gradeFiles(ctx context.Context, root string, paths []string, l Lab, o Options) ([]Row, error) {
+	total, begun, about := points(l), time.Now(), l.About()
 	files, err := readAll(paths)
 	if err != nil {
 		return unread(err, total)
 	}
-	code, err := check(ctx, root, files, l.rules())
+	code, err := check(ctx, root, files, about.code.rules)
 	switch {
 	case err != nil:
 		return nil, err
@@ -83,9 +80,9 @@ func (l *Lab) gradeFiles(ctx context.Context, root string, paths []string, o Opt
 		return refused("check", total, code.bad), nil
 	}
 	if rows := o.Explored.find(code.canon); rows != nil {
-		return l.withText(rows, paths[0], o), nil
+		return about.withEssay(rows, paths[0], o), nil
 	}
-	work, err := l.stage(root, files)
+	work, err := about.stage(root, files)
 	if work != "" {
 		defer os.RemoveAll(work)
 	}
@@ -110,13 +107,13 @@ func (l *Lab) gradeFiles(ctx context.Context, root string, paths []string, o Opt
 		case !strings.Contains(string(out), "labs/_grade/"+name+"/"): // not the student's
 			return nil, fmt.Errorf("build the grader: %w\n%s", err, out)
 		}
-		return refused("build", total, l.buildErrors(string(out), "labs/_grade/"+name+"/")), nil
+		return refused("build", total, about.code.buildErrors(string(out), "labs/_grade/"+name+"/")), nil
 	}
 	if code.untyped != "" { // the compiler and the type checker have seen different files
 		return refused("check", total, []string{"cannot be checked: " + code.untyped}), nil
 	}
 	report := filepath.Join(work, "report.json")
-	rows, late, err := l.attempts(ctx, work, bin, report, o, begun)
+	rows, late, err := attempts(ctx, work, bin, report, l, o, begun)
 	if err != nil {
 		return nil, err
 	}
@@ -130,23 +127,23 @@ func (l *Lab) gradeFiles(ctx context.Context, root string, paths []string, o Opt
 	if !late {
 		o.Explored.keep(code.canon, o.Name, rows)
 	}
-	return l.withText(rows, paths[0], o), nil
+	return about.withEssay(rows, paths[0], o), nil
 }
 
-// withText is the rows of the code, with one for the student's own text beside it, if the lab wants
-// one. file is one of the code.
-func (l *Lab) withText(rows []Row, file string, o Options) []Row {
+// withEssay is the rows of the code, with one for the student's own text beside it, if the lab
+// wants one. file is one of the code.
+func (l *About) withEssay(rows []Row, file string, o Options) []Row {
 	// one row is what is said of code that was refused, or that First stops at
 	whole := o.Workload == "" && len(rows) > 1
-	if l.text != "" && whole && !(o.First && !rows[len(rows)-1].Pass) {
-		rows = append(rows, textRow(filepath.Join(filepath.Dir(file), l.text)))
+	if l.essay != nil && whole && !(o.First && !rows[len(rows)-1].Pass) {
+		rows = append(rows, l.essay.row(filepath.Dir(file)))
 	}
 	return rows
 }
 
 // stage makes a folder of the module with the student's files and a main for them. The caller
 // removes it, also after an error.
-func (l *Lab) stage(root string, files []handedFile) (work string, err error) {
+func (l *About) stage(root string, files []handedFile) (work string, err error) {
 	work = filepath.Join(root, "labs", "_grade")
 	if err = os.MkdirAll(work, 0o755); err == nil {
 		work, err = os.MkdirTemp(work, fmt.Sprintf("%02d-", l.N))
@@ -163,16 +160,12 @@ func (l *Lab) stage(root string, files []handedFile) (work string, err error) {
 			return work, err
 		}
 	}
-	imports := ""
-	if l.imports != "" {
-		imports = fmt.Sprintf("\n\t%q\n", l.imports)
-	}
-	return work, os.WriteFile(filepath.Join(work, "main.go"), fmt.Appendf(nil, mainText, inodePath, gradePath, studentPath(filepath.Base(work)), kitPath, imports, l.main), 0o644)
+	return work, os.WriteFile(filepath.Join(work, "main.go"), l.code.mainText(studentPath(filepath.Base(work))), 0o644)
 }
 
 // buildErrors are the compiler's words without the folder. An error in the grader's own file is
 // about what it calls.
-func (l *Lab) buildErrors(out, folder string) []string {
+func (l *code) buildErrors(out, folder string) []string {
 	var lines []string
 	for line := range strings.SplitSeq(strings.TrimSpace(out), "\n") {
 		own := strings.HasPrefix(line, folder+"main.go:")

@@ -81,7 +81,7 @@ func ReadCSV(r io.Reader) ([]Submission, error) {
 // graded has no points, and its Result says why; the others go on. When ctx ends, so does the
 // grading, with its error. o has the limits of each. With byName set the name of a folder is the id
 // of its student, and personal questions are graded.
-func GradeAll(ctx context.Context, root string, l *Lab, dir string, byName bool, o Options, known []Submission, each func([]Submission) error) ([]Submission, error) {
+func GradeAll(ctx context.Context, root string, l *Course, dir string, byName bool, o Options, known []Submission, each func([]Submission) error) ([]Submission, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, err
@@ -136,8 +136,8 @@ func GradeAll(ctx context.Context, root string, l *Lab, dir string, byName bool,
 }
 
 // gradeOne grades one submission; the error is that of ctx only.
-func (l *Lab) gradeOne(ctx context.Context, root, dir, student string, o Options) (x Submission, err error) {
-	x.Max = points(l.N)
+func (l *Course) gradeOne(ctx context.Context, root, dir, student string, o Options) (x Submission, err error) {
+	x.Max = points(l.judge)
 	defer func() {
 		if p := recover(); p != nil { // a file that upsets the grader is that student's matter
 			x.Score, x.Pass, x.Result, err = 0, false, oneLine(fmt.Sprintf("not graded: %v", p)), nil
@@ -171,8 +171,8 @@ func oneLine(s string) string {
 }
 
 // files are those of a submission that are graded; none when they cannot be listed.
-func (l *Lab) files(dir string) []string {
-	if l.allowed == nil {
+func (l *Course) files(dir string) []string {
+	if l.code == nil {
 		return []string{filepath.Join(dir, l.File)}
 	}
 	f, err := sources(dir)
@@ -182,11 +182,11 @@ func (l *Lab) files(dir string) []string {
 	return f
 }
 
-func (l *Lab) digest(dir, student string) string {
+func (l *Course) digest(dir, student string) string {
 	h := sha256.New()
 	files := l.files(dir)
-	if l.text != "" {
-		files = append(files, filepath.Join(dir, l.text))
+	if l.essay != nil {
+		files = append(files, filepath.Join(dir, l.essay.file))
 	}
 	if student != "" {
 		fmt.Fprintf(h, "student %s\n", student)
@@ -208,14 +208,14 @@ const shingleLen = 6
 
 // shingles are the runs of tokens of a submission's Go files, names as such, or the lines of its
 // answers.
-func (l *Lab) shingles(dir string) map[string]bool {
+func (l *Course) shingles(dir string) map[string]bool {
 	m := map[string]bool{}
 	for _, f := range l.files(dir) {
 		b, err := readHanded(f)
 		if err != nil {
 			continue
 		}
-		if l.allowed == nil {
+		if l.code == nil {
 			for line := range strings.Lines(string(b)) {
 				line, _, _ = strings.Cut(line, "#")
 				if line = strings.Join(strings.Fields(line), " "); line != "" {

@@ -56,6 +56,8 @@ type Row struct {
 	Kind explore.Kind `json:"kind,omitempty"`
 	// Misfit says that Schedule, which was to be replayed, is none or does not fit the program.
 	Misfit bool `json:"misfit,omitempty"`
+	// Exhausted says that the search has run every schedule that differs.
+	Exhausted bool `json:"exhausted,omitempty"`
 	// Schedules is how many the searches have run that Result names, and Switch where tasks were
 	// switched, when not everywhere.
 	Schedules int              `json:"schedules,omitempty"`
@@ -128,156 +130,35 @@ func (r *Report) sum() {
 	}
 }
 
-// count takes from lab n's rows the points that are not earned. A row that the untouched starter
-// passes is nobody's work yet: it counts as soon as one row passes that the starter fails. So a
-// starter has no points, and whoever mends one thing keeps the points for what was right. Where
-// code that does nothing breaks nothing, the rows count once that of the lab's basis passes, which
-// asks for something to be done.
-func count(n int, rows []Row) {
-	var given []string
-	if l, err := Lookup(n); err == nil {
-		given = l.given
-		onBasis(l.basis, rows)
-	}
-	earned := false
-	for i := range rows {
-		r := &rows[i]
-		r.Given = slices.Contains(given, r.Name)
-		earned = earned || r.Pass && !r.Given
-	}
-	for i := range rows {
-		if r := &rows[i]; r.Given && !earned {
-			r.Score = 0
-		}
-	}
+// Course is a lab of the course: the pages, questions and grades around its judge.
+type Course struct {
+	*About
+	judge Lab
 }
-
-// onBasis takes the points of all rows unless that of the basis passes, if there is one.
-func onBasis(basis string, rows []Row) {
-	i := slices.IndexFunc(rows, func(r Row) bool { return r.Name == basis })
-	if i < 0 || rows[i].Pass {
-		return
-	}
-	for k := range rows {
-		if r := &rows[k]; r.Score > 0 {
-			r.Score = 0
-			r.Result += "; it counts once " + basis + " is ok"
-		}
-	}
-}
-
-// guesses takes the points of right answers that may be guesses: each wrong never takes those of a
-// right one, since who says never to everything knows nothing. said are the answers by the names of
-// rows.
-func guesses(rows []Row, said map[string]string) {
-	right, wrong := 0, 0
-	for _, r := range rows {
-		switch {
-		case !strings.EqualFold(strings.TrimSpace(said[r.Name]), never):
-		case r.Pass:
-			right++
-		default:
-			wrong++
-		}
-	}
-	if right == 0 || wrong == 0 {
-		return
-	}
-	for i := range rows {
-		if r := &rows[i]; r.Pass && strings.EqualFold(strings.TrimSpace(said[r.Name]), never) {
-			r.Score = r.Max * float64(max(right-wrong, 0)) / float64(right)
-			r.Result += fmt.Sprintf("; %s that %s wrong %s the points of as many that are right", prose.Count(wrong, "never"),
-				map[bool]string{true: "is", false: "are"}[wrong == 1], map[bool]string{true: "takes", false: "take"}[wrong == 1])
-		}
-	}
-}
-
-// Lab is a lab of the house.
-type Lab struct {
-	N       int    `json:"lab"`
-	Folder  string `json:"folder"` // under labs
-	Title   string `json:"title"`
-	Minutes int    `json:"minutes"`
-	// File is what the student changes.
-	File string `json:"file"`
-	// allowed are the packages that it may import; nil is a lab without Go.
-	allowed []string
-	// entry is the function that the grader calls, want its declaration for people, and shared says
-	// that tasks share what it makes.
-	entry, want string
-	shared      bool
-	// own says that it is a program of one's own.
-	own bool
-	// imports is an import of main's, and text the file with the sections of the student's own
-	// report.
-	imports, text string
-	// main is the expression that makes a Student, with student for the package.
-	main string
-	// given are the rows that the untouched starter passes: see count.
-	given []string
-	// basis is the row without which no other counts: see count.
-	basis string
-}
-
-func (l *Lab) rules() rules { return rules{l.allowed, l.entry, l.want, l.shared, l.own} }
 
 // Labs are the labs that can be taken, by number.
-var Labs = []*Lab{
-	{N: 0, Folder: "00-warm-up", Title: "Warm-up", Minutes: 10, File: answersFile},
-	{N: 1, Folder: "01-be-the-scheduler", Title: "Be the scheduler", Minutes: 60, File: "schedules.txt"},
-	{N: 2, Folder: "02-locked-baseline", Title: "The locked baseline", Minutes: 75, File: "measure.go",
-		allowed: []string{kitPath, "cmp", "math", "math/bits", "slices", "sort"}, entry: "Measure",
-		want: "func Measure(t *kit.Task, c *kit.Client) []int64, and the functions Summarize, Bin, Value, Predict and Enough of the starter",
-		main: "grade.Student{Baseline: grade.Baseline{Measure: student.Measure, Summarize: student.Summarize, Bin: student.Bin, Value: student.Value, " +
-			"Predict: student.Predict, Enough: student.Enough}}"},
-	{N: 3, Folder: "03-unlocked", Title: "Unlocked inside EOF", Minutes: 75, File: "unlock.go",
-		allowed: []string{kitPath}, entry: "Write",
-		want: "func CanUnlock(pos, n, isize uint64) bool and func Write(t *kit.Task, w *kit.LockedWrite)",
-		main: "grade.Student{Locking: grade.Locking{CanUnlock: student.CanUnlock, Write: student.Write}}"},
-	{N: 4, Folder: "04-truncate-race", Title: "The truncate race", Minutes: 75, File: "setsize.go",
-		allowed: []string{policyPath}, entry: "Steps", want: "func Steps() []policy.SetsizeStep and func Answers() map[string]string",
-		main: "grade.Student{Steps: student.Steps, Answers: student.Answers}", given: []string{"shrink-grow", "shrink-grow-reader", "shrink-writeback"}},
-	{N: 5, Folder: "05-range-lock", Title: "A range lock", Minutes: 120, File: "rangelock.go",
-		allowed: []string{kitPath, "cmp", "fmt", "math", "slices", "sort"}, entry: "New", shared: true,
-		want: "func New() *RangeLock, which has Lock and Unlock (t *kit.Task, start, end uint64)",
-		main: "grade.Student{NewRangeLock: func() inode.RangeLocker { return kit.Locker{RangeLocker: student.New()} }}",
-		given: []string{"lock-identical", "lock-nested", "lock-overlap", "lock-waiters", "two-writers-same", "two-writers-nested",
-			"two-writers-overlap", "two-writers-disjoint", "two-writers-eof", "truncate-race", "truncate-into", "lock-far", "lock-stress", "far-writers"}},
-	{N: 6, Folder: "06-move-the-waits", Title: "Move the waits out", Minutes: 90, File: "write.go",
-		allowed: []string{kitPath}, entry: "Write",
-		want: "func Write(t *kit.Task, w *kit.WaitedWrite) error",
-		main: "grade.Student{Waits: student.Write}"},
-	{N: 7, Folder: "07-nowait-direct", Title: "NOWAIT direct IO", Minutes: 75, File: "extent.go",
-		allowed: []string{kitPath, "errors"}, entry: "Extent",
-		want: "func Extent(t *kit.Task, x *kit.NowaitExtent) error",
-		main: "grade.Student{Nowait: student.Extent}", basis: "nowait-free"},
-	{N: 8, Folder: "08-ring", Title: "The ring", Minutes: 90, File: "ring.go",
-		allowed: []string{kitPath, "errors"}, entry: "Submit",
-		want:  "func Submit and func Work (t *kit.Task, q *kit.Request)",
-		main:  "grade.Student{Ring: kit.SubmitPath{Submit: student.Submit, Work: student.Work}}",
-		given: []string{"ring-busy", "ring-three", "ring-short", "ring-full", "ring-stall", "ring-queued", "ring-order"}},
-	{N: 9, Folder: "09-prepare-first", Title: "Prepare before the path lock", Minutes: 75, File: "item.go",
-		allowed: []string{kitPath}, entry: "Put",
-		want: "func Put(t *kit.Task, x *kit.LogItem) error",
-		main: "grade.Student{LogItem: student.Put}", basis: "log-new"},
-	{N: 10, Folder: "10-unaligned", Title: "Less than a block", Minutes: 75, File: "sectors.go",
-		allowed: []string{kitPath}, entry: "Write",
-		want:  "func Write(t *kit.Task, w *kit.SectorWrite)",
-		main:  "grade.Student{Sectors: student.Write}",
-		given: []string{"sectors-unwritten", "sectors-block", "sectors-written", "sectors-punch", "sectors-truncate", "sectors-beyond"}},
-	{N: 11, Folder: "11-order-a-write", Title: "Order a write", Minutes: 90, File: "order.go",
-		allowed: []string{policyPath}, entry: "Locked",
-		want: "func Locked and func Unlocked, which return []policy.WriteStep, and func Answers() map[string]string",
-		main: "grade.Student{Orders: grade.Orders{Locked: student.Locked, Unlocked: student.Unlocked, Answers: student.Answers}}"},
-	{N: 12, Folder: "12-capstone", Title: "A policy of one's own", Minutes: 240, File: "policy.go",
-		allowed: []string{kitPath, "cmp", "fmt", "math", "slices", "sort"}, entry: "New", shared: true,
-		want:    "func New() *Policy, which has Write, Read, Truncate, Fallocate and Fsync (t *kit.Task, and a pointer to the kit's type of the operation)",
-		main:    "grade.Student{Policy: func() kit.Policy { return student.New() }, Profile: profile.NewLocks()}",
-		imports: module.Path + "/internal/measure/profile", text: "REPORT.md"},
+var Labs = course()
+
+func course() (l []*Course) {
+	for _, j := range All {
+		l = append(l, &Course{j.About(), j})
+	}
+	return l
 }
 
+// Capstone is the last lab.
+func Capstone() *Course { return Labs[len(Labs)-1] }
+
+// Levels is the lab whose rows are levels that can be played.
+func Levels() *Course {
+	return Labs[slices.IndexFunc(Labs, func(l *Course) bool { return l.Try == Play })]
+}
+
+// Explored are the names of the lab's workloads that have schedules.
+func (l *Course) Explored() []string { return explored(l.judge) }
+
 // Lookup finds a lab by its number.
-func Lookup(n int) (*Lab, error) {
+func Lookup(n int) (*Course, error) {
 	var have []string
 	for _, l := range Labs {
 		if l.N == n {
@@ -305,11 +186,14 @@ func Root(dir string) (string, error) {
 	}
 }
 
+// Needs are the packages that the program is built of that grades a student's package.
+func (l *Course) Needs() []string { return l.code.needs() }
+
 // Dir is the lab's folder below root.
-func (l *Lab) Dir(root string) string { return filepath.Join(root, "labs", l.Folder) }
+func (l *Course) Dir(root string) string { return filepath.Join(root, "labs", l.Folder) }
 
 // Text is the lab's README.
-func (l *Lab) Text(root string) (string, error) {
+func (l *Course) Text(root string) (string, error) {
 	b, err := os.ReadFile(filepath.Join(l.Dir(root), "README.md"))
 	return string(b), err
 }
@@ -319,7 +203,7 @@ const MaxHint = 3
 
 // Hint returns the hint of level 1 to MaxHint. hints.md has a heading "## 1", "## 2" or "## 3"
 // before each.
-func (l *Lab) Hint(root string, level int) (string, error) {
+func (l *Course) Hint(root string, level int) (string, error) {
 	if level < 1 || level > MaxHint {
 		return "", fmt.Errorf("hint level %d, want 1 to %d", level, MaxHint)
 	}
@@ -356,7 +240,7 @@ type Answer struct {
 }
 
 // Questions are the lab's predictions. The answers may be missing.
-func (l *Lab) Questions(root string) ([]Question, error) {
+func (l *Course) Questions(root string) ([]Question, error) {
 	var q, answers []Question
 	if err := l.readPredict(filepath.Join(l.Dir(root), "predict.json"), &q); err != nil {
 		return nil, err
@@ -380,7 +264,7 @@ func (l *Lab) Questions(root string) ([]Question, error) {
 	return q, nil
 }
 
-func (l *Lab) readPredict(path string, q *[]Question) error {
+func (l *Course) readPredict(path string, q *[]Question) error {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return err
@@ -391,12 +275,12 @@ func (l *Lab) readPredict(path string, q *[]Question) error {
 	return nil
 }
 
-func (l *Lab) predictionFile(root string) string {
+func (l *Course) predictionFile(root string) string {
 	return filepath.Join(root, "labs", "_grade", fmt.Sprintf("prediction-%02d.json", l.N))
 }
 
 // Predict keeps the answers, a letter for each question.
-func (l *Lab) Predict(root string, said []string) error {
+func (l *Course) Predict(root string, said []string) error {
 	qs, err := l.Questions(root)
 	if err != nil {
 		return err
@@ -423,7 +307,7 @@ func (l *Lab) Predict(root string, said []string) error {
 }
 
 // Said are the answers that Predict has kept, nil for none.
-func (l *Lab) Said(root string) (said []string) {
+func (l *Course) Said(root string) (said []string) {
 	for _, a := range l.prediction(root) {
 		said = append(said, a.Said)
 	}
@@ -431,7 +315,7 @@ func (l *Lab) Said(root string) (said []string) {
 }
 
 // prediction is what was predicted, beside what is right. None is no error.
-func (l *Lab) prediction(root string) []Answer {
+func (l *Course) prediction(root string) []Answer {
 	b, err := os.ReadFile(l.predictionFile(root))
 	if err != nil {
 		return nil
@@ -487,7 +371,7 @@ type Progress struct {
 
 // Grade grades lab l. An error is about the tools, or a *NoFilesError; what is wrong with the
 // student's files is in the report. When ctx ends, so does the grading, with its error.
-func Grade(ctx context.Context, root string, l *Lab, o Options) (*Report, error) {
+func Grade(ctx context.Context, root string, l *Course, o Options) (*Report, error) {
 	dir := o.Dir
 	if dir == "" {
 		dir = l.Dir(root)
@@ -498,10 +382,10 @@ func Grade(ctx context.Context, root string, l *Lab, o Options) (*Report, error)
 	}
 	o.Judged = onceEach(o.Judged)
 	var err error
-	if l.allowed == nil {
-		r.Rows, err = gradeAnswers(l.N, filepath.Join(dir, l.File), o)
+	if l.code == nil {
+		r.Rows, err = gradeAnswers(l.judge, filepath.Join(dir, l.File), o)
 	} else {
-		r.Rows, err = l.gradeGo(ctx, root, dir, o)
+		r.Rows, err = gradeGo(ctx, root, dir, l.judge, o)
 	}
 	if err != nil {
 		return nil, err
@@ -526,7 +410,7 @@ func Grade(ctx context.Context, root string, l *Lab, o Options) (*Report, error)
 
 // replay is the command that shows a schedule of a workload again. The folder is named as it was
 // given, and not where it was not: it may be relative to another folder than the clone's.
-func (l *Lab) replay(dir, workload, schedule string) string {
+func (l *Course) replay(dir, workload, schedule string) string {
 	in := ""
 	if dir != "" {
 		in = dirFlag(dir)
@@ -537,7 +421,7 @@ func (l *Lab) replay(dir, workload, schedule string) string {
 func dirFlag(dir string) string { return " --dir " + prose.ShellWord(dir) }
 
 // addPersonal grades the personal questions, or says that they are left out.
-func (r *Report) addPersonal(l *Lab, root, dir string, o Options) error {
+func (r *Report) addPersonal(l *Course, root, dir string, o Options) error {
 	if o.Student == "" {
 		all, err := l.personal(root)
 		r.LeftOut = len(all)
@@ -548,7 +432,7 @@ func (r *Report) addPersonal(l *Lab, root, dir string, o Options) error {
 	return err
 }
 
-func (l *Lab) report(root, dir string) *Report {
+func (l *Course) report(root, dir string) *Report {
 	r := &Report{Lab: l.N, Title: l.Title, Dir: dir}
 	if rel, err := filepath.Rel(root, dir); err == nil && !strings.HasPrefix(rel, "..") {
 		r.Dir = rel
@@ -557,9 +441,9 @@ func (l *Lab) report(root, dir string) *Report {
 }
 
 // Nothing is the report on a folder that Grade found nothing in: no points, and why.
-func (l *Lab) Nothing(err *NoFilesError) *Report {
+func (l *Course) Nothing(err *NoFilesError) *Report {
 	r := l.report("", err.Dir)
-	r.Rows = refused("check", points(l.N), []string{err.Error()})
+	r.Rows = refused("check", points(l.judge), []string{err.Error()})
 	r.sum()
 	return r
 }

@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"btrlab/internal/data/inode"
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
@@ -40,7 +39,7 @@ func root(t *testing.T) string {
 	return r
 }
 
-func lab(t *testing.T, n int) *Lab {
+func lab(t *testing.T, n int) *Course {
 	t.Helper()
 	l, err := Lookup(n)
 	if err != nil {
@@ -109,19 +108,27 @@ func text(r *Report) string {
 }
 
 // starters are what the labs with Go begin with, and their rows, which take a while.
-var starters = map[int]*Student{
-	2: {Baseline: Baseline{lockedbaseline.Measure, lockedbaseline.Summarize, lockedbaseline.Bin, lockedbaseline.Value,
-		lockedbaseline.Predict, lockedbaseline.Enough}},
-	3:  {Locking: Locking{CanUnlock: unlocked.CanUnlock, Write: unlocked.Write}},
-	4:  {Steps: truncaterace.Steps, Answers: truncaterace.Answers},
-	5:  {NewRangeLock: func() inode.RangeLocker { return kit.Locker{RangeLocker: rangelock.New()} }},
-	6:  {Waits: movethewaits.Write},
-	7:  {Nowait: nowaitdirect.Extent},
-	8:  {Ring: kit.SubmitPath{Submit: ring.Submit, Work: ring.Work}},
-	9:  {LogItem: preparefirst.Put},
-	10: {Sectors: unaligned.Write},
-	12: {Policy: func() kit.Policy { return capstone.New() }, schedules: 5},
-	11: {Orders: Orders{Locked: orderawrite.Locked, Unlocked: orderawrite.Unlocked, Answers: orderawrite.Answers}},
+var starters = map[int]Lab{
+	2: Baseline{lockedbaseline.Measure, lockedbaseline.Summarize, lockedbaseline.Bin, lockedbaseline.Value,
+		lockedbaseline.Predict, lockedbaseline.Enough},
+	3:  Locking{unlocked.CanUnlock, unlocked.Write},
+	4:  &Truncate{Steps: truncaterace.Steps, Answers: truncaterace.Answers},
+	5:  RangeLock{func() kit.RangeLocker { return rangelock.New() }},
+	6:  Waits{movethewaits.Write},
+	7:  Nowait{nowaitdirect.Extent},
+	8:  Ring{kit.SubmitPath{Submit: ring.Submit, Work: ring.Work}},
+	9:  LogItem{preparefirst.Put},
+	10: Sectors{unaligned.Write},
+	12: Policy{New: func() kit.Policy { return capstone.New() }},
+	11: &Orders{Locked: orderawrite.Locked, Unlocked: orderawrite.Unlocked, Answers: orderawrite.Answers},
+}
+
+// some is a Run whose searches have so many schedules in each pass; 0 is as many as they have.
+func some(schedules int) *judging { return &judging{Run: &Run{Schedules: schedules}, clean: true} }
+
+// replayed is the rows of one schedule of a workload.
+func replayed(l Lab, workload, schedule string) []Row {
+	return Judge(l, &Run{Only: workload, Schedule: schedule})
 }
 
 var judgedStarters = map[int][]Row{}
@@ -142,7 +149,11 @@ func starterRows(t *testing.T, n int) []Row {
 	t.Helper()
 	untouched(t, n)
 	if judgedStarters[n] == nil {
-		judgedStarters[n] = Judge(n, starters[n], "", "")
+		run := &Run{}
+		if lab(t, n).essay != nil { // it has many scenarios
+			run.Schedules = 5
+		}
+		judgedStarters[n] = Judge(starters[n], run)
 	}
 	return judgedStarters[n]
 }
@@ -152,7 +163,7 @@ func starterRows(t *testing.T, n int) []Row {
 func TestStartersHaveNothing(t *testing.T) {
 	for _, l := range Labs {
 		t.Run(l.Folder, func(t *testing.T) {
-			if untouched(t, l.N); l.allowed == nil {
+			if untouched(t, l.N); l.code == nil {
 				r, err := Grade(t.Context(), root(t), l, Options{})
 				if err != nil || r.Score != 0 || r.Max != 100 {
 					t.Errorf("%+v, %v", r, err)
@@ -223,7 +234,7 @@ func TestCount(t *testing.T) {
 				rows[i].Score = rows[i].Max
 			}
 		}
-		count(5, rows)
+		count(RangeLock{}, rows)
 		r := Report{Rows: rows}
 		if r.sum(); r.Score != tt.want {
 			t.Errorf("%q: have %g points, want %g", tt.pass, r.Score, tt.want)
@@ -239,10 +250,10 @@ func TestStarters(t *testing.T) {
 	untouched(t, 4)
 	student := starters[4]
 	var r Row
-	if w := setsizeWorkloads()[0]; w.explore(student, &r) != nil || !r.Violated || r.Schedule == "" {
+	if w := races(truncaterace.Steps())[0]; w.explore(some(0), &r) != nil || !r.Violated || r.Schedule == "" {
 		t.Errorf("the order of 2018 does not lose the truncate: %+v", r)
 	}
-	again := Judge(4, student, "truncate-race", r.Schedule)
+	again := replayed(student, "truncate-race", r.Schedule)
 	if len(again) != 1 || again[0].Pass || again[0].Trace == "" {
 		t.Fatalf("the schedule does not show it again: %+v", again)
 	}
@@ -252,7 +263,7 @@ func TestStarters(t *testing.T) {
 		}
 	}
 	for bad, want := range map[string]string{"11": "not a schedule", "11:1,11:0": "not a schedule", "11:9": "does not fit"} {
-		if r := Judge(4, student, "truncate-race", bad)[0]; r.Pass || r.Violated || !r.Misfit || !strings.HasPrefix(r.Result, want) {
+		if r := replayed(student, "truncate-race", bad)[0]; r.Pass || r.Violated || !r.Misfit || !strings.HasPrefix(r.Result, want) {
 			t.Errorf("schedule %q, want %q: %+v", bad, want, r)
 		}
 	}
@@ -425,7 +436,7 @@ func TestCheckShared(t *testing.T) {
 		{"no struct", "type L []kit.Range", "x.go:3: func New does not return a pointer to a struct"},
 		{"interface", "type I interface{ Lock() }\ntype L = I", "x.go:3: func New does not return a pointer to a struct"},
 	} {
-		got := checkText(t, "package p\nimport \"btrlab/labs/kit\"\nfunc New() *L { return &L{} }\n"+tt.decls+"\n", l.rules())
+		got := checkText(t, "package p\nimport \"btrlab/labs/kit\"\nfunc New() *L { return &L{} }\n"+tt.decls+"\n", l.code.rules)
 		if !strings.HasPrefix(got, tt.want) || (got == "") != (tt.want == "") {
 			t.Errorf("%s: have %q want %q", tt.name, got, tt.want)
 		}
@@ -575,7 +586,7 @@ func TestWords(t *testing.T) {
 // about the function that is called.
 func TestBuildErrors(t *testing.T) {
 	const out = "# btrlab/labs/_grade/04-7/student\nlabs/_grade/04-7/student/setsize.go:9:2: undefined: x\nlabs/_grade/04-7/main.go:13:63: cannot use student.Steps (value)\n"
-	got := lab(t, 4).buildErrors(out, "labs/_grade/04-7/")
+	got := lab(t, 4).code.buildErrors(out, "labs/_grade/04-7/")
 	want := []string{"setsize.go:9:2: undefined: x", "want func Steps() []policy.SetsizeStep and func Answers() map[string]string: cannot use Steps (value)"}
 	if !slices.Equal(got, want) {
 		t.Errorf("have %q want %q", got, want)
@@ -593,7 +604,7 @@ func TestNothing(t *testing.T) {
 				t.Errorf("lab %d: %v", l.N, err)
 				continue
 			}
-			if r := l.Nothing(none); r.Pass || r.Score != 0 || r.Max != points(l.N) || !strings.Contains(r.Rows[0].Result, dir) {
+			if r := l.Nothing(none); r.Pass || r.Score != 0 || r.Max != points(l.judge) || !strings.Contains(r.Rows[0].Result, dir) {
 				t.Errorf("lab %d: %+v", l.N, r)
 			}
 		}
@@ -705,7 +716,7 @@ func TestGradescope(t *testing.T) {
 
 // TestLockingStarter: lab 3's starter is wrong in every row, so that it has no points.
 func TestLockingStarter(t *testing.T) {
-	for _, r := range Judge(3, &Student{Locking: Locking{CanUnlock: unlocked.CanUnlock, Write: unlocked.Write}}, "", "") {
+	for _, r := range Judge(Locking{unlocked.CanUnlock, unlocked.Write}, &Run{}) {
 		if r.Pass || r.Score != 0 {
 			t.Errorf("%s: %v, %s", r.Name, r.Pass, r.Result)
 		}
@@ -764,12 +775,12 @@ func TestGuesses(t *testing.T) {
 // TestOnBasis: code that does nothing breaks nothing, and its rows count once the one passes that
 // asks for something to be done.
 func TestOnBasis(t *testing.T) {
-	nothing := map[int]*Student{
-		7: {Nowait: func(*kit.Task, *kit.NowaitExtent) error { return kit.EAGAIN }},
-		9: {LogItem: func(*kit.Task, *kit.LogItem) error { return kit.ENOSPC }},
+	nothing := map[int]Lab{
+		7: Nowait{func(*kit.Task, *kit.NowaitExtent) error { return kit.EAGAIN }},
+		9: LogItem{func(*kit.Task, *kit.LogItem) error { return kit.ENOSPC }},
 	}
 	for n, s := range nothing {
-		rows := Judge(n, s, "", "")
+		rows := Judge(s, &Run{})
 		passed := 0
 		for _, r := range rows {
 			if r.Pass {
@@ -781,7 +792,7 @@ func TestOnBasis(t *testing.T) {
 		}
 	}
 	for _, l := range Labs {
-		if l.basis != "" && !slices.ContainsFunc(workloads(l.N), func(w workload) bool { return w.name == l.basis }) {
+		if l.basis != "" && !slices.ContainsFunc(l.judge.Workloads(), func(w workload) bool { return w.name == l.basis }) {
 			t.Errorf("lab %d has no row %s", l.N, l.basis)
 		}
 	}

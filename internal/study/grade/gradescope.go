@@ -89,7 +89,7 @@ var StudentFields = []string{"email", "name", "id"}
 // Grade grades the submission and writes results.json, whatever comes: a submission that cannot be
 // graded has a result that says why. The error is the grader's own trouble, of which results.json
 // has a line as well, without points.
-func (g Autograder) Grade(ctx context.Context, l *Lab) error {
+func (g Autograder) Grade(ctx context.Context, l *Course) error {
 	results := filepath.Join(g.Base, "results", "results.json")
 	if err := os.MkdirAll(filepath.Dir(results), 0o755); err != nil {
 		return err
@@ -114,14 +114,14 @@ func (g Autograder) Grade(ctx context.Context, l *Lab) error {
 }
 
 // failed is a report without points on what is no student's doing.
-func (l *Lab) failed(why string) *Report {
+func (l *Course) failed(why string) *Report {
 	r := l.report("", "")
-	r.Rows = []Row{{Name: "grader", Asks: "the submission is graded", Max: points(l.N), Result: why}}
+	r.Rows = []Row{{Name: "grader", Asks: "the submission is graded", Max: points(l.judge), Result: why}}
 	r.sum()
 	return r
 }
 
-func (g Autograder) report(ctx context.Context, l *Lab) (*Report, error) {
+func (g Autograder) report(ctx context.Context, l *Course) (*Report, error) {
 	root := filepath.Join(g.Base, "source")
 	dir, err := l.find(filepath.Join(g.Base, "submission"))
 	if err != nil {
@@ -156,7 +156,7 @@ func (r *Report) home(dir string) {
 
 // find is the folder of a submission that has the lab's file: the submission itself, or one below
 // it, as of somebody who hands in a whole tree. Without any it is the submission.
-func (l *Lab) find(submission string) (string, error) {
+func (l *Course) find(submission string) (string, error) {
 	if _, err := os.Lstat(filepath.Join(submission, l.File)); err == nil {
 		return submission, nil
 	}

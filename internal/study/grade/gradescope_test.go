@@ -53,7 +53,7 @@ func TestAutograderStudent(t *testing.T) {
 // TestReplayCommand: the command of a row can be pasted where the grade was asked for, whatever the
 // folder is called.
 func TestReplayCommand(t *testing.T) {
-	l := &Lab{N: 4}
+	l := &Course{About: &About{N: 4}}
 	for _, c := range [][2]string{
 		{"", "btrlab lab grade 4 --replay truncate-race=11:1"},
 		{"../mine", "btrlab lab grade 4 --dir ../mine --replay truncate-race=11:1"},

@@ -71,7 +71,7 @@ func TestHanded(t *testing.T) {
 		}
 		dir := t.TempDir()
 		k.make(t, filepath.Join(dir, "REPORT.md"))
-		if r := textRow(filepath.Join(dir, "REPORT.md")); r.Pass || r.Result != "REPORT.md: "+k.want {
+		if r := lab(t, 12).essay.row(dir); r.Pass || r.Result != "REPORT.md: "+k.want {
 			t.Errorf("%s: %+v", k.name, r)
 		}
 		k.make(t, filepath.Join(dir, personalFile))

@@ -7,15 +7,12 @@ import (
 	"strings"
 	"testing"
 
-	lockedbaseline "btrlab/labs/02-locked-baseline"
 	"btrlab/labs/kit"
 )
 
 // TestBaselineStarter: lab 2's starter has a mistake in every function, and no points.
 func TestBaselineStarter(t *testing.T) {
-	s := &Student{Baseline: Baseline{lockedbaseline.Measure, lockedbaseline.Summarize, lockedbaseline.Bin, lockedbaseline.Value,
-		lockedbaseline.Predict, lockedbaseline.Enough}}
-	for _, r := range Judge(2, s, "", "") {
+	for _, r := range Judge(starters[2], &Run{}) {
 		if r.Pass || r.Score != 0 || strings.Contains(r.Result, "not measured") {
 			t.Errorf("%s: %v, %s", r.Name, r.Pass, r.Result)
 		}
@@ -57,7 +54,7 @@ func TestOpenLoop(t *testing.T) {
 		}, "of request 0, want 1"},
 		{"in part", func(t *kit.Task, c *kit.Client) []int64 { return nil }, "after 0 of 400 requests"},
 	} {
-		ok, text, err := openLoop(&Student{Baseline: Baseline{Measure: tt.measure}})
+		ok, text, err := Baseline{Measure: tt.measure}.openLoop()
 		if err != nil || ok != (tt.name == "right") || !strings.Contains(text, tt.want) {
 			t.Errorf("%s: have %v %q %v want %q", tt.name, ok, text, err, tt.want)
 		}
@@ -79,19 +76,19 @@ func TestPredictions(t *testing.T) {
 		"writers that wait":     func(p *kit.Prediction) { p.Waiting++ },
 		"NaN":                   func(p *kit.Prediction) { p.Wait = math.NaN() },
 	} {
-		s := &Student{Baseline: Baseline{Predict: func(a, c kit.Profile, n int) kit.Prediction { p := queue(a, c, n); wrong(&p); return p }}}
-		if ok, text, err := predictions(s); err != nil || ok != (want == "") || !strings.Contains(text, want) {
+		s := Baseline{Predict: func(a, c kit.Profile, n int) kit.Prediction { p := queue(a, c, n); wrong(&p); return p }}
+		if ok, text, err := s.predictions(); err != nil || ok != (want == "") || !strings.Contains(text, want) {
 			t.Errorf("have %v %q %v want %q", ok, text, err, want)
 		}
 	}
 	for n := 7; n <= 9; n++ {
-		s := &Student{Baseline: Baseline{Enough: func(kit.Profile, kit.Profile) int { return n }}}
-		if ok, text, err := enough(s); err != nil || ok != (n == 8) {
+		s := Baseline{Enough: func(kit.Profile, kit.Profile) int { return n }}
+		if ok, text, err := s.enough(); err != nil || ok != (n == 8) {
 			t.Errorf("%d writers: %v %q %v", n, ok, text, err)
 		}
 	}
-	s := &Student{Baseline: Baseline{Enough: func(kit.Profile, kit.Profile) int { panic("so") }}}
-	if ok, text, err := calmly(enough)(s); ok || text != "so" || err != nil {
+	s := Baseline{Enough: func(kit.Profile, kit.Profile) int { panic("so") }}
+	if ok, text, err := calmly(s.enough)(); ok || text != "so" || err != nil {
 		t.Errorf("a panic: %v %q %v", ok, text, err)
 	}
 }
@@ -118,7 +115,7 @@ func TestBins(t *testing.T) {
 		b    Baseline
 		want string
 	}{{fine(6), ""}, {fine(5), "want 1/128"}, {many, "want 0 to 2047"}, {back, "of a smaller latency"}} {
-		if have := histogram(&tt.b); have == "" != (tt.want == "") || !strings.Contains(have, tt.want) {
+		if have := tt.b.histogram(); have == "" != (tt.want == "") || !strings.Contains(have, tt.want) {
 			t.Errorf("have %q want %q", have, tt.want)
 		}
 	}
@@ -146,8 +143,8 @@ func TestSummaries(t *testing.T) {
 		"P50":       func(s *kit.Summary) { s.P50 = s.P99 + 1 },
 		"P99":       func(s *kit.Summary) { s.P99++ },
 	} {
-		b := &Baseline{Summarize: func(w [][]int64, elapsed int64) kit.Summary { s := right(w, elapsed); wrong(&s); return s }}
-		if have := summaries(b); have == "" != (want == "") || !strings.Contains(have, want) {
+		b := Baseline{Summarize: func(w [][]int64, elapsed int64) kit.Summary { s := right(w, elapsed); wrong(&s); return s }}
+		if have := b.summaries(); have == "" != (want == "") || !strings.Contains(have, want) {
 			t.Errorf("have %q want %q", have, want)
 		}
 	}

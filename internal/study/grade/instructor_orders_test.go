@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"btrlab/internal/iopath/policy"
-	orderawrite "btrlab/labs/11-order-a-write"
 )
 
 func init() {
@@ -37,26 +36,26 @@ var orderAnswers = map[string]string{"size-last": "14:1", "size-last-inside": ne
 	"dirty-early": "4:1,18:0", "reserve-first": never, "source-last": never, "dirty-late": never, "range-first": "12:1"}
 
 // ordered is a solution with one order for both policies.
-func ordered(l []policy.WriteStep) *Student {
+func ordered(l []policy.WriteStep) *Orders {
 	f := func() []policy.WriteStep { return l }
-	return &Student{Orders: Orders{Locked: f, Unlocked: f, Answers: func() map[string]string { return orderAnswers }}}
+	return &Orders{Locked: f, Unlocked: f, Answers: func() map[string]string { return orderAnswers }}
 }
 
 // orderRows judges some rows of lab 11; no names are those of the student's orders.
-func orderRows(t *testing.T, s *Student, names ...string) (rows []Row) {
+func orderRows(t *testing.T, o *Orders, names ...string) (rows []Row) {
 	t.Helper()
-	if bad := s.Orders.read(); bad != nil {
+	if _, bad := o.read(); bad != nil {
 		t.Fatal(bad)
 	}
-	for _, w := range orderWorkloads() {
-		if names == nil && w.question || names != nil && !slices.Contains(names, w.name) {
+	for _, w := range o.Workloads() {
+		if names == nil && w.judge != nil || names != nil && !slices.Contains(names, w.name) {
 			continue
 		}
 		r, judge := Row{Name: w.name}, w.search
-		if w.question {
-			judge = w.answer
+		if w.judge != nil {
+			judge = w.judge
 		}
-		if err := judge(s, &r); err != nil {
+		if err := judge(some(0), &r); err != nil {
 			t.Fatal(err)
 		}
 		rows = append(rows, r)
@@ -67,7 +66,7 @@ func orderRows(t *testing.T, s *Student, names ...string) (rows []Row) {
 // TestOrderStarter: lab 11's starter prepares pages before it has space: no row gives a point, and
 // the step is named.
 func TestOrderStarter(t *testing.T) {
-	for _, r := range Judge(11, &Student{Orders: Orders{Locked: orderawrite.Locked, Unlocked: orderawrite.Unlocked, Answers: orderawrite.Answers}}, "", "") {
+	for _, r := range Judge(starters[11], &Run{}) {
 		if r.Pass || r.Score != 0 || r.Result != noAnswer && !strings.Contains(r.Result, "the batch is at policy.") {
 			t.Errorf("%s: %v, %s", r.Name, r.Pass, r.Result)
 		}
@@ -157,7 +156,7 @@ func TestOrderAnswers(t *testing.T) {
 		"dirty-late":    {" never ", "never: exhausted"},
 	} {
 		s := ordered(moved(policy.NoStep, policy.NoStep))
-		s.Orders.Answers = func() map[string]string { return map[string]string{name: tt.answer} }
+		s.Answers = func() map[string]string { return map[string]string{name: tt.answer} }
 		pass := strings.HasPrefix(tt.want, "found") || strings.HasPrefix(tt.want, "never")
 		for _, r := range orderRows(t, s, name) {
 			if !strings.HasPrefix(r.Result, tt.want) || r.Schedule != "" || r.Violated || r.Misfit || r.Pass != pass {
@@ -171,8 +170,8 @@ func TestOrderAnswers(t *testing.T) {
 		}
 	}
 	s := ordered(moved(policy.NoStep, policy.NoStep))
-	s.Orders.Answers = func() map[string]string { return map[string]string{"sizelast": never} }
-	if r := Judge(11, s, "", ""); len(r) != 1 || !strings.Contains(r[0].Result, `unknown question "sizelast"`) {
+	s.Answers = func() map[string]string { return map[string]string{"sizelast": never} }
+	if r := Judge(s, &Run{}); len(r) != 1 || !strings.Contains(r[0].Result, `unknown question "sizelast"`) {
 		t.Errorf("%+v", r)
 	}
 }
@@ -188,12 +187,9 @@ func TestRewriteOrders(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := string(b)
-	for _, w := range orderWorkloads() {
-		if !w.question {
-			continue
-		}
+	for _, w := range new(Orders).questions() {
 		var r Row
-		if err := w.explore(&Student{}, &r); err != nil {
+		if err := w.explore(some(0), &r); err != nil {
 			t.Fatal(err)
 		}
 		answer := never

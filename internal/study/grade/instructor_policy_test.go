@@ -144,7 +144,7 @@ func (preset) Fsync(t *kit.Task, x *kit.FsyncOp) {
 	x.Commit(t)
 }
 
-func (p preset) student() *Student { return &Student{Policy: func() kit.Policy { return p }} }
+func (p preset) student() Policy { return Policy{New: func() kit.Policy { return p }} }
 
 // broken are the scenarios that the matrix of package scenario finds broken under the unlocked
 // presets.
@@ -161,16 +161,16 @@ var broken = map[string][]string{
 func TestPresetsByKit(t *testing.T) {
 	for name, p := range byKit {
 		s := p.student()
-		s.schedules = 20
+		n := 20
 		if testing.Short() {
-			s.schedules = 4
+			n = 4
 		}
-		for _, w := range policyWorkloads() {
+		for _, w := range s.Workloads() {
 			var r Row
 			if w.scenario == nil {
 				continue
 			}
-			if err := w.explore(s, &r); err != nil {
+			if err := w.explore(some(n), &r); err != nil {
 				t.Fatal(err)
 			}
 			if want := !slices.Contains(broken[name], strings.TrimPrefix(w.name, "far-")); r.Pass != want && (want || !testing.Short()) {
@@ -183,7 +183,7 @@ func TestPresetsByKit(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				have, err := j.run(ownBase, s.filePolicy())
+				have, err := j.run(ownBase, s.file(nil))
 				if wrong := err != nil && strings.Contains(err.Error(), "violated (oracle)"); wrong && len(broken[name]) > 0 {
 					err = nil // what was measured is judged as well
 				}
@@ -213,7 +213,7 @@ func TestFamilies(t *testing.T) {
 			t.Errorf("%s is in %d rows, want %d", s.Name, in[s.Name], want)
 		}
 	}
-	if n := points(12) + textPoints; n != 100 {
+	if n := points(starters[12]) + starters[12].About().essay.points; n != 100 {
 		t.Errorf("lab 12 gives %g points with the teacher's, want 100", n)
 	}
 }
@@ -241,8 +241,8 @@ func byStep(o scenario.Op) bool {
 // TestPolicyStarter: the starter does nothing, and the panic says in each row which step is
 // missing.
 func TestPolicyStarter(t *testing.T) {
-	s := &Student{Policy: func() kit.Policy { return capstone.New() }, schedules: 5}
-	rows := Judge(12, s, "", "")
+	s := Policy{New: func() kit.Policy { return capstone.New() }}
+	rows := Judge(s, &Run{Schedules: 5})
 	for _, r := range rows {
 		if r.Pass || r.Score != 0 {
 			t.Errorf("%s: %g points: %s", r.Name, r.Score, r.Result)
@@ -255,12 +255,11 @@ func TestPolicyStarter(t *testing.T) {
 		}
 	}
 	first := rows[0]
-	again := Judge(12, s, first.Workload, first.Schedule)
+	again := replayed(s, first.Workload, first.Schedule)
 	if len(again) != 1 || again[0].Pass || again[0].Name != first.Workload || again[0].Trace == "" {
 		t.Errorf("the schedule of %s does not show it again: %+v", first.Workload, again)
 	}
-	s.first = true
-	if rows := Judge(12, s, "", ""); len(rows) != 1 || rows[0].Pass {
+	if rows := Judge(s, &Run{Schedules: 5, First: true}); len(rows) != 1 || rows[0].Pass {
 		t.Errorf("have %d rows want the one that fails first", len(rows))
 	}
 }
@@ -282,7 +281,7 @@ func TestPolicyProfile(t *testing.T) {
 		t.Errorf("8 writers of 512 writes that take a range each: %+v", r.Holds)
 	}
 	path := filepath.Join(t.TempDir(), "lock")
-	if err := writeProfile(l, path); err != nil {
+	if err := s.writeProfile(path); err != nil {
 		t.Fatal(err)
 	}
 	b, err := os.ReadFile(path)
@@ -318,12 +317,13 @@ func TestPolicyProfile(t *testing.T) {
 // TestTextRow: the sections of the student's text must be there and say something; comments are
 // nothing.
 func TestTextRow(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "REPORT.md")
-	if r := textRow(path); r.Pass || r.Result != "no REPORT.md in the folder" {
+	dir, essay := t.TempDir(), lab(t, 12).essay
+	path := filepath.Join(dir, "REPORT.md")
+	if r := essay.row(dir); r.Pass || r.Result != "no REPORT.md in the folder" {
 		t.Errorf("%+v", r)
 	}
 	full := ""
-	for _, name := range textSections {
+	for _, name := range essay.sections {
 		full += "## " + name + "\n\n" + strings.Repeat("Words, ", 40) + "\n\n"
 	}
 	for _, tt := range []struct {
@@ -336,12 +336,12 @@ func TestTextRow(t *testing.T) {
 		if err := os.WriteFile(path, []byte(tt.text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if r := textRow(path); !strings.HasPrefix(r.Result, tt.want) {
+		if r := essay.row(dir); !strings.HasPrefix(r.Result, tt.want) {
 			t.Errorf("have %q want %q", r.Result, tt.want)
 		}
 	}
-	starter := textRow(filepath.Join(lab(t, 12).Dir(root(t)), "REPORT.md"))
-	if starter.Pass || strings.Count(starter.Result, "has 0 characters") != len(textSections) {
+	starter := essay.row(lab(t, 12).Dir(root(t)))
+	if starter.Pass || strings.Count(starter.Result, "has 0 characters") != len(essay.sections) {
 		t.Errorf("the starter's text: %s", starter.Result)
 	}
 }
@@ -358,7 +358,7 @@ func TestPage(t *testing.T) {
 		{Name: "holes", Asks: "holes", Max: 6, Result: "long-write-punch: violated\nmore", Parts: []Part{{"long-write-punch", false, "violated"}}, Replay: "btrlab lab grade 12 --replay long-write-punch=1:1"},
 		{Name: "time-alone", Asks: "one writer", Max: 5, Score: 5, Pass: true, Result: "2.00 times locked", Times: []Time{{Yours, 5e5}, {"locked", 1e6}},
 			Locks: []Wait{{Yours, "i_rwsem", 3, 2500}}, Holds: []Wait{{Yours, "range", 2, 1_500_000}}},
-		textRow(filepath.Join(dir, "REPORT.md"))}}
+		lab(t, 12).essay.row(dir)}}
 	var b strings.Builder
 	if err := lab(t, 12).WriteMarkdown(&b, r, dir, "x.lock.pprof"); err != nil {
 		t.Fatal(err)
@@ -386,11 +386,11 @@ func TestPage(t *testing.T) {
 func TestCheckLends(t *testing.T) {
 	const src = "package p\nimport \"btrlab/labs/kit\"\ntype L struct{ n kit.Var[int] }\nfunc New() *L { return &L{} }\nfunc (l *L) Write(t *kit.Task, w *kit.WriteOp) { own := *w; own.Alone(t) }\n"
 	for n, want := range map[int]string{5: "x.go:5: copies *w: what the grader has handed out", 12: "x.go:5: copies *w: what the grader has handed out"} {
-		if got := checkText(t, src, lab(t, n).rules()); !strings.HasPrefix(got, want) || (got == "") != (want == "") {
+		if got := checkText(t, src, lab(t, n).code.rules); !strings.HasPrefix(got, want) || (got == "") != (want == "") {
 			t.Errorf("lab %d: have %q want %q", n, got, want)
 		}
 	}
-	if got := checkText(t, strings.Replace(src, "kit.Var[int]", "int", 1), lab(t, 12).rules()); !strings.Contains(got, "field n is a plain int") {
+	if got := checkText(t, strings.Replace(src, "kit.Var[int]", "int", 1), lab(t, 12).code.rules); !strings.Contains(got, "field n is a plain int") {
 		t.Errorf("have %q", got)
 	}
 }

@@ -128,7 +128,7 @@ func TestRaced(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(work, name, l.File), b, 0o644); err != nil {
 				t.Fatal(err)
 			}
-			code, err := check(t.Context(), root(t), []handedFile{{file, b}}, l.rules())
+			code, err := check(t.Context(), root(t), []handedFile{{file, b}}, l.code.rules)
 			if err != nil {
 				t.Fatal(err)
 			}

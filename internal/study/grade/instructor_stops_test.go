@@ -59,7 +59,7 @@ func TestStops(t *testing.T) {
 			t.Errorf("%s: %+v", x.Name, x)
 		}
 	}
-	if len(r.Rows) != len(rangeWorkloads()) || r.Score != score || score != 28 || r.Max != 100 {
+	if len(r.Rows) != len(RangeLock{}.Workloads()) || r.Score != score || score != 28 || r.Max != 100 {
 		t.Errorf("%d rows, %g of %g points, want %g\n%s", len(r.Rows), r.Score, r.Max, score, text(r))
 	}
 }
@@ -83,7 +83,7 @@ func TestProcessorTime(t *testing.T) {
 		if x := r.Rows[0]; !strings.HasPrefix(x.Result, "rangelock.go:") || !strings.HasSuffix(x.Result, ": stopped: the submission took more than 1s of processor time") {
 			t.Errorf("%s: %+v", name, x)
 		}
-		if x := r.Rows[1]; r.Score != 0 || len(r.Rows) != len(rangeWorkloads()) || x.Result != "not run: the program was stopped before" {
+		if x := r.Rows[1]; r.Score != 0 || len(r.Rows) != len(RangeLock{}.Workloads()) || x.Result != "not run: the program was stopped before" {
 			t.Errorf("%s: %d rows, %g points: %+v", name, len(r.Rows), r.Score, x)
 		}
 	}

@@ -32,15 +32,14 @@ var drainFirst = []policy.SetsizeStep{policy.DIOWait, policy.SetISize, policy.Tr
 // order itself keeps; none is all of them.
 func swapRow(t *testing.T, order []policy.SetsizeStep, name, answer string, kept ...string) (r Row) {
 	t.Helper()
-	s := &Student{Steps: func() []policy.SetsizeStep { return order }, answers: map[string]string{name: answer}, schedules: 300}
-	var done []Row
-	for _, w := range setsizeWorkloads() {
-		done = append(done, Row{Name: w.name, Pass: kept == nil || slices.Contains(kept, w.name)})
+	l, j := &Truncate{order: order, answers: map[string]string{name: answer}}, some(300)
+	for _, w := range races(order) {
+		j.done = append(j.done, Row{Name: w.name, Pass: kept == nil || slices.Contains(kept, w.name)})
 	}
-	for _, w := range swapWorkloads() {
+	for _, w := range l.swaps() {
 		if w.name == name {
 			r = Row{Name: w.name, Max: w.points}
-			if err := w.judgeSwap(s, done, &r); err != nil {
+			if err := w.judge(j, &r); err != nil {
 				t.Fatal(err)
 			}
 			return r
@@ -77,19 +76,20 @@ func TestRewriteSwaps(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := string(b)
-	s := &Student{Steps: func() []policy.SetsizeStep { return drainFirst }, schedules: 1_000}
-	for _, q := range swapWorkloads() {
+	l, j := &Truncate{order: drainFirst}, some(1_000)
+	for i := 1; i <= lastSwap; i++ {
+		q := &swap{lab: l, at: i, name: fmt.Sprintf("swap-%d-%d", i, i+1)}
 		answer := never
-		for _, w := range setsizeWorkloads() {
+		for _, w := range q.races() {
 			var row, r Row
 			if answer != never {
 				break
 			}
 			// the one that the row names
-			if err := w.explore(s.withSwap(q.swap), &row); err != nil || !row.Violated {
+			if err := w.explore(j, &row); err != nil || !row.Violated {
 				continue
 			}
-			if w = w.withReader(); w.explore(s.withSwap(q.swap), &r) == nil && r.Violated {
+			if w.withReader().explore(j, &r) == nil && r.Violated {
 				answer = w.name + "=" + r.Schedule
 			}
 		}
@@ -108,7 +108,7 @@ func TestSwaps(t *testing.T) {
 	answers := swapAnswers(t)
 	name, schedule, _ := strings.Cut(answers["swap-1-2"], "=")
 	printed := Row{}
-	if w, _ := setsizeWorkload(name); w.explore((&Student{Steps: func() []policy.SetsizeStep { return drainFirst }}).withSwap(1), &printed) != nil || !printed.Violated {
+	if w, _ := (&swap{lab: &Truncate{order: drainFirst}, at: 1}).race(name); w.explore(some(0), &printed) != nil || !printed.Violated {
 		t.Fatalf("%s: %+v", name, printed)
 	}
 	for _, tt := range []struct {
@@ -152,16 +152,16 @@ func TestSwapNever(t *testing.T) {
 
 // TestSwapReplay: --replay runs an answer under the order with the swap, and shows its steps.
 func TestSwapReplay(t *testing.T) {
-	s := &Student{Steps: func() []policy.SetsizeStep { return drainFirst }}
+	l := &Truncate{Steps: func() []policy.SetsizeStep { return drainFirst }, Answers: func() map[string]string { return nil }}
 	answer := swapAnswers(t)["swap-1-2"]
-	r := Judge(4, s, "swap-1-2", answer)[0]
+	r := replayed(l, "swap-1-2", answer)[0]
 	if !r.Violated || r.Schedule != answer || !strings.Contains(r.Trace, "other reader") {
 		t.Errorf("%+v", r)
 	}
 	if r := swapRow(t, drainFirst, "swap-1-2", "newer"); !strings.HasSuffix(r.Result, "shrink-writeback, or never") {
 		t.Errorf("%+v", r)
 	}
-	if r := Judge(4, s, "swap-1-2", "never")[0]; !r.Misfit || !strings.HasPrefix(r.Result, `no workload "never"`) || strings.Contains(r.Result, "or never") {
+	if r := replayed(l, "swap-1-2", "never")[0]; !r.Misfit || !strings.HasPrefix(r.Result, `no workload "never"`) || strings.Contains(r.Result, "or never") {
 		t.Errorf("%+v", r)
 	}
 }
@@ -169,10 +169,9 @@ func TestSwapReplay(t *testing.T) {
 // TestSwapReader: the reader of the questions breaks no right order by itself: what an answer
 // shows, the swap has done.
 func TestSwapReader(t *testing.T) {
-	s := &Student{Steps: func() []policy.SetsizeStep { return drainFirst }, schedules: 300}
-	for _, w := range setsizeWorkloads() {
+	for _, w := range races(drainFirst) {
 		var r Row
-		if w = w.withReader(); w.explore(s, &r) != nil || !r.Pass {
+		if w.withReader().explore(some(300), &r) != nil || !r.Pass {
 			t.Errorf("%s: %s", w.name, r.Result)
 		}
 	}

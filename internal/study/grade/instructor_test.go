@@ -131,12 +131,11 @@ func TestPrinted(t *testing.T) {
 	if printed["16:1"] == "" {
 		t.Errorf("explore prints %v", printed)
 	}
-	student := &Student{Steps: func() []policy.SetsizeStep { return drainFirst }}
-	for _, q := range swapWorkloads() {
-		for _, w := range setsizeWorkloads() {
+	for _, q := range (&Truncate{order: drainFirst}).swaps() {
+		for _, w := range races(nil) {
 			for s, where := range printed {
 				var row Row
-				if err := q.replaySwap(student, w.name+"="+s, &row); err != nil || row.Violated {
+				if err := q.replay(w.name+"="+s, &row); err != nil || row.Violated {
 					t.Errorf("%s: %q of %s breaks %s: %s %v", q.name, s, where, w.name, row.Result, err)
 				}
 			}
@@ -318,7 +317,7 @@ func TestSolutionsAndMutants(t *testing.T) {
 	}
 	t.Cleanup(func() { grows(t, scores) })
 	for _, l := range Labs {
-		if l.allowed != nil && os.Getenv("BTRLAB_LABS") == "" {
+		if l.code != nil && os.Getenv("BTRLAB_LABS") == "" {
 			t.Logf("lab %02d: skipped, make labs grades it", l.N)
 			continue
 		}
@@ -364,7 +363,7 @@ func TestSolutionsAndMutants(t *testing.T) {
 			t.Run(fmt.Sprintf("%02d/%s", l.N, m.Name()), func(t *testing.T) {
 				t.Parallel()
 				o := Options{Dir: filepath.Join(instructor, "_mutants", m.Name())}
-				if l.text != "" { // a lab of many scenarios: whoever rejects need not see the rest
+				if l.essay != nil { // many scenarios: whoever rejects need not see the rest
 					o.First, o.Schedules = true, 100
 				}
 				x, err := Grade(t.Context(), r, l, o)
@@ -443,7 +442,10 @@ func TestOrders(t *testing.T) {
 	}
 	var accepted []string
 	// the one that rejected last comes first: it mostly rejects the next order, too
-	workloads := setsizeWorkloads()
+	names := []string{}
+	for _, w := range races(nil) {
+		names = append(names, w.name)
+	}
 	var try func(order, left []policy.SetsizeStep)
 	try = func(order, left []policy.SetsizeStep) {
 		for i, s := range left {
@@ -453,14 +455,15 @@ func TestOrders(t *testing.T) {
 		if len(left) > 0 {
 			return
 		}
-		student := &Student{Steps: func() []policy.SetsizeStep { return order }}
-		for i, w := range workloads {
+		all := races(order)
+		for i, name := range names {
 			var r Row
-			if err := w.explore(student, &r); err != nil {
+			w := all[slices.IndexFunc(all, func(w workload) bool { return w.name == name })]
+			if err := w.explore(some(0), &r); err != nil {
 				t.Fatal(err)
 			}
 			if !r.Pass {
-				workloads = slices.Insert(slices.Delete(workloads, i, i+1), 0, w)
+				names = slices.Insert(slices.Delete(names, i, i+1), 0, name)
 				return
 			}
 		}
@@ -489,7 +492,7 @@ func TestSectorsJudged(t *testing.T) {
 			w.Cache(t)
 		}
 	}
-	for _, r := range Judge(10, &Student{Sectors: func(t *kit.Task, w *kit.SectorWrite) {
+	for _, r := range Judge(Sectors{func(t *kit.Task, w *kit.SectorWrite) {
 		if w.Share(t); w.Inside(t) && w.Look(t) == kit.Written {
 			send(t, w)
 			return
@@ -502,7 +505,7 @@ func TestSectorsJudged(t *testing.T) {
 		}
 		w.Drain(t)
 		send(t, w)
-	}}, "", "") {
+	}}, &Run{}) {
 		if !r.Pass {
 			t.Errorf("%s: %s", r.Name, r.Result)
 		}
@@ -528,7 +531,7 @@ func TestNowaitCosts(t *testing.T) {
 	}
 	for want, extent := range map[string]kit.NowaitPath{"0 of 64 answered EAGAIN, want 0; 3.00 tree searches of each, want at most 3": solution,
 		"64 of 64 answered EAGAIN, want 0; 0.00 tree searches of each, want at most 3": func(*kit.Task, *kit.NowaitExtent) error { return kit.EAGAIN }} {
-		ok, text, err := nowaitCosts(&Student{Nowait: extent})
+		ok, text, err := Nowait{extent}.costs()
 		if err != nil || text != want || ok != strings.HasPrefix(want, "0") {
 			t.Errorf("have %v %q %v, want %q", ok, text, err, want)
 		}
@@ -582,7 +585,7 @@ func TestLockingJudged(t *testing.T) {
 		{"starter, decided", Locking{inside, unlocked.Write}, " inside-truncate one-byte-beyond appends gap append-truncate far-truncate far-appends fast-path virtual-time"},
 	} {
 		failed := ""
-		for _, r := range Judge(3, &Student{Locking: tt.s}, "", "") {
+		for _, r := range Judge(tt.s, &Run{}) {
 			if !r.Pass {
 				failed += " " + r.Name
 			}
@@ -633,7 +636,7 @@ func TestWarmUp(t *testing.T) {
 // TestOvertake: what lab 8 says of the order. A write that is done at once may end before an older
 // one that a worker has.
 func TestOvertake(t *testing.T) {
-	s := &Student{Ring: kit.SubmitPath{Work: ring.Work, Submit: func(t *kit.Task, q *kit.Request) {
+	s := Ring{kit.SubmitPath{Work: ring.Work, Submit: func(t *kit.Task, q *kit.Request) {
 		n, err := q.Try(t)
 		if errors.Is(err, kit.EAGAIN) {
 			q.Punt(t)
@@ -645,8 +648,8 @@ func TestOvertake(t *testing.T) {
 	for _, ordered := range []bool{false, true} {
 		x := ringWork{beside: true, ordered: ordered, writes: []ringWrite{{n: 4, res: 4}, {at: 4, n: 4, res: 4}}}
 		r := Row{}
-		w := workload{name: "overtake", program: x.program}
-		if err := w.explore(s, &r); err != nil || r.Violated != ordered || ordered && r.Kind != completion {
+		w := workload{name: "overtake", program: x.program(s.path())}
+		if err := w.explore(some(0), &r); err != nil || r.Violated != ordered || ordered && r.Kind != completion {
 			t.Errorf("ordered %v: %v %s, %v", ordered, r.Violated, r.Result, err)
 		}
 	}
@@ -655,8 +658,6 @@ func TestOvertake(t *testing.T) {
 // TestRingNowaitParts: with RWF_NOWAIT as many attempts as need no sleep are right, also those
 // after a part; a worker, who may sleep, is not.
 func TestRingNowaitParts(t *testing.T) {
-	l := ringWorkloads()
-	w := l[slices.IndexFunc(l, func(w workload) bool { return w.name == "ring-nowait-part" })]
 	for _, tt := range []struct {
 		name   string
 		submit func(t *kit.Task, q *kit.Request)
@@ -682,7 +683,9 @@ func TestRingNowaitParts(t *testing.T) {
 		{"a worker", func(t *kit.Task, q *kit.Request) { n, _ := q.Try(t); q.Advance(n); q.Punt(t) }, "a transfer that may sleep is asked for"},
 	} {
 		var r Row
-		err := w.explore(&Student{Ring: kit.SubmitPath{Submit: tt.submit, Work: ring.Work}}, &r)
+		l := Ring{kit.SubmitPath{Submit: tt.submit, Work: ring.Work}}.Workloads()
+		w := l[slices.IndexFunc(l, func(w workload) bool { return w.name == "ring-nowait-part" })]
+		err := w.explore(some(0), &r)
 		if err != nil || r.Violated != (tt.want != "") || !strings.Contains(r.Result, tt.want) {
 			t.Errorf("%s: have %q %v, want %q", tt.name, r.Result, err, tt.want)
 		}
@@ -701,8 +704,8 @@ func TestRingJudged(t *testing.T) {
 		{func(t *kit.Task, q *kit.Request) { q.Try(t); n, err := q.Try(t); q.Complete(t, n, err) }, "byte 0 of file 0 was written 2 times, want 1"},
 	} {
 		r := Row{}
-		w := workload{name: "judged", program: ringWork{writes: []ringWrite{{n: 4, res: 4}}}.program}
-		err := w.explore(&Student{Ring: kit.SubmitPath{Submit: tt.submit}}, &r)
+		w := workload{name: "judged", program: ringWork{writes: []ringWrite{{n: 4, res: 4}}}.program(Ring{kit.SubmitPath{Submit: tt.submit}}.path())}
+		err := w.explore(some(0), &r)
 		if err != nil || r.Violated != (tt.want != "") || tt.want != "" && (r.Kind != completion || !strings.Contains(r.Result, tt.want)) {
 			t.Errorf("have %s %q %v, want %q", r.Kind, r.Result, err, tt.want)
 		}
@@ -735,8 +738,8 @@ func TestLogFull(t *testing.T) {
 		{narrowLeaf{}, func(t *kit.Task, x *kit.LogItem) error { x.Release(t); return nil }, "kit.LogItem.Release without a path"},
 	} {
 		var r Row
-		w := workload{name: "full", program: tt.leaf.program}
-		if err := w.explore(&Student{LogItem: tt.put}, &r); err != nil || r.Violated != (tt.want != "") || !strings.Contains(r.Result, tt.want) {
+		w := workload{name: "full", program: tt.leaf.program(tt.put)}
+		if err := w.explore(some(0), &r); err != nil || r.Violated != (tt.want != "") || !strings.Contains(r.Result, tt.want) {
 			t.Errorf("have %q %v want %q", r.Result, err, tt.want)
 		}
 	}
@@ -746,7 +749,7 @@ func TestLogFull(t *testing.T) {
 // because the log is refused and the fsync commits. The row says so, and its fsyncs are not counted
 // as logged.
 func TestLogJudged(t *testing.T) {
-	s := &Student{LogItem: func(t *kit.Task, x *kit.LogItem) error {
+	s := LogItem{func(t *kit.Task, x *kit.LogItem) error {
 		x.Prepare(t)
 		if err := x.Sums(t); err != nil {
 			return err
@@ -758,16 +761,16 @@ func TestLogJudged(t *testing.T) {
 		x.Release(t)
 		return nil
 	}}
-	for _, w := range logWorkloads() {
+	for _, w := range s.Workloads() {
 		if w.name != "log-around" {
 			continue
 		}
 		var r Row
-		if err := w.explore(s, &r); err != nil || !strings.Contains(r.Result, "an fsync has committed the transaction") {
+		if err := w.explore(some(0), &r); err != nil || !strings.Contains(r.Result, "an fsync has committed the transaction") {
 			t.Errorf("have %q %v", r.Result, err)
 		}
 	}
-	if ok, text, err := logCosts(s); ok || err != nil || !strings.HasPrefix(text, "63 of 64 fsyncs") {
+	if ok, text, err := s.costs(); ok || err != nil || !strings.HasPrefix(text, "63 of 64 fsyncs") {
 		t.Errorf("have %v %q %v", ok, text, err)
 	}
 }
@@ -786,8 +789,8 @@ func TestNowaitJudged(t *testing.T) {
 		{shortWork{reserve: kit.EDQUOT, want: kit.EAGAIN}, func(t *kit.Task, x *kit.NowaitExtent) error { return x.Reserve(t, kit.NoFlush) }, "the caller is told " + kit.EDQUOT.Error() + ", want " + kit.EAGAIN.Error()},
 	} {
 		r := Row{}
-		w := workload{name: "judged", program: tt.work.program}
-		err := w.explore(&Student{Nowait: tt.extent}, &r)
+		w := workload{name: "judged", program: tt.work.program(tt.extent)}
+		err := w.explore(some(0), &r)
 		if err != nil || r.Violated != (tt.want != "") || tt.want != "" && (r.Kind != undone || !strings.Contains(r.Result, tt.want)) {
 			t.Errorf("have %s %q %v, want %q", r.Kind, r.Result, err, tt.want)
 		}

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"btrlab/internal/sched/explore"
-	movethewaits "btrlab/labs/06-move-the-waits"
 	"btrlab/labs/kit"
 )
 
@@ -31,7 +30,7 @@ func init() {
 
 // TestWaitStarter: lab 6's starter waits with every lock held: no row gives a point.
 func TestWaitStarter(t *testing.T) {
-	for _, r := range Judge(6, &Student{Waits: movethewaits.Write}, "", "") {
+	for _, r := range Judge(starters[6], &Run{}) {
 		if r.Pass || r.Score != 0 || !strings.HasPrefix(r.Name, "hold-") && !r.Violated {
 			t.Errorf("%s: %v, %s", r.Name, r.Pass, r.Result)
 		}
@@ -133,15 +132,15 @@ func TestWaitJudged(t *testing.T) {
 				continue
 			}
 		}
-		s := &Student{Waits: tt.w.write}
-		for _, r := range Judge(6, s, only, "") {
+		s := Waits{tt.w.write}
+		for _, r := range replayed(s, only, "") {
 			want, broken := tt.kind[r.Name]
 			switch {
 			case broken && (r.Kind != want || !r.Violated):
 				t.Errorf("%s, %s: have %v %q want %s", name, r.Name, r.Violated, r.Result, want)
 			case broken && r.Schedule != "":
 				shorter := r.Schedule[:max(0, strings.LastIndexByte(r.Schedule, ','))]
-				if x := Judge(6, s, r.Name, shorter)[0]; !x.Pass {
+				if x := replayed(s, r.Name, shorter)[0]; !x.Pass {
 					t.Errorf("%s, %s: schedule %q is enough, have %q", name, r.Name, shorter, r.Schedule)
 				}
 			case broken || r.Name == tt.slow:

@@ -2,79 +2,45 @@ package grade
 
 import (
 	"errors"
-	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
-
-	"btrlab/internal/data/inode"
-	"btrlab/internal/iopath/policy"
-	"btrlab/internal/prose"
-	"btrlab/internal/trace"
-	"btrlab/labs/kit"
 )
 
-// Student is what a solution gives the grader.
-type Student struct {
-	Baseline     Baseline                              // lab 2
-	Locking      Locking                               // lab 3
-	Steps        func() []policy.SetsizeStep           // lab 4
-	Answers      func() map[string]string              // lab 4: to its questions
-	NewRangeLock func() inode.RangeLocker              // lab 5
-	Waits        kit.WaitPath                          // lab 6
-	Nowait       kit.NowaitPath                        // lab 7
-	Ring         kit.SubmitPath                        // lab 8
-	LogItem      kit.LogPath                           // lab 9
-	Sectors      func(t *kit.Task, w *kit.SectorWrite) // lab 10
-	Policy       func() kit.Policy                     // lab 12
-	Own          func(w *kit.World)                    // no lab: a program of one's own
-	Orders       Orders                                // lab 11
-
-	// Profile, if set, gets the waits of what is measured.
-	Profile LockProfile
-
-	answers  map[string]string // Answers, once they are called
-	progress func(Progress)
-	watch    func(kit.FileSide) kit.FileSide // between the operations of Policy and their locks
-	keep     func(done []Row, at string)     // before a row is judged
-	before   []Row                           // judged by an earlier process
-	first    bool                            // stop at the first row that fails
-	// of each pass, unless it is 0 or more than a workload has
-	schedules int
+// Run is what the grading program is asked for.
+type Run struct {
+	// Only, if set, is the workload to judge, by the one Schedule.
+	Only, Schedule string
+	First          bool // stop at the first row that fails
+	// Schedules bounds each pass of a search, unless it is 0 or more than a workload has.
+	Schedules int
+	Before    []Row // judged by an earlier process
+	// Keep, if set, is called before a row is judged.
+	Keep     func(done []Row, at string)
+	Progress func(Progress)
 }
 
-// LockProfile is a profile of waits: profile.Locks, which this package does not know.
-type LockProfile interface {
-	trace.Sink
-	WriteLocks(w io.Writer) error
+// judging is a Run on its way.
+type judging struct {
+	*Run
+	done  []Row // so far
+	clean bool  // no workload so far is violated; a ratio that is missed violates nothing
 }
 
 // profileSuffix is the file of the profile, beside the report.
 const profileSuffix = ".pprof"
 
-// Main is the main function of the generated grader. args: ledger, lab number [, workload, schedule
-// to replay] or [, schedules of each pass, stop at the first row that fails, ""]. Rows that the
-// ledger has already are not judged again.
-func Main(s Student, args []string) int {
-	if len(args) != 2 && len(args) != 4 && len(args) != 5 {
-		return 2
-	}
-	n, err := strconv.Atoi(args[1])
+// profiled is a Lab that keeps a profile of what it has measured.
+type profiled interface{ writeProfile(path string) error }
+
+// Main is the main function of the generated grader, for the lab with the student's functions.
+// args: ledger [, workload, schedule to replay] or [, schedules of each pass, stop at the first row
+// that fails, ""]. Rows that the ledger has already are not judged again.
+func Main(l Lab, args []string) int {
+	r, err := parseRun(args)
 	if err != nil {
 		return 2
-	}
-	only, schedule := "", ""
-	switch len(args) {
-	case 4:
-		only, schedule = args[2], args[3]
-	case 5:
-		s.first = args[3] == "true"
-		if s.schedules, err = strconv.Atoi(args[2]); err != nil {
-			return 2
-		}
 	}
 	earlier, err := readLedger(args[0])
 	if err != nil {
@@ -89,23 +55,23 @@ func Main(s Student, args []string) int {
 		}
 		return 0
 	}
-	if s.progress = toFile(args[0] + progressSuffix); only == "" {
-		s.before = earlier.Rows
-		s.keep = func(done []Row, at string) {
+	if r.Progress = toFile(args[0] + progressSuffix); r.Only == "" {
+		r.Before = earlier.Rows
+		r.Keep = func(done []Row, at string) {
 			mu.Lock()
 			defer mu.Unlock()
 			write(ledger{Rows: done, At: at})
 		}
 	}
 	bind(earlier.CPU)
-	dog.start(len(s.before) > 0, earlier.CPU, func(wrong string, spent bool) {
+	dog.start(len(r.Before) > 0, earlier.CPU, func(wrong string, spent bool) {
 		mu.Lock()
 		now.Wrong, now.Spent = wrong, spent
 		os.Exit(write(now))
 	})
-	rows := Judge(n, &s, only, schedule)
-	if s.Profile != nil && only == "" {
-		if err := writeProfile(s.Profile, args[0]+profileSuffix); err != nil {
+	rows := Judge(l, r)
+	if p, ok := l.(profiled); ok && r.Only == "" {
+		if err := p.writeProfile(args[0] + profileSuffix); err != nil {
 			return 1
 		}
 	}
@@ -113,153 +79,103 @@ func Main(s Student, args []string) int {
 	return write(ledger{Rows: rows, Done: true})
 }
 
-// Judge runs the workloads of lab n under the student's code; with only set, one schedule of that
-// workload.
-func Judge(n int, s *Student, only, schedule string) []Row {
-	if s.Steps != nil {
-		dog.begin("Steps", cpuOfSteps)
-		order := s.Steps()
-		if err := policy.CheckSetsizeOrder(order); err != nil {
-			return refused("steps", points(n), []string{err.Error()})
-		}
-		s.Steps = func() []policy.SetsizeStep { return order }
+// parseRun reads the arguments of Main.
+func parseRun(args []string) (*Run, error) {
+	r, err := &Run{}, error(nil)
+	switch len(args) {
+	case 1:
+	case 3:
+		r.Only, r.Schedule = args[1], args[2]
+	case 4:
+		r.First = args[2] == "true"
+		r.Schedules, err = strconv.Atoi(args[1])
+	default:
+		err = errors.New("want 1, 3 or 4 arguments")
 	}
-	if s.Answers != nil {
-		var bad []string
-		if s.answers, bad = written(s.Answers, workloads(n)); len(bad) > 0 {
-			return refused("answers", points(n), bad)
+	return r, err
+}
+
+// Judge runs the workloads of a lab under the student's code, or one schedule of one of them.
+func Judge(l Lab, run *Run) []Row {
+	asks, _ := l.(reader)
+	if asks != nil {
+		if name, wrong := asks.read(); len(wrong) > 0 {
+			return refused(name, points(l), wrong)
 		}
 	}
-	if s.Orders.Locked != nil {
-		if bad := s.Orders.read(); len(bad) > 0 {
-			return refused("order", points(n), bad)
-		}
-	}
-	var rows []Row
-	// clean: no workload before is violated; a ratio that is missed violates nothing
-	clean, shown := true, false
-	for _, w := range workloads(n) {
-		if only != "" && w.name != only {
+	j := &judging{Run: run, clean: true}
+	shown := false
+	for _, w := range l.Workloads() {
+		if run.Only != "" && w.name != run.Only {
 			continue
 		}
-		if i := slices.IndexFunc(s.before, func(r Row) bool { return r.Name == w.name }); i >= 0 {
-			r := s.before[i]
-			rows, clean, shown = append(rows, r), clean && (r.Pass || w.onlyMeasures()), shown || r.Trace != ""
-			continue
-		}
-		if s.keep != nil {
-			s.keep(rows, w.name)
-		}
-		r := Row{Name: w.name, Asks: w.asks, Max: w.points}
-		var err error
-		dog.begin(w.name, cpuOfExecution)
-		switch {
-		case w.swap > 0 && only == "":
-			err = w.judgeSwap(s, rows, &r)
-		case w.swap > 0:
-			err = w.replaySwap(s, schedule, &r)
-		case w.question && only == "":
-			err = w.answer(s, &r)
-		case only != "" && w.ratio == nil && w.measure == nil:
-			err = w.replay(s, schedule, &r)
-		case w.ratio == nil && w.measure == nil:
-			err = w.search(s, &r)
+		r, before := j.earlier(w.name)
+		if !before {
+			if run.Keep != nil {
+				run.Keep(j.done, w.name)
+			}
+			r = w.row(j)
 			if shown {
 				r.Trace = "" // the first is enough to read
 			}
-			shown = shown || r.Trace != ""
-		case w.measure != nil:
-			err = w.measure(s, clean, &r)
-		case !clean && !w.judges:
-			r.Result = "not measured: a workload is violated"
-		default:
-			r.Pass, r.Result, err = w.ratio(s)
 		}
-		if err != nil {
-			r.Pass, r.Result = false, err.Error()
-		}
-		if r.Pass {
-			r.Score = r.Max
-		}
-		clean = clean && (r.Pass || w.onlyMeasures())
-		rows = append(rows, r)
-		if s.first && !r.Pass {
+		shown = shown || r.Trace != ""
+		j.clean = j.clean && (r.Pass || w.onlyMeasures())
+		j.done = append(j.done, r)
+		if run.First && !r.Pass && !before {
 			break
 		}
 	}
+	rows := j.done
 	if len(rows) == 0 {
-		return refused(only, 0, []string{"no such workload"})
+		return refused(run.Only, 0, []string{"no such workload"})
 	}
-	if only != "" {
-		count(n, rows)
+	if run.Only != "" {
+		count(l, rows)
 		return rows
 	}
-	rows = finish(n, rows)
-	guesses(rows, s.answers)
-	guesses(rows, s.Orders.answers)
+	rows = finish(l, rows)
+	if asks != nil {
+		guesses(rows, asks.said())
+	}
 	return rows
 }
 
-// onlyMeasures reports whether the workload may fail and violate nothing.
-func (w *workload) onlyMeasures() bool { return w.ratio != nil && !w.judges || w.measure != nil }
-
-// finish makes the rows of the report of those of lab n's workloads.
-func finish(n int, rows []Row) []Row {
-	rows = fold(workloads(n), rows)
-	count(n, rows)
-	return rows
+// earlier is the row of an earlier process.
+func (j *judging) earlier(name string) (r Row, ok bool) {
+	i := slices.IndexFunc(j.Before, func(r Row) bool { return r.Name == name })
+	if i < 0 {
+		return r, false
+	}
+	return j.Before[i], true
 }
 
-// fold puts the rows of the workloads of a family together, in the place of its first.
-func fold(of []workload, rows []Row) []Row {
-	family := map[string]*family{}
-	for _, w := range of {
-		family[w.name] = w.family
+// row judges the workload.
+func (w *workload) row(j *judging) Row {
+	r := Row{Name: w.name, Asks: w.asks, Max: w.points}
+	var err error
+	dog.begin(w.name, cpuOfExecution)
+	switch {
+	case j.Only != "" && w.replay != nil:
+		err = w.replay(j.Schedule, &r)
+	case j.Only != "" && w.explored():
+		err = w.runOne(j.Schedule, &r)
+	case w.judge != nil:
+		err = w.judge(j, &r)
+	case w.measure != nil:
+		err = w.measure(j.clean, &r)
+	case w.ratio == nil:
+		err = w.search(j, &r)
+	case !j.clean && !w.judges:
+		r.Result = "not measured: a workload is violated"
+	default:
+		r.Pass, r.Result, err = w.ratio()
 	}
-	var out []Row
-	at := map[string]int{}
-	for _, r := range rows {
-		f := family[r.Name]
-		if f == nil {
-			out = append(out, r)
-			continue
-		}
-		i, ok := at[f.name]
-		if !ok {
-			i = len(out)
-			at[f.name], out = i, append(out, Row{Name: f.name, Asks: f.asks, Max: f.points, Pass: true})
-		}
-		g := &out[i]
-		result := r.Result
-		if !r.Pass && g.Pass {
-			g.Pass, g.Violated, g.Kind, g.Schedule, g.Trace, g.Workload = false, r.Violated, r.Kind, r.Schedule, r.Trace, r.Name
-			g.Result = r.Name + ": " + r.Result
-		}
-		if i := strings.IndexByte(result, '\n'); i >= 0 {
-			result = result[:i]
-		}
-		g.Parts = append(g.Parts, Part{r.Name, r.Pass, result})
-		g.Schedules += r.Schedules
-	}
-	for i := range out {
-		if g := &out[i]; len(g.Parts) > 0 && g.Pass {
-			proved := 0
-			for _, p := range g.Parts {
-				if strings.HasPrefix(p.Result, "exhausted") {
-					proved++
-				}
-			}
-			g.Score = g.Max
-			g.Result = fmt.Sprintf("%s kept in %s; %d exhausted", prose.Count(len(g.Parts), "scenario"), prose.Count(g.Schedules, "schedule"), proved)
-		}
-	}
-	return out
-}
-
-func writeProfile(p LockProfile, path string) error {
-	f, err := os.Create(path)
 	if err != nil {
-		return err
+		r.Pass, r.Result = false, err.Error()
 	}
-	return errors.Join(p.WriteLocks(f), f.Close())
+	if r.Pass {
+		r.Score = r.Max
+	}
+	return r
 }

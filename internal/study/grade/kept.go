@@ -20,12 +20,12 @@ type Kept struct {
 	Digest  string `json:"digest"`
 }
 
-func (l *Lab) keptFile(root string) string {
+func (l *Course) keptFile(root string) string {
 	return filepath.Join(root, "labs", "_grade", fmt.Sprintf("score-%02d.json", l.N))
 }
 
 // Keep keeps the grade of what was graded; digest is Digest of the files as they were then.
-func (l *Lab) Keep(root string, r *Report, o Options, digest string) error {
+func (l *Course) Keep(root string, r *Report, o Options, digest string) error {
 	dir := o.Dir
 	if dir != "" {
 		var err error
@@ -44,7 +44,7 @@ func (l *Lab) Keep(root string, r *Report, o Options, digest string) error {
 }
 
 // Kept is the last grade, nil for none, and whether the files have changed since.
-func (l *Lab) Kept(root string) (k *Kept, changed bool, err error) {
+func (l *Course) Kept(root string) (k *Kept, changed bool, err error) {
 	b, err := os.ReadFile(l.keptFile(root))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -60,7 +60,7 @@ func (l *Lab) Kept(root string) (k *Kept, changed bool, err error) {
 }
 
 // Digest is of all that Grade reads of a student's folder.
-func (l *Lab) Digest(root string, o Options) string {
+func (l *Course) Digest(root string, o Options) string {
 	if o.Dir == "" {
 		o.Dir = l.Dir(root)
 	}

@@ -69,9 +69,9 @@ func readLedger(path string) (*ledger, error) {
 	return g, json.Unmarshal(b, g)
 }
 
-// stop fails the row in hand of lab n, and with rest all that are left, for which it says why.
-func (g *ledger) stop(n int, wrong string, rest bool) {
-	for _, w := range workloads(n) {
+// stop fails the row in hand of a lab, and with rest all that are left, for which it says why.
+func (g *ledger) stop(l Lab, wrong string, rest bool) {
+	for _, w := range l.Workloads() {
 		why := wrong
 		switch {
 		case slices.ContainsFunc(g.Rows, func(r Row) bool { return r.Name == w.name }):
@@ -89,8 +89,8 @@ func (g *ledger) stop(n int, wrong string, rest bool) {
 
 // attempts runs the grading program until every row is judged, maxStops rows have stopped it, or a
 // limit of o is reached, which late says. begun is when the grading began.
-func (l *Lab) attempts(ctx context.Context, work, bin, report string, o Options, begun time.Time) (rows []Row, late bool, err error) {
-	args := []string{report, fmt.Sprint(l.N)}
+func attempts(ctx context.Context, work, bin, report string, l Lab, o Options, begun time.Time) (rows []Row, late bool, err error) {
+	args := []string{report}
 	switch {
 	case o.Workload != "":
 		args = append(args, o.Workload, o.Schedule)
@@ -137,12 +137,12 @@ func (l *Lab) attempts(ctx context.Context, work, bin, report string, o Options,
 		default:
 			wrong = []string{"the grader left no report"}
 		}
-		if g.At == "" && len(g.Rows) == 0 || o.Workload != "" || l.own {
-			return refused("run", points(l.N), wrong), late, nil
+		if g.At == "" && len(g.Rows) == 0 || o.Workload != "" || l.About().code.own {
+			return refused("run", points(l), wrong), late, nil
 		}
 		last := late || stops == maxStops || g.At == ""
-		if g.stop(l.N, strings.Join(wrong, "\n"), last && !o.First); last || o.First {
-			return finish(l.N, g.Rows), late, nil
+		if g.stop(l, strings.Join(wrong, "\n"), last && !o.First); last || o.First {
+			return finish(l, g.Rows), late, nil
 		}
 		g.CPU = left
 		if err := g.write(report); err != nil {

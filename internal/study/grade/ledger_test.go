@@ -9,9 +9,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"btrlab/internal/data/inode"
-	"btrlab/labs/kit"
 )
 
 // TestStop: the row in hand fails with the reason; the rows after it are left to the next process,
@@ -25,13 +22,13 @@ func TestStop(t *testing.T) {
 	}
 	done := Row{Name: "lock-identical", Pass: true, Score: 8, Max: 8}
 	g := ledger{Rows: []Row{done}, At: "lock-nested"}
-	g.stop(5, "it hangs", false)
+	g.stop(RangeLock{}, "it hangs", false)
 	if got := names(g.Rows); !slices.Equal(got, []string{"lock-identical", "lock-nested"}) || g.Rows[1].Result != "it hangs" || g.Rows[1].Max != 7 || g.At != "" {
 		t.Errorf("%+v", g)
 	}
 	g.At = "lock-overlap"
-	g.stop(5, "it hangs again", true)
-	want := workloads(5)
+	g.stop(RangeLock{}, "it hangs again", true)
+	want := RangeLock{}.Workloads()
 	if len(g.Rows) != len(want) || g.Rows[2].Result != "it hangs again" || g.Rows[3].Result != "not run: the program was stopped before" {
 		t.Fatalf("%+v", g.Rows)
 	}
@@ -47,15 +44,14 @@ func TestStop(t *testing.T) {
 // violation.
 func TestGoesOn(t *testing.T) {
 	var before []Row
-	for _, w := range rangeWorkloads() {
+	for _, w := range starters[5].Workloads() {
 		before = append(before, Row{Name: w.name, Asks: w.asks, Max: w.points, Pass: true, Score: w.points, Result: "of an earlier process"})
 	}
 	last := len(before) - 1
 	var at []string
-	s := &Student{NewRangeLock: func() inode.RangeLocker { return kit.Locker{RangeLocker: nil} }, before: before[:last],
-		keep: func(done []Row, name string) { at = append(at, name) }}
+	run := &Run{Before: before[:last], Keep: func(done []Row, name string) { at = append(at, name) }}
 	before[3].Pass, before[3].Score, before[3].Result = false, 0, "stopped"
-	rows := Judge(5, s, "", "")
+	rows := Judge(RangeLock{}, run)
 	if len(rows) != len(before) || rows[0].Result != "of an earlier process" || rows[3].Result != "stopped" || rows[last].Result != "not measured: a workload is violated" {
 		t.Errorf("%+v", rows)
 	}

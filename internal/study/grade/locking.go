@@ -14,14 +14,22 @@ import (
 	"btrlab/labs/kit"
 )
 
-// Locking is what a student writes for lab 3.
+// Locking is lab 3: what a student writes.
 type Locking struct {
 	CanUnlock func(pos, n, isize uint64) bool
 	Write     func(t *kit.Task, w *kit.LockedWrite)
 }
 
+// About says what the lab is.
+func (Locking) About() *About {
+	return &About{N: 3, Folder: "03-unlocked", Title: "Unlocked inside EOF", Minutes: 75, File: "unlock.go",
+		code: &code{rules: rules{allowed: []string{kitPath}, entry: "Write",
+			want: "func CanUnlock(pos, n, isize uint64) bool and func Write(t *kit.Task, w *kit.LockedWrite)"},
+			main: "grade.Locking{CanUnlock: student.CanUnlock, Write: student.Write}"}}
+}
+
 // write carries out a write by the student's order.
-func (l *Locking) write(t *sched.Task, w iopath.WriteSteps) error {
+func (l Locking) write(t *sched.Task, w iopath.WriteSteps) error {
 	return kit.RunLocked(l.Write, t, w)
 }
 
@@ -29,9 +37,9 @@ func (l *Locking) write(t *sched.Task, w iopath.WriteSteps) error {
 // i_size.
 const drained = "unlocked-drain"
 
-// lockingWorkloads are lab 3's: the decision alone, a write beside what changes the size of the
+// Workloads are the decision alone, a write beside what changes the size of the
 // file, then how many writes go without i_rwsem and what that is worth.
-func lockingWorkloads() []workload {
+func (l Locking) Workloads() []workload {
 	classes := []string{"i_rwsem", "dio_wait", "page"}
 	task := func(name string, ops ...scenario.Op) scenario.Task { return scenario.Task{Name: name, Ops: ops} }
 	app := func(n int64) scenario.Op { return scenario.Op{Kind: scenario.OpWrite, N: n, Append: true} }
@@ -39,8 +47,8 @@ func lockingWorkloads() []workload {
 		return workload{name: name, asks: asks, points: points, policy: drained, limit: 4_000,
 			scenario: &scenario.Scenario{Name: name, About: asks, File: scenario.File{Size: size, Cached: all(size)}, Tasks: tasks, Switch: classes, Rule: calls, Deep: true}}
 	}
-	return []workload{
-		{name: "decide", asks: "CanUnlock says yes inside EOF, and nowhere else", points: 10, ratio: decide},
+	return hooks{file: writesBy(l.write)}.with([]workload{
+		{name: "decide", asks: "CanUnlock says yes inside EOF, and nowhere else", points: 10, ratio: l.decide},
 		w("inside-truncate", "a write inside EOF, and a truncate below it: the truncate is not lost", 10, 16*kib,
 			task("writer", scenario.Write(8*kib, 4*kib)), task("truncate", scenario.Truncate(4*kib))),
 		w("one-byte-beyond", "a write that ends a byte beyond EOF, and one that makes the file longer: the longer one counts", 10, 8*kib-1,
@@ -55,10 +63,10 @@ func lockingWorkloads() []workload {
 			task("writer", scenario.Write(8*kib, 4*kib)), task("truncate", scenario.Truncate(4*kib)))),
 		far(w("far-appends", "two appends to a file as big as the measured one", 3, 4*kib,
 			task("append A", app(4*kib)), task("append B", app(4*kib)))),
-		{name: "fast-path", points: 20, ratio: fastPath, asks: "writes inside EOF copy without i_rwsem, all of them and no others"},
-		{name: "virtual-time", points: 20, ratio: lockingRatio,
+		{name: "fast-path", points: 20, ratio: l.fastPath, asks: "writes inside EOF copy without i_rwsem, all of them and no others"},
+		{name: "virtual-time", points: 20, ratio: l.speed,
 			asks: fmt.Sprintf("%d writers inside EOF on %d CPUs: at least %v times policy locked", ratioTasks, ratioTasks, minUnlocked)},
-	}
+	})
 }
 
 // batches is what policy unlocked-drain promises: two writes inside EOF may mix batch by batch.
@@ -84,9 +92,9 @@ var decisions = []struct {
 	{1<<40 - 4096, 4096, 1 << 40, true},
 }
 
-func decide(s *Student) (bool, string, error) {
+func (l Locking) decide() (bool, string, error) {
 	for _, d := range decisions {
-		if have := s.Locking.CanUnlock(d.pos, d.n, d.isize); have != d.want {
+		if have := l.CanUnlock(d.pos, d.n, d.isize); have != d.want {
 			return false, fmt.Sprintf("CanUnlock(%d, %d, %d) is %v, want %v", d.pos, d.n, d.isize, have, d.want), nil
 		}
 	}
@@ -95,12 +103,12 @@ func decide(s *Student) (bool, string, error) {
 
 // fastPath counts, of writes inside EOF and of others, which copy without i_rwsem. One task makes
 // them, so that it knows the end of the file.
-func fastPath(s *Student) (ok bool, text string, err error) {
+func (l Locking) fastPath() (ok bool, text string, err error) {
 	var total, unlocked [2]int // of those beyond EOF, and of those inside
 	kind := 0
 	look := func(t *sched.Task, w iopath.WriteSteps) error {
 		x := &held{WriteSteps: w}
-		err := s.Locking.write(t, x)
+		err := l.write(t, x)
 		total[kind]++
 		if !x.copied {
 			unlocked[kind]++
@@ -160,12 +168,12 @@ func (h *held) Begin(t *sched.Task) error {
 // minUnlocked is what the row virtual-time asks for.
 const minUnlocked = 3
 
-// lockingRatio measures how much faster writers inside EOF are with the student's order than under
+// speed measures how much faster writers inside EOF are with the student's order than under
 // i_rwsem.
-func lockingRatio(s *Student) (bool, string, error) {
+func (l Locking) speed() (bool, string, error) {
 	return speedup("locked", minUnlocked,
 		func() (int64, error) { return disjoint("locked", fs.Options{}, nil, nil) },
 		func() (int64, error) {
-			return disjoint(drained, fs.Options{}, s.filePolicy(), &meeting{rule: batches, piece: ratioBytes})
+			return disjoint(drained, fs.Options{}, writesBy(l.write), &meeting{rule: batches, piece: ratioBytes})
 		})
 }

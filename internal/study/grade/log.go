@@ -15,17 +15,23 @@ import (
 	"btrlab/labs/kit"
 )
 
-// logItem is the student's order as the file system takes it; nil is none.
-func (s *Student) logItem() func(t *sched.Task, x treelog.ItemSteps) error {
-	if s.LogItem == nil {
-		return nil
-	}
-	return func(t *sched.Task, x treelog.ItemSteps) error { return s.LogItem.Run(t, x) }
+// LogItem is lab 9: how a file extent gets into a log.
+type LogItem struct{ Put kit.LogPath }
+
+// About says what the lab is.
+func (LogItem) About() *About {
+	return &About{N: 9, Folder: "09-prepare-first", Title: "Prepare before the path lock", Minutes: 75, File: "item.go",
+		code: &code{rules: rules{allowed: []string{kitPath}, entry: "Put", want: "func Put(t *kit.Task, x *kit.LogItem) error"},
+			main: "grade.LogItem{Put: student.Put}"},
+		basis: "log-new"}
 }
 
-// logWorkloads are lab 9's: fsyncs on the real write path, each followed by a power cut and a
+// item is the student's order as the file system takes it.
+func (l LogItem) item(t *sched.Task, x treelog.ItemSteps) error { return l.Put.Run(t, x) }
+
+// Workloads are fsyncs on the real write path, each followed by a power cut and a
 // replay of the log, then what they cost.
-func logWorkloads() []workload {
+func (l LogItem) Workloads() []workload {
 	task := func(name string, ops ...scenario.Op) scenario.Task { return scenario.Task{Name: name, Ops: ops} }
 	byLog := func(w workload) workload {
 		w.scenario.ByLog = true
@@ -36,7 +42,7 @@ func logWorkloads() []workload {
 			scenario: &scenario.Scenario{Name: name, About: asks, File: f, Tasks: tasks,
 				Switch: []string{"i_rwsem", "log_mutex", "tree_log"}, Rule: calls, Deep: true}}
 	}
-	return []workload{
+	return hooks{item: l.item}.with([]workload{
 		byLog(w("log-new", "a file that the log does not have: bytes and checksums are there after a power cut", 10, scenario.File{Size: 8 * kib},
 			task("writer", scenario.Write(0, 4*kib), scenario.Fsync()))),
 		byLog(w("log-again", "the same bytes, logged a second time in one transaction", 10, scenario.File{Size: 8 * kib},
@@ -49,21 +55,21 @@ func logWorkloads() []workload {
 			task("writer A", scenario.Write(0, 4*kib), scenario.Fsync()), task("writer B", scenario.Write(4*kib, 4*kib), scenario.Fsync())),
 		w("log-commit", "an fsync, and a commit beside it that takes the log away", 10, scenario.File{Size: 8 * kib},
 			task("writer", scenario.Write(0, 4*kib), scenario.Fsync()), task("sync", scenario.Sync())),
-		{name: "log-full", asks: "the leaf has no room for the item: another search finds a place", points: 5, program: narrowLeaf{}.program},
-		{name: "log-broken", asks: "a block of the log cannot be read: the fsync must hear of it, and commit", points: 5, program: narrowLeaf{insert: errno.EIO}.program},
-		{name: "costs", points: 20, ratio: logCosts,
+		{name: "log-full", asks: "the leaf has no room for the item: another search finds a place", points: 5, program: narrowLeaf{}.program(l.Put)},
+		{name: "log-broken", asks: "a block of the log cannot be read: the fsync must hear of it, and commit", points: 5, program: narrowLeaf{insert: errno.EIO}.program(l.Put)},
+		{name: "costs", points: 20, ratio: l.costs,
 			asks: fmt.Sprintf("%d fsyncs of a file that the log has: the leaf is locked for few steps, and for no longer than the kernel has it", logFsyncs)},
-	}
+	})
 }
 
 // narrowLeaf is a log whose leaves never have room in the place of what was dropped, and that fails
 // to insert if insert is set.
 type narrowLeaf struct{ insert error }
 
-func (l narrowLeaf) program(s *Student) func(w *explore.World) {
+func (l narrowLeaf) program(put kit.LogPath) func(w *explore.World) {
 	return func(w *explore.World) {
 		w.Go("fsync", func(t *sched.Task) {
-			if err := s.LogItem.Run(t, l); !errors.Is(err, l.insert) {
+			if err := put.Run(t, l); !errors.Is(err, l.insert) {
 				panic(fmt.Sprintf("Put has returned %v, and Insert had returned %v", err, l.insert))
 			}
 		})
@@ -89,9 +95,9 @@ const (
 	maxLogHold  = 102
 )
 
-// logCosts counts what fsyncs cost in the log, by the student's order and by those of the kernel
+// costs counts what fsyncs cost in the log, by the student's order and by those of the kernel
 // before and after seed 003.
-func logCosts(s *Student) (ok bool, text string, err error) {
+func (l LogItem) costs() (ok bool, text string, err error) {
 	old, err := logJob("fsync-5.17", nil)
 	if err != nil {
 		return false, "", err
@@ -100,7 +106,7 @@ func logCosts(s *Student) (ok bool, text string, err error) {
 	if err != nil {
 		return false, "", err
 	}
-	c, err := logJob(logPolicy, s.logItem())
+	c, err := logJob(logPolicy, l.item)
 	if err != nil {
 		return false, "", err
 	}

@@ -18,13 +18,19 @@ import (
 	"btrlab/labs/kit"
 )
 
-// extent is the student's function as the write path takes it; nil when there is none.
-func (s *Student) extent() func(*sched.Task, iopath.NowaitSteps) error {
-	if s.Nowait == nil {
-		return nil
-	}
-	return func(t *sched.Task, x iopath.NowaitSteps) error { return s.Nowait.Run(t, x) }
+// Nowait is lab 7: what becomes of an extent of a NOWAIT direct write.
+type Nowait struct{ Extent kit.NowaitPath }
+
+// About says what the lab is.
+func (Nowait) About() *About {
+	return &About{N: 7, Folder: "07-nowait-direct", Title: "NOWAIT direct IO", Minutes: 75, File: "extent.go",
+		code: &code{rules: rules{allowed: []string{kitPath, "errors"}, entry: "Extent", want: "func Extent(t *kit.Task, x *kit.NowaitExtent) error"},
+			main: "grade.Nowait{Extent: student.Extent}"},
+		basis: "nowait-free"}
 }
+
+// extent is the student's function as the write path takes it.
+func (l Nowait) extent(t *sched.Task, x iopath.NowaitSteps) error { return l.Extent.Run(t, x) }
 
 // labFlush is what a flush of a shortFile waits for: it stands where the write path waits for a
 // space ticket.
@@ -102,13 +108,13 @@ func (b badUndo) String() string { return string(b) }
 // shortWork is a workload of one write of a shortFile. want is what the ring is told.
 type shortWork struct{ reserve, place, want error }
 
-func (x shortWork) program(s *Student) func(w *explore.World) {
+func (x shortWork) program(extent kit.NowaitPath) func(w *explore.World) {
 	return func(w *explore.World) {
 		f := newShortFile()
 		f.reserve, f.place = x.reserve, x.place
 		w.Go("ring", func(t *sched.Task) {
 			t.BeginNowait()
-			err := s.Nowait.Run(t, f)
+			err := extent.Run(t, f)
 			t.EndNowait()
 			f.mem.Write(t, f)
 			switch {
@@ -143,11 +149,11 @@ func told(err error) string {
 	return err.Error()
 }
 
-// nowaitWorkloads are lab 7's: one extent on which something is short or broken, then the real
+// Workloads are one extent on which something is short or broken, then the real
 // write path beside others, then what a request costs.
-func nowaitWorkloads() []workload {
+func (l Nowait) Workloads() []workload {
 	again := error(errno.EAGAIN)
-	var l []workload
+	var rows []workload
 	for _, x := range []struct {
 		name, asks string
 		points     float64
@@ -159,7 +165,7 @@ func nowaitWorkloads() []workload {
 		{"nowait-cow", "the blocks cannot be overwritten in place: all is given back", 12, shortWork{place: errno.EAGAIN, want: again}},
 		{"nowait-broken", "a tree cannot be read: the caller is told, and all is given back", 8, shortWork{place: errno.EIO, want: errno.EIO}},
 	} {
-		l = append(l, workload{name: x.name, asks: x.asks, points: x.points, program: x.work.program})
+		rows = append(rows, workload{name: x.name, asks: x.asks, points: x.points, program: x.work.program(l.Extent)})
 	}
 	ring := func(ops ...scenario.Op) scenario.Task { return scenario.Task{Name: "ring", Ops: ops} }
 	file := scenario.File{Size: 8 * kib, Nocow: true}
@@ -174,15 +180,16 @@ func nowaitWorkloads() []workload {
 		{"nowait-writers", "two writes of one block: each is whole", 8,
 			[]scenario.Task{ring(scenario.NowaitDirect(0, 4*kib)), {Name: "ring B", Ops: []scenario.Op{scenario.NowaitDirect(0, 4*kib)}}}},
 	} {
-		l = append(l, workload{name: x.name, asks: x.asks, points: x.points, policy: nowaitPolicy, limit: 5_000, scenario: &scenario.Scenario{
+		rows = append(rows, workload{name: x.name, asks: x.asks, points: x.points, policy: nowaitPolicy, limit: 5_000, scenario: &scenario.Scenario{
 			Name: x.name, About: x.asks, File: file, Tasks: x.tasks, Switch: locks, Rule: calls, Deep: true}})
 	}
 	snap := scenario.Task{Name: "snapshot", Ops: []scenario.Op{scenario.Snapshot()}}
-	l = append(l, workload{name: "nowait-snapshot", asks: "a snapshot is made: no write changes it afterwards", points: 14, policy: nowaitPolicy, limit: 5_000,
+	rows = append(rows, workload{name: "nowait-snapshot", asks: "a snapshot is made: no write changes it afterwards", points: 14, policy: nowaitPolicy, limit: 5_000,
 		scenario: &scenario.Scenario{Name: "nowait-snapshot", About: "a NOWAIT direct write while a snapshot is made of its file", File: scenario.File{Size: 4 * kib, Nocow: true},
 			Tasks: []scenario.Task{ring(scenario.NowaitDirect(0, 4*kib)), snap}, Switch: []string{"snapshot_lock", "extent"}, Rule: calls, Deep: true, Preemptions: 2}})
-	return append(l, workload{name: "costs", points: 20, ratio: nowaitCosts,
+	rows = append(rows, workload{name: "costs", points: 20, ratio: l.costs,
 		asks: fmt.Sprintf("%d overwrites of the real write path: none goes to a worker, and each asks the trees once", nowaitWrites)})
+	return hooks{extent: l.extent}.with(rows)
 }
 
 // The measurement of lab 7.
@@ -193,10 +200,10 @@ const (
 	nowaitSearches = 3
 )
 
-// nowaitCosts writes each block of a file once, with NOWAIT, in virtual time, and counts.
-func nowaitCosts(s *Student) (ok bool, text string, err error) {
+// costs writes each block of a file once, with NOWAIT, in virtual time, and counts.
+func (l Nowait) costs() (ok bool, text string, err error) {
 	var c sched.Counts
-	r := rig{cpus: 2, flags: format.InodeNoDataCow | format.InodeNoDataSum, opt: fs.Options{Policy: policy.MustParse(nowaitPolicy), NowaitExtent: s.extent()}}
+	r := rig{cpus: 2, flags: format.InodeNoDataCow | format.InodeNoDataSum, opt: fs.Options{Policy: policy.MustParse(nowaitPolicy), NowaitExtent: l.extent}}
 	if err := r.run(func(t *sched.Task, x *fs.FS, f *fs.File) error { return nowaitJob(t, x, f, &c) }); err != nil {
 		return false, "", err
 	}

@@ -11,8 +11,8 @@ import (
 	"btrlab/internal/study/scenario"
 )
 
-// Orders is what a solution of lab 11 gives: the order of a batch under two policies, and what
-// becomes of orders that others have made.
+// Orders is lab 11: the order of a batch under two policies, and what becomes of orders that others
+// have made.
 type Orders struct {
 	Locked, Unlocked func() []policy.WriteStep
 	Answers          func() map[string]string
@@ -21,8 +21,15 @@ type Orders struct {
 	answers          map[string]string
 }
 
-// read calls the student's functions, once each, and says what is wrong on sight.
-func (o *Orders) read() (bad []string) {
+// About says what the lab is.
+func (*Orders) About() *About {
+	return &About{N: 11, Folder: "11-order-a-write", Title: "Order a write", Minutes: 90, File: "order.go",
+		code: &code{rules: rules{allowed: []string{policyPath}, entry: "Locked",
+			want: "func Locked and func Unlocked, which return []policy.WriteStep, and func Answers() map[string]string"},
+			main: "&grade.Orders{Locked: student.Locked, Unlocked: student.Unlocked, Answers: student.Answers}"}}
+}
+
+func (o *Orders) read() (name string, wrong []string) {
 	for _, x := range []struct {
 		name string
 		f    func() []policy.WriteStep
@@ -31,31 +38,15 @@ func (o *Orders) read() (bad []string) {
 		dog.begin(x.name, cpuOfSteps)
 		*x.to = slices.Clone(x.f())
 		if err := policy.CheckWriteOrder(*x.to); err != nil {
-			bad = append(bad, x.name+": "+err.Error())
+			wrong = append(wrong, x.name+": "+err.Error())
 		}
 	}
-	answers, wrong := written(o.Answers, orderWorkloads())
+	answers, bad := written(o.Answers, o.questions())
 	o.answers = answers
-	return append(bad, wrong...)
+	return "order", append(wrong, bad...)
 }
 
-// written calls a student's Answers, once, and says what is wrong on sight: the questions are the
-// workloads that are none of the student's own.
-func written(answers func() map[string]string, of []workload) (got map[string]string, bad []string) {
-	dog.begin("Answers", cpuOfSteps)
-	got = map[string]string{}
-	for name, answer := range answers() {
-		got[name] = answer
-		switch {
-		case !slices.ContainsFunc(of, func(w workload) bool { return w.name == name && (w.question || w.swap > 0) }):
-			bad = append(bad, fmt.Sprintf("Answers: unknown question %q", name))
-		case len(answer) > maxSchedule:
-			bad = append(bad, fmt.Sprintf("Answers: %s has %d characters, want at most %d", name, len(answer), maxSchedule))
-		}
-	}
-	slices.Sort(bad)
-	return got, bad
-}
+func (o *Orders) said() map[string]string { return o.answers }
 
 // orderQuestion is an order of somebody else: which schedule breaks it, or never.
 type orderQuestion struct {
@@ -64,9 +55,6 @@ type orderQuestion struct {
 	policy     string
 	workload   string // a row of orderPrograms
 }
-
-// never is the answer that no schedule breaks an order.
-const never = "never"
 
 // moved is the order of Linux 4.17 with step after another one, or at the front after NoStep.
 // NoStep is not moved.
@@ -123,39 +111,52 @@ func orderPrograms() map[string]*scenario.Scenario {
 	return m
 }
 
-// orderWorkloads are lab 11's: the student's two orders, each on what can tell, then the questions.
-func orderWorkloads() []workload {
+// Workloads are the student's two orders, each on what can tell, then the questions.
+func (o *Orders) Workloads() []workload {
 	programs := orderPrograms()
 	var l []workload
-	add := func(prefix, pol string, points float64, order func(s *Student) []policy.WriteStep, names ...string) {
+	add := func(prefix, pol string, points float64, order []policy.WriteStep, names ...string) {
 		for _, n := range names {
 			s := *programs["order-"+n]
 			s.Name = prefix + n
-			l = append(l, workload{name: s.Name, asks: s.About, points: points, policy: pol, limit: 120, scenario: &s, order: order})
+			l = append(l, workload{name: s.Name, asks: s.About, points: points, policy: pol, limit: 120, scenario: &s, at: atStep, order: func(p *policy.Policy) {
+				p.WriteSteps = policy.WriteOrder(order)
+				p.Name += " with your order"
+			}})
 		}
 	}
-	add("locked-", "locked", 5, func(s *Student) []policy.WriteStep { return s.Orders.locked },
-		"source", "short", "append", "inside", "part", "again", "throttle")
-	add("unlocked-", "unlocked-drain", 5, func(s *Student) []policy.WriteStep { return s.Orders.unlocked },
-		"source", "inside", "part", "again", "writers", "truncate", "throttle")
+	add("locked-", "locked", 5, o.locked, "source", "short", "append", "inside", "part", "again", "throttle")
+	add("unlocked-", "unlocked-drain", 5, o.unlocked, "source", "inside", "part", "again", "writers", "truncate", "throttle")
+	return append(l, o.questions()...)
+}
+
+// questions are the rows about the orders of others.
+func (o *Orders) questions() (l []workload) {
+	programs := orderPrograms()
 	for _, q := range orderQuestions {
 		s := *programs[q.workload]
 		s.Name = q.name
-		l = append(l, workload{name: q.name, asks: q.asks + ": a schedule that breaks it, or never", points: 3, policy: q.policy, limit: 2_000, scenario: &s,
-			order: func(*Student) []policy.WriteStep { return q.order }, question: true})
+		w := workload{name: q.name, asks: q.asks + ": a schedule that breaks it, or never", points: 3, policy: q.policy, limit: 2_000, scenario: &s, at: atStep}
+		w.order = func(p *policy.Policy) {
+			p.WriteSteps = policy.WriteOrder(q.order)
+			p.Name = w.policy + ", " + w.asks
+		}
+		asked := w
+		w.judge = func(j *judging, r *Row) error { return asked.answered(j, o.answers[q.name], r) }
+		l = append(l, w)
 	}
 	return l
 }
 
-// answer judges the student's answer to a question by an execution, or by a search.
-func (w *workload) answer(s *Student, r *Row) error {
-	switch a := strings.TrimSpace(s.Orders.answers[w.name]); a {
+// answered judges the answer to a question by an execution, or by a search.
+func (w *workload) answered(j *judging, answer string, r *Row) error {
+	switch a := strings.TrimSpace(answer); a {
 	case "", "?":
 		r.Result = noAnswer
 		return nil
 	case never:
 		found := *r
-		if err := w.explore(s, &found); err != nil {
+		if err := w.explore(j, &found); err != nil {
 			return err
 		}
 		r.Schedules, r.Switch, r.Pass = found.Schedules, found.Switch, found.Pass
@@ -165,7 +166,7 @@ func (w *workload) answer(s *Student, r *Row) error {
 		}
 		return nil
 	default:
-		if err := w.replay(s, a, r); err != nil {
+		if err := w.runOne(a, r); err != nil {
 			return err
 		}
 		r.Schedule, r.Trace = "", ""
@@ -198,9 +199,17 @@ func stepOf(stack explore.Stack) (policy.WriteStep, bool) {
 	return 0, false
 }
 
-// atStep says at which step of its order a batch was when the order broke: a panic's, else that of
-// a task that was preempted, else the last.
+// atStep says where a batch is when an order broke.
 func atStep(tr *scenario.Trace) string {
+	if s := brokeAt(tr); s != "" {
+		return "the batch is at " + s
+	}
+	return ""
+}
+
+// brokeAt says at which step of its order a batch was when the order broke: a panic's, else that of
+// a task that was preempted, else the last.
+func brokeAt(tr *scenario.Trace) string {
 	if s, ok := stepOf(tr.Violation.At); ok {
 		return s.GoString()
 	}

@@ -32,7 +32,7 @@ func (x *Row) Ratios() (policies []string, ratios []float64) {
 // WriteMarkdown writes the report as a page: what was proved, what was measured, the student's own
 // text, and the rubric with what is for the teacher. dir has the student's files, and profile is
 // where the profile of waits is, empty for none.
-func (l *Lab) WriteMarkdown(w io.Writer, r *Report, dir, profile string) error {
+func (l *Course) WriteMarkdown(w io.Writer, r *Report, dir, profile string) error {
 	var b strings.Builder
 	p := func(format string, a ...any) { fmt.Fprintf(&b, format+"\n", a...) }
 	p("# Report of lab %02d: %s\n", r.Lab, r.Title)
@@ -60,21 +60,21 @@ func (l *Lab) WriteMarkdown(w io.Writer, r *Report, dir, profile string) error {
 	if m := r.Measured(); len(m) > 0 {
 		r.measuredPage(p, m, profile)
 	}
-	if l.text != "" {
+	if l.essay != nil {
 		p("## The student's text\n")
-		text, err := readHanded(filepath.Join(dir, l.text))
+		text, err := readHanded(filepath.Join(dir, l.essay.file))
 		have := sections(string(text))
 		if err != nil {
-			p("There is no %s.\n", l.text)
+			p("There is no %s.\n", l.essay.file)
 		}
-		for _, name := range textSections {
+		for _, name := range l.essay.sections {
 			p("### %s\n\n%s\n", name, cmp.Or(have[name], "(empty)"))
 		}
 	}
 	p("## Rubric\n\n| what | points | graded | by the teacher |\n|---|---|---|---|")
 	for _, x := range r.Rows {
 		teacher := ""
-		if x.Name == textRowName {
+		if x.Name == essayRow {
 			teacher = fmt.Sprintf("_____ of %g", x.Teacher)
 		}
 		p("| %s: %s | %g | %g | %s |", x.Name, cell(x.Asks), x.Max+x.Teacher, x.Score, teacher)

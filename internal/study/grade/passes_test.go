@@ -4,7 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"btrlab/internal/data/inode"
 	"btrlab/internal/fs"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
@@ -15,19 +14,19 @@ import (
 // nothing is a range lock that locks nothing: wrong, and as fast as can be.
 type nothing struct{}
 
-func (nothing) Lock(*sched.Task, uint64, uint64)   {}
-func (nothing) Unlock(*sched.Task, uint64, uint64) {}
+func (nothing) Lock(*kit.Task, uint64, uint64)   {}
+func (nothing) Unlock(*kit.Task, uint64, uint64) {}
 
 // forgetful is a range lock that is right for ranges of a block or more, and locks nothing below.
-type forgetful struct{ inode.RangeLocker }
+type forgetful struct{ kit.RangeLocker }
 
-func (l forgetful) Lock(t *sched.Task, start, end uint64) {
+func (l forgetful) Lock(t *kit.Task, start, end uint64) {
 	if end-start >= 4096 {
 		l.RangeLocker.Lock(t, start, end)
 	}
 }
 
-func (l forgetful) Unlock(t *sched.Task, start, end uint64) {
+func (l forgetful) Unlock(t *kit.Task, start, end uint64) {
 	if end-start >= 4096 {
 		l.RangeLocker.Unlock(t, start, end)
 	}
@@ -45,23 +44,23 @@ func scored(rows []Row) (sum float64) {
 // disjoint writes run as fast as they can; if that counted, a student would have points for a lock
 // that is none.
 func TestNoRatioOfTheWrong(t *testing.T) {
-	s := &Student{NewRangeLock: func() inode.RangeLocker { return nothing{} }}
+	s := RangeLock{func() kit.RangeLocker { return nothing{} }}
 	ok, text, err := speedup("locked", minRatio,
 		func() (int64, error) { return disjoint("locked", fs.Options{}, nil, nil) },
 		func() (int64, error) {
-			return disjoint("range-lock", fs.Options{NewRangeLocker: s.NewRangeLock}, nil, nil)
+			return disjoint("range-lock", fs.Options{NewRangeLocker: s.make}, nil, nil)
 		})
 	if err != nil || !ok {
 		t.Fatalf("without a lock the ratio is %s %v: too slow to tempt anybody", text, err)
 	}
 	// What was measured says that it is wrong, too.
-	if ok, _, err := disjointRatio(s); ok || err == nil || !strings.Contains(err.Error(), "violated (oracle): when requests met") {
+	if ok, _, err := s.speed(); ok || err == nil || !strings.Contains(err.Error(), "violated (oracle): when requests met") {
 		t.Errorf("without a lock requests do not mix in the measured file: %v", err)
 	}
 	// The other one is wrong in the first rows only: the last one before the ratio is kept.
-	for name, s := range map[string]*Student{"nothing": s,
-		"forgetful": {NewRangeLock: func() inode.RangeLocker { return forgetful{kit.Locker{RangeLocker: rangelock.New()}} }}} {
-		rows := Judge(5, s, "", "")
+	for name, s := range map[string]RangeLock{"nothing": s,
+		"forgetful": {func() kit.RangeLocker { return forgetful{rangelock.New()} }}} {
+		rows := Judge(s, &Run{})
 		violated := 0
 		for _, r := range rows {
 			if r.Violated {
@@ -84,24 +83,22 @@ func TestNoRatioOfTheWrong(t *testing.T) {
 // handshake is a program that goes wrong only when its two tasks take turns: each step of one
 // waits, without a lock, for one of the other, and gives up if it comes too early. So its shortest
 // bad schedule has as many preemptions as there are turns.
-func handshake(turns int) func(s *Student) func(w *explore.World) {
-	return func(*Student) func(w *explore.World) {
-		return func(w *explore.World) {
-			var at explore.Atomic[int]
-			at.Class = studentClass.ID
-			for i, name := range []string{"even", "odd"} {
-				w.Go(name, func(t *sched.Task) {
-					for n := i; n <= turns; n += 2 {
-						if at.Load(t) != n {
-							return
-						}
-						if n == turns {
-							panic("they have met")
-						}
-						at.Store(t, n+1)
+func handshake(turns int) func(w *explore.World) {
+	return func(w *explore.World) {
+		var at explore.Atomic[int]
+		at.Class = studentClass.ID
+		for i, name := range []string{"even", "odd"} {
+			w.Go(name, func(t *sched.Task) {
+				for n := i; n <= turns; n += 2 {
+					if at.Load(t) != n {
+						return
 					}
-				})
-			}
+					if n == turns {
+						panic("they have met")
+					}
+					at.Store(t, n+1)
+				}
+			})
 		}
 	}
 }
@@ -113,13 +110,13 @@ func TestSecondPass(t *testing.T) {
 	for _, turns := range []int{1, 2, 3, 4, 5} {
 		var r Row
 		w := workload{name: "handshake", program: handshake(turns)}
-		if err := w.explore(&Student{}, &r); err != nil || r.Pass || !r.Violated {
+		if err := w.explore(some(0), &r); err != nil || r.Pass || !r.Violated {
 			t.Errorf("%d turns: have pass=%v violated=%v %q %v, want violated", turns, r.Pass, r.Violated, r.Result, err)
 		}
 	}
 	var r Row
 	w := workload{name: "handshake", program: handshake(100), limit: 3}
-	if err := w.explore(&Student{}, &r); err != nil || !r.Pass || r.Schedules != 6 || strings.Count(r.Result, "no violation in 3 schedules") != 2 {
+	if err := w.explore(some(0), &r); err != nil || !r.Pass || r.Schedules != 6 || strings.Count(r.Result, "no violation in 3 schedules") != 2 {
 		t.Errorf("two passes of three schedules: have %d schedules, %q, %v", r.Schedules, r.Result, err)
 	}
 }
@@ -127,16 +124,16 @@ func TestSecondPass(t *testing.T) {
 // TestLockStress: in virtual time a range lock that is wrong for some ranges only lets a byte be
 // held twice.
 func TestLockStress(t *testing.T) {
-	right := func() inode.RangeLocker { return kit.Locker{RangeLocker: rangelock.New()} }
+	right := func() kit.RangeLocker { return rangelock.New() }
 	for name, tt := range map[string]struct {
-		lock func() inode.RangeLocker
+		lock func() kit.RangeLocker
 		want string
 	}{
 		"right":     {right, ""},
-		"nothing":   {func() inode.RangeLocker { return nothing{} }, "violated (exclusion): writer "},
-		"forgetful": {func() inode.RangeLocker { return forgetful{right()} }, "violated (exclusion): writer "},
+		"nothing":   {func() kit.RangeLocker { return nothing{} }, "violated (exclusion): writer "},
+		"forgetful": {func() kit.RangeLocker { return forgetful{right()} }, "violated (exclusion): writer "},
 	} {
-		ok, text, err := lockStress(&Student{NewRangeLock: tt.lock})
+		ok, text, err := RangeLock{tt.lock}.stress()
 		if ok != (tt.want == "") || (err == nil) != ok || err != nil && !strings.HasPrefix(err.Error(), tt.want) {
 			t.Errorf("%s: %v %q %v, want %q", name, ok, text, err, tt.want)
 		}

@@ -31,7 +31,7 @@ const (
 
 // personal are the lab's personal questions as they stand in predict.json. A lab without the file
 // has none.
-func (l *Lab) personal(root string) ([]Personal, error) {
+func (l *Course) personal(root string) ([]Personal, error) {
 	var all []Question
 	if err := l.readPredict(filepath.Join(l.Dir(root), "predict.json"), &all); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -49,7 +49,7 @@ func (l *Lab) personal(root string) ([]Personal, error) {
 }
 
 // Personal makes the personal questions of a student, in the order of their numbers from 1.
-func (l *Lab) Personal(root, student string) ([]*practice.Question, error) {
+func (l *Course) Personal(root, student string) ([]*practice.Question, error) {
 	if strings.TrimSpace(student) == "" {
 		return nil, errors.New("a student's id without a letter")
 	}
@@ -69,7 +69,7 @@ func (l *Lab) Personal(root, student string) ([]*practice.Question, error) {
 }
 
 // PersonalFile is where the answers of the lab's own folder are.
-func (l *Lab) PersonalFile(root string) string { return filepath.Join(l.Dir(root), personalFile) }
+func (l *Course) PersonalFile(root string) string { return filepath.Join(l.Dir(root), personalFile) }
 
 // readPersonal reads the answers, by number; what is wrong with a line is an error of its own.
 func readPersonal(path string, n int) (map[string]string, error) {
@@ -105,7 +105,7 @@ func readPersonal(path string, n int) (map[string]string, error) {
 
 // gradePersonal judges the answers of a student in dir, a row for each question. The rows do not
 // give the right answers away.
-func (l *Lab) gradePersonal(root, dir, student string, progress func(Progress)) ([]Row, error) {
+func (l *Course) gradePersonal(root, dir, student string, progress func(Progress)) ([]Row, error) {
 	qs, err := l.Personal(root, student)
 	if err != nil {
 		return nil, err

@@ -1,14 +1,10 @@
 package grade
 
 import (
-	"errors"
-	"fmt"
-	"io/fs"
-	"regexp"
 	"slices"
-	"strings"
 
 	"btrlab/internal/iopath"
+	"btrlab/internal/module"
 	"btrlab/internal/sched"
 	"btrlab/labs/kit"
 )
@@ -34,18 +30,28 @@ func writesBy(write writePolicy) func() iopath.WritePolicy {
 	return func() iopath.WritePolicy { return write }
 }
 
-// filePolicy makes the student's policy of each file as the file system takes it: of writes in labs
-// 3 and 6, of all operations in lab 12; nil is none.
-func (s *Student) filePolicy() func() iopath.WritePolicy {
-	switch {
-	case s.Policy != nil:
-		return func() iopath.WritePolicy { return filePolicy{kit.PolicyRunner{Policy: s.Policy(), Watch: s.watch}} }
-	case s.Locking.Write != nil:
-		return writesBy(s.Locking.write)
-	case s.Waits != nil:
-		return writesBy(func(t *sched.Task, w iopath.WriteSteps) error { return kit.RunWaits(s.Waits, t, w) })
-	}
-	return nil
+// Policy is lab 12: a policy of one's own.
+type Policy struct {
+	New func() kit.Policy
+	// Profile, if set, gets the waits of what is measured.
+	Profile LockProfile
+}
+
+// About says what the lab is.
+func (Policy) About() *About {
+	return &About{N: 12, Folder: "12-capstone", Title: "A policy of one's own", Minutes: 240, File: "policy.go",
+		code: &code{rules: rules{allowed: []string{kitPath, "cmp", "fmt", "math", "slices", "sort"}, entry: "New", shared: true,
+			want: "func New() *Policy, which has Write, Read, Truncate, Fallocate and Fsync (t *kit.Task, and a pointer to the kit's type of the operation)"},
+			main:    "grade.Policy{New: func() kit.Policy { return student.New() }, Profile: profile.NewLocks()}",
+			imports: []string{kitPath, module.Path + "/internal/measure/profile"}},
+		essay: &essay{file: "REPORT.md", points: 10, least: 200,
+			sections: []string{"Idea", "Invariants", "What it is good for", "What it costs", "What I could not show"}}}
+}
+
+// file makes the student's policy of each file as the file system takes it. watch, if set, is put
+// between its operations and their locks.
+func (l Policy) file(watch func(kit.FileSide) kit.FileSide) func() iopath.WritePolicy {
+	return func() iopath.WritePolicy { return filePolicy{kit.PolicyRunner{Policy: l.New(), Watch: watch}} }
 }
 
 // ownBase is the policy of a file system with a policy of the student's: what does not go by the
@@ -84,10 +90,10 @@ var families = []struct {
 		"enospc", "balance-dirty", "range-and-space"}, []string{"range-and-space"}},
 }
 
-// policyWorkloads are lab 12's: every scenario of the matrix that goes by the steps of the kit,
+// Workloads are every scenario of the matrix that goes by the steps of the kit,
 // then what the policy costs.
-func policyWorkloads() []workload {
-	var l []workload
+func (l Policy) Workloads() []workload {
+	var rows []workload
 	for i := range families {
 		f := &families[i]
 		for _, name := range f.scenarios {
@@ -95,76 +101,20 @@ func policyWorkloads() []workload {
 			if len(s.Switch) > 0 { // where the student's own locks are, tasks are switched as well
 				s.Switch = slices.Concat(s.Switch, kit.Classes())
 			}
-			l = append(l, workload{name: name, asks: s.About, family: &f.family, policy: ownBase, scenario: &s, limit: ownSchedules})
+			rows = append(rows, workload{name: name, asks: s.About, family: &f.family, policy: ownBase, scenario: &s, limit: ownSchedules})
 		}
 		for k, name := range f.far {
-			i := slices.IndexFunc(l, func(w workload) bool { return w.name == name })
-			w := l[i]
+			i := slices.IndexFunc(rows, func(w workload) bool { return w.name == name })
+			w := rows[i]
 			w.name = "far-" + name
 			w.scenario = w.scenario.Far(w.name, jobs[(i+k)%2].size-w.scenario.File.Size)
 			w.asks = w.scenario.About
-			l = append(l, w)
+			rows = append(rows, w)
 		}
 	}
 	for i := range jobs {
 		j := &jobs[i]
-		l = append(l, workload{name: j.name, asks: j.asks(), points: j.points, measure: j.measure})
+		rows = append(rows, workload{name: j.name, asks: j.asks(), points: j.points, measure: func(clean bool, r *Row) error { return j.measure(l, clean, r) }})
 	}
-	return l
-}
-
-// The student's own text: the sections that it has, and how much each must say at least, in
-// characters.
-var textSections = []string{"Idea", "Invariants", "What it is good for", "What it costs", "What I could not show"}
-
-const (
-	textRowName = "text"
-	textPoints  = 10
-	minSection  = 200
-)
-
-var comment = regexp.MustCompile(`(?s)<!--.*?-->`)
-
-// sections are the parts of a report by their headings of the second level, without comments.
-func sections(text string) map[string]string {
-	m := map[string]string{}
-	name := ""
-	for line := range strings.Lines(comment.ReplaceAllString(text, "")) {
-		if h, ok := strings.CutPrefix(line, "## "); ok {
-			name = strings.TrimSpace(h)
-			continue
-		}
-		m[name] += line
-	}
-	for k, v := range m {
-		m[k] = strings.TrimSpace(v)
-	}
-	return m
-}
-
-// textRow asks whether the student's text is there; what it says is for the teacher to judge.
-func textRow(path string) Row {
-	r := Row{Name: textRowName, Asks: "your own report has its sections; the teacher reads them and gives the points", Teacher: textPoints}
-	b, err := readHanded(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		r.Result = "no REPORT.md in the folder"
-		return r
-	case err != nil:
-		r.Result = err.Error()
-		return r
-	}
-	have := sections(string(b))
-	var short []string
-	for _, name := range textSections {
-		if len(have[name]) < minSection {
-			short = append(short, fmt.Sprintf("%q has %d characters", name, len(have[name])))
-		}
-	}
-	if len(short) > 0 {
-		r.Result = fmt.Sprintf("want at least %d characters in each section: %s", minSection, strings.Join(short, ", "))
-		return r
-	}
-	r.Pass, r.Result = true, fmt.Sprintf("%d sections; up to %d points more are the teacher's, who reads them", len(textSections), textPoints)
-	return r
+	return hooks{file: l.file(nil)}.with(rows)
 }

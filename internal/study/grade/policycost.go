@@ -2,7 +2,10 @@ package grade
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"io"
+	"os"
 	"slices"
 
 	"btrlab/internal/format"
@@ -55,8 +58,25 @@ func (j *job) asks() string {
 	return fmt.Sprintf("%s: at least %v times policy locked, in virtual time", j.about, j.least)
 }
 
+// LockProfile is a profile of waits: profile.Locks, which this package does not know.
+type LockProfile interface {
+	trace.Sink
+	WriteLocks(w io.Writer) error
+}
+
+func (l Policy) writeProfile(path string) error {
+	if l.Profile == nil {
+		return nil
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(l.Profile.WriteLocks(f), f.Close())
+}
+
 // measure fills the row with the times of the presets, and with the student's if clean.
-func (j *job) measure(s *Student, clean bool, r *Row) error {
+func (j *job) measure(l Policy, clean bool, r *Row) error {
 	for _, name := range policy.Names() {
 		n, err := j.run(name+commits, nil)
 		if err != nil {
@@ -70,9 +90,7 @@ func (j *job) measure(s *Student, clean bool, r *Row) error {
 		return nil
 	}
 	w, h := &waits{}, &waits{}
-	mine := *s
-	mine.watch = h.watch
-	n, err := j.runWith(ownBase, mine.filePolicy(), w, s.Profile)
+	n, err := j.runWith(ownBase, l.file(h.watch), w, l.Profile)
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,6 @@
 package grade
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 
@@ -21,22 +20,9 @@ const (
 	ratioTasks  = 8  // and CPUs
 	ratioWrites = 64 // of each
 	ratioBytes  = 64 << 10
-	minRatio    = 3
 
 	measuredBytes = ratioTasks * ratioWrites * ratioBytes // of the file
 )
-
-// disjointRatio measures how much faster disjoint writes are with the student's lock than under
-// i_rwsem.
-func disjointRatio(s *Student) (bool, string, error) {
-	return speedup("locked", minRatio,
-		func() (int64, error) { return disjoint("locked", fs.Options{}, nil, nil) },
-		func() (int64, error) {
-			judge := &exclusion{newLock: s.NewRangeLock}
-			took, err := disjoint("range-lock", fs.Options{NewRangeLocker: judge.make}, nil, &meeting{rule: calls, piece: ratioBytes})
-			return took, cmp.Or(err, judge.wrong)
-		})
-}
 
 // disjoint is the virtual time that writers of different pages inside EOF take under a policy, in
 // nanoseconds. opt and own have a lab's code; with judged set what it has written is judged, and

@@ -19,12 +19,22 @@ import (
 	"btrlab/labs/kit"
 )
 
+// Ring is lab 8: what becomes of the requests of a ring.
+type Ring struct{ kit.SubmitPath }
+
+// About says what the lab is.
+func (Ring) About() *About {
+	return &About{N: 8, Folder: "08-ring", Title: "The ring", Minutes: 90, File: "ring.go",
+		code: &code{rules: rules{allowed: []string{kitPath, "errors"}, entry: "Submit", want: "func Submit and func Work (t *kit.Task, q *kit.Request)"},
+			main: "grade.Ring{SubmitPath: kit.SubmitPath{Submit: student.Submit, Work: student.Work}}", imports: []string{kitPath}},
+		given: []string{"ring-busy", "ring-three", "ring-short", "ring-full", "ring-stall", "ring-queued", "ring-order"}}
+}
+
 // path is the student's submit path as the ring takes it.
-func (s *Student) path() *uring.Path {
-	p := s.Ring
+func (l Ring) path() *uring.Path {
 	return &uring.Path{
-		Submit: func(t *sched.Task, h uring.Handle) { p.Run(t, h, false) },
-		Work:   func(t *sched.Task, h uring.Handle) { p.Run(t, h, true) },
+		Submit: func(t *sched.Task, h uring.Handle) { l.Run(t, h, false) },
+		Work:   func(t *sched.Task, h uring.Handle) { l.Run(t, h, true) },
 	}
 }
 
@@ -129,7 +139,7 @@ type ringWork struct {
 	writes     []ringWrite
 }
 
-func (x ringWork) program(s *Student) func(w *explore.World) {
+func (x ringWork) program(path *uring.Path) func(w *explore.World) {
 	return func(w *explore.World) {
 		x := x
 		x.writes = slices.Clone(x.writes) // what they are told is noted there
@@ -148,7 +158,7 @@ func (x ringWork) program(s *Student) func(w *explore.World) {
 			return strings.Join(told, " ")
 		})
 		w.Go("ring", func(t *sched.Task) {
-			r, err := uring.New(t, uring.Config{Entries: 4, Workers: 2, Path: s.path()})
+			r, err := uring.New(t, uring.Config{Entries: 4, Workers: 2, Path: path})
 			if err != nil {
 				panic(err)
 			}
@@ -262,12 +272,12 @@ func result(res int) string {
 	return fmt.Sprintf("%d bytes", res)
 }
 
-// ringWorkloads are lab 8's: the ring alone, with files that sleep, write a part, fail and queue,
+// Workloads are the ring alone, with files that sleep, write a part, fail and queue,
 // then the ratio on the real write path.
-func ringWorkloads() []workload {
+func (l Ring) Workloads() []workload {
 	const direct, nowait = kiocb.Direct, kiocb.Nowait
 	asleep := "nobody may sleep for a request with RWF_NOWAIT: it ends with EAGAIN while the file is locked"
-	var l []workload
+	var rows []workload
 	for _, x := range []struct {
 		name, asks, stuck string
 		points            float64
@@ -292,9 +302,9 @@ func ringWorkloads() []workload {
 		{"ring-order", "writes of one file that workers do end in their order", "", 8,
 			ringWork{ordered: true, part: 3, writes: []ringWrite{{n: 4, async: true, res: 4}, {n: 4, async: true, res: 4}, {n: 4, async: true, res: 4}}}},
 	} {
-		l = append(l, workload{name: x.name, asks: x.asks, points: x.points, stuck: x.stuck, anyWait: true, program: x.work.program})
+		rows = append(rows, workload{name: x.name, asks: x.asks, points: x.points, stuck: x.stuck, anyWait: true, program: x.work.program(l.path())})
 	}
-	return append(l, workload{name: "virtual-time", points: 20, ratio: ringRatio,
+	return append(rows, workload{name: "virtual-time", points: 20, ratio: l.speed,
 		asks: fmt.Sprintf("4 KiB overwrites of the real write path, one at a time: at least %d times force_async", minRing)})
 }
 
@@ -306,12 +316,12 @@ const (
 	minRing    = 2
 )
 
-// ringRatio measures how much faster cached overwrites are on the student's path than with a worker
+// speed measures how much faster cached overwrites are on the student's path than with a worker
 // for each.
-func ringRatio(s *Student) (bool, string, error) {
+func (l Ring) speed() (bool, string, error) {
 	return speedup("force_async", minRing,
 		func() (int64, error) { return ringTime(nil, true) },
-		func() (int64, error) { return ringTime(s.path(), false) })
+		func() (int64, error) { return ringTime(l.path(), false) })
 }
 
 // ringTime is the virtual time that the writes take, in nanoseconds. Their bytes are compared

@@ -1,10 +1,7 @@
 package grade
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -12,15 +9,26 @@ import (
 	"btrlab/internal/judge/oracle"
 	"btrlab/internal/prose"
 	"btrlab/internal/sched/explore"
-	"btrlab/internal/study/levels"
 	"btrlab/internal/study/scenario"
 )
 
-// maxSchedule bounds a schedule's text. None of those that are asked for needs a quarter of it.
-const maxSchedule = 64
+// Schedules is lab 1: schedules that break a policy, and policies that no schedule breaks.
+type Schedules struct{}
 
-// noAnswer is the result of a task that was left out.
-const noAnswer = "no answer"
+// About says what the lab is.
+func (Schedules) About() *About {
+	return &About{N: 1, Folder: "01-be-the-scheduler", Title: "Be the scheduler", Minutes: 60, File: "schedules.txt", Try: "replay"}
+}
+
+// Workloads are its tasks.
+func (Schedules) Workloads() (rows []workload) {
+	for i := range lab1 {
+		k := &lab1[i]
+		rows = append(rows, workload{name: k.name, asks: k.asks, points: k.points,
+			answer: func(answer string, tell func(Progress), r *Row) error { return k.judge(answer, r, tell) }})
+	}
+	return rows
+}
 
 // task1 is one task of lab 1.
 type task1 struct {
@@ -54,96 +62,6 @@ var lab1 = []task1{
 		also: secondFirst, but: "writer A's write begins first"},
 	{name: "keep-the-truncate", asks: "a policy without i_rwsem around the copy loop that keeps every truncate", points: 10, scenario: "truncate-race", keeps: true},
 	{name: "keep-the-writes", asks: "a policy without i_rwsem around the copy loop that does not mix writes", points: 10, scenario: "two-writers-same", keeps: true},
-}
-
-// asked is one task of a lab without Go: a name that the file has an answer to.
-type asked struct {
-	name, asks string
-	points     float64
-	judge      func(answer string, r *Row) error
-}
-
-// askedIn are the tasks of lab n, none for a lab with Go.
-func askedIn(n int, progress func(Progress)) []asked {
-	var l []asked
-	switch n {
-	case 0:
-		for _, k := range levels.All {
-			l = append(l, asked{k.Name, k.Title + ": " + k.Rule(), k.Points, func(answer string, r *Row) error { judgeLevel(k, answer, r); return nil }})
-		}
-	case 1:
-		for _, k := range lab1 {
-			l = append(l, asked{k.name, k.asks, k.points, func(answer string, r *Row) error { return k.judge(answer, r, progress) }})
-		}
-	}
-	return l
-}
-
-// readAnswers reads lines "name = answer"; # starts a comment.
-func readAnswers(path string, tasks []asked) (map[string]string, []string, error) {
-	b, err := readHanded(path)
-	if err != nil {
-		return nil, nil, err
-	}
-	known := map[string]bool{}
-	for _, k := range tasks {
-		known[k.name] = true
-	}
-	got := map[string]string{}
-	var bad []string
-	for i, line := range strings.Split(string(b), "\n") {
-		line, _, _ = strings.Cut(line, "#")
-		if line = strings.TrimSpace(line); line == "" {
-			continue
-		}
-		name, answer, ok := strings.Cut(line, "=")
-		name, answer = strings.TrimSpace(name), strings.TrimSpace(answer)
-		switch _, twice := got[name]; {
-		case !ok:
-			bad = append(bad, fmt.Sprintf("line %d: want NAME = ANSWER", i+1))
-		case !known[name]:
-			bad = append(bad, fmt.Sprintf("line %d: unknown name %q", i+1, name))
-		case twice:
-			bad = append(bad, fmt.Sprintf("line %d: %s comes twice", i+1, name))
-		case len(answer) > maxSchedule:
-			bad = append(bad, fmt.Sprintf("line %d: an answer of %d characters, want at most %d", i+1, len(answer), maxSchedule))
-		default:
-			got[name] = answer
-		}
-	}
-	return got, bad, nil
-}
-
-// gradeAnswers grades lab n, which has no Go: path has the answers.
-func gradeAnswers(n int, path string, o Options) ([]Row, error) {
-	tasks := askedIn(n, o.Progress)
-	got, bad, err := readAnswers(path, tasks)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, &NoFilesError{Dir: filepath.Dir(path), Want: filepath.Base(path)}
-	}
-	if err != nil {
-		return unread(err, points(n))
-	}
-	if len(bad) > 0 {
-		return refused("check", points(n), bad), nil
-	}
-	var rows []Row
-	for _, k := range tasks {
-		r := Row{Name: k.name, Asks: k.asks, Max: k.points}
-		answer, ok := got[k.name]
-		if !ok || answer == "" || answer == "?" {
-			r.Result = noAnswer
-		} else if err := k.judge(answer, &r); err != nil {
-			return nil, err
-		}
-		if r.Pass {
-			r.Score = r.Max
-		}
-		o.Judged(r.Name, r.Verdict())
-		rows = append(rows, r)
-	}
-	guesses(rows, got)
-	return rows, nil
 }
 
 func (k *task1) judge(answer string, r *Row, progress func(Progress)) error {

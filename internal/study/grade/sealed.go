@@ -26,7 +26,7 @@ const (
 // Seal makes the answers of the lab unreadable to the eye and to a search, and not to anybody who
 // runs this program: four letters could be tried anyway. They are shown after grading, and only
 // beside a prediction that was kept before.
-func (l *Lab) Seal(answers []byte) []byte {
+func (l *Course) Seal(answers []byte) []byte {
 	text := base64.StdEncoding.EncodeToString(l.mask(answers))
 	var b bytes.Buffer
 	for len(text) > 76 {
@@ -38,7 +38,7 @@ func (l *Lab) Seal(answers []byte) []byte {
 }
 
 // mask is its own inverse.
-func (l *Lab) mask(p []byte) []byte {
+func (l *Course) mask(p []byte) []byte {
 	out := make([]byte, len(p))
 	var key [sha256.Size]byte
 	for i, c := range p {
@@ -51,7 +51,7 @@ func (l *Lab) mask(p []byte) []byte {
 }
 
 // readSealed reads the answers of a handout.
-func (l *Lab) readSealed(root string, q *[]Question) error {
+func (l *Course) readSealed(root string, q *[]Question) error {
 	file := filepath.Join(l.Dir(root), SealedFile)
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -69,7 +69,7 @@ func (l *Lab) readSealed(root string, q *[]Question) error {
 
 // Untouched reports whether the lab's starter is as it was handed out. A tree that is no handout
 // says yes: there a starter that was changed is a mistake.
-func (l *Lab) Untouched(root string) (bool, error) {
+func (l *Course) Untouched(root string) (bool, error) {
 	marker, err := os.ReadFile(filepath.Join(root, HandoutFile))
 	if os.IsNotExist(err) {
 		return true, nil

@@ -4,7 +4,11 @@ import (
 	"fmt"
 	"strings"
 
+	"btrlab/internal/data/inode"
+	"btrlab/internal/data/treelog"
+	"btrlab/internal/iopath"
 	"btrlab/internal/iopath/policy"
+	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
 	"btrlab/internal/study/scenario"
 	"btrlab/internal/study/timeline"
@@ -19,12 +23,12 @@ const (
 
 // search is explore and, for a violation, the words and the steps of one execution more: a search
 // keeps neither.
-func (w *workload) search(s *Student, r *Row) error {
-	if err := w.explore(s, r); err != nil || !r.Violated {
+func (w *workload) search(j *judging, r *Row) error {
+	if err := w.explore(j, r); err != nil || !r.Violated {
 		return err
 	}
 	x := *r
-	if err := w.replay(s, r.Schedule, &x); err != nil {
+	if err := w.runOne(r.Schedule, &x); err != nil {
 		return err
 	}
 	if !x.Pass {
@@ -33,19 +37,33 @@ func (w *workload) search(s *Student, r *Row) error {
 	return nil
 }
 
-// pol is the policy that the workload runs under.
-func (w *workload) pol(s *Student) *policy.Policy {
-	p := policy.MustParse(w.policy)
-	if s.Steps != nil {
-		copy(p.SetsizeSteps[:], s.Steps())
-		p.Name += " with your order"
+// hooks are a student's functions in the write path; those that are nil are the policy's.
+type hooks struct {
+	rangeLock func() inode.RangeLocker
+	extent    func(*sched.Task, iopath.NowaitSteps) error
+	item      func(*sched.Task, treelog.ItemSteps) error
+	sectors   func(*sched.Task, iopath.SectorWrite)
+	file      func() iopath.WritePolicy
+}
+
+// in is the scenario on a file system with the hooks.
+func (h hooks) in(s *scenario.Scenario) *scenario.Scenario {
+	return s.WithRangeLocker(h.rangeLock).WithNowaitExtent(h.extent).WithSectors(h.sectors).WithLogItem(h.item).WithFilePolicy(h.file)
+}
+
+// with puts the hooks into the workloads.
+func (h hooks) with(l []workload) []workload {
+	for i := range l {
+		l[i].hooks = h
 	}
+	return l
+}
+
+// pol is the policy that the workload runs under.
+func (w *workload) pol() *policy.Policy {
+	p := policy.MustParse(w.policy)
 	if w.order != nil {
-		p.WriteSteps = policy.WriteOrder(w.order(s))
-		p.Name += " with your order"
-		if w.question {
-			p.Name = w.policy + ", " + w.asks
-		}
+		w.order(p)
 	}
 	return p
 }
@@ -65,31 +83,30 @@ func (w *workload) config() (explore.Config, error) {
 	return c, nil
 }
 
-func (w *workload) prog(s *Student) (func(w *explore.World), error) {
+func (w *workload) prog() (func(w *explore.World), error) {
 	if w.scenario == nil {
-		p := w.program(s)
-		return func(x *explore.World) { dog.again(); p(x) }, nil
+		return func(x *explore.World) { dog.again(); w.program(x) }, nil
 	}
-	p, err := w.scenario.WithRangeLocker(s.NewRangeLock).WithNowaitExtent(s.extent()).WithSectors(s.sectors()).WithLogItem(s.logItem()).WithFilePolicy(s.filePolicy()).Program(w.pol(s), false)
+	p, err := w.hooks.in(w.scenario).Program(w.pol(), false)
 	return func(x *explore.World) { dog.again(); p(x) }, err
 }
 
 // explore searches the workload and fills the row: first by number of preemptions, so that a
 // violation comes with its shortest schedule, then with partial-order reduction, which comes to an
 // end where the first cannot.
-func (w *workload) explore(s *Student, r *Row) error {
+func (w *workload) explore(j *judging, r *Row) error {
 	cfg, err := w.config()
 	if err != nil {
 		return err
 	}
-	prog, err := w.prog(s)
+	prog, err := w.prog()
 	if err != nil {
 		return err
 	}
-	if s.schedules > 0 {
-		cfg.Schedules = min(cfg.Schedules, s.schedules)
+	if j.Schedules > 0 {
+		cfg.Schedules = min(cfg.Schedules, j.Schedules)
 	}
-	cfg.Preemptions, cfg.Progress = maxPreemptions, of(w.name, s.progress)
+	cfg.Preemptions, cfg.Progress = maxPreemptions, of(w.name, j.Progress)
 	first := explore.Run(cfg, prog)
 	r.Schedules, r.Result, r.Switch = first.Schedules, bound(first.Bound), first.Switch
 	x := first
@@ -101,7 +118,7 @@ func (w *workload) explore(s *Student, r *Row) error {
 			r.Schedules, r.Result = first.Schedules+x.Schedules, bound(first.Bound)+"; "+bound(x.Bound)
 		}
 	}
-	r.Pass = x.Verdict != explore.Violated
+	r.Pass, r.Exhausted = x.Verdict != explore.Violated, x.Verdict == explore.Exhausted
 	if !r.Pass {
 		r.Schedule = x.Schedule
 		r.violated(w.words(x.Violation))
@@ -109,14 +126,14 @@ func (w *workload) explore(s *Student, r *Row) error {
 	return nil
 }
 
-// replay runs one schedule and leaves the steps in the row.
-func (w *workload) replay(s *Student, schedule string, r *Row) error {
+// runOne runs one schedule and leaves the steps in the row.
+func (w *workload) runOne(schedule string, r *Row) error {
 	r.Schedule = schedule
 	cfg, err := w.config()
 	if err != nil {
 		return err
 	}
-	prog, err := w.prog(s)
+	prog, err := w.prog()
 	if err != nil {
 		return err
 	}
@@ -125,19 +142,19 @@ func (w *workload) replay(s *Student, schedule string, r *Row) error {
 		r.Misfit, r.Result = true, misfit(x.Violation)
 		return nil
 	}
-	tr := w.traceOf(s, &x)
+	tr := w.traceOf(&x)
 	if tr.Kind == explore.OK {
 		r.Pass, r.Result = true, "this schedule keeps the contract"
 	} else {
 		at := ""
-		if w.order != nil {
-			at = atStep(tr)
+		if w.at != nil {
+			at = w.at(tr)
 		}
 		tr.Violation = w.words(tr.Violation)
 		tr.Kind = tr.Violation.Kind
 		r.violated(tr.Violation)
 		if at != "" {
-			r.Result += "; the batch is at " + at
+			r.Result += "; " + at
 		}
 	}
 	var b strings.Builder
@@ -149,7 +166,7 @@ func (w *workload) replay(s *Student, schedule string, r *Row) error {
 }
 
 // traceOf is the trace of an execution of the workload; steps in the student's code say where.
-func (w *workload) traceOf(s *Student, x *explore.Execution) *scenario.Trace {
+func (w *workload) traceOf(x *explore.Execution) *scenario.Trace {
 	own := len(x.Tasks)
 	if w.scenario != nil {
 		own = len(w.scenario.Tasks)
@@ -157,7 +174,7 @@ func (w *workload) traceOf(s *Student, x *explore.Execution) *scenario.Trace {
 	tr := scenario.TraceOf(x, own)
 	tr.Scenario, tr.About = w.name, w.asks
 	if w.scenario != nil {
-		tr.About, tr.Policy = w.scenario.About, w.pol(s).Name
+		tr.About, tr.Policy = w.scenario.About, w.pol().Name
 	}
 	for i := range tr.Steps {
 		if at, ok := studentFrame(tr.Steps[i].Stack); ok {

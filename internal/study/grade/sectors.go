@@ -20,17 +20,25 @@ type side struct{ iopath.SectorWrite }
 
 func (s side) Look(t *sched.Task) kit.Blocks { return kit.Blocks(s.SectorWrite.Look(t)) }
 
-// sectors is the student's order as the file system takes it; nil is none.
-func (s *Student) sectors() func(t *sched.Task, w iopath.SectorWrite) {
-	if s.Sectors == nil {
-		return nil
-	}
-	return func(t *sched.Task, w iopath.SectorWrite) { kit.RunSectors(s.Sectors, t, side{w}) }
+// Sectors is lab 10: a direct write of less than a block.
+type Sectors struct {
+	Write func(t *kit.Task, w *kit.SectorWrite)
 }
 
-// sectorWorkloads are lab 10's: two tasks of which one or both write a sector, on the real write
+// About says what the lab is.
+func (Sectors) About() *About {
+	return &About{N: 10, Folder: "10-unaligned", Title: "Less than a block", Minutes: 75, File: "sectors.go",
+		code: &code{rules: rules{allowed: []string{kitPath}, entry: "Write", want: "func Write(t *kit.Task, w *kit.SectorWrite)"},
+			main: "grade.Sectors{Write: student.Write}"},
+		given: []string{"sectors-unwritten", "sectors-block", "sectors-written", "sectors-punch", "sectors-truncate", "sectors-beyond"}}
+}
+
+// write is the student's order as the file system takes it.
+func (l Sectors) write(t *sched.Task, w iopath.SectorWrite) { kit.RunSectors(l.Write, t, side{w}) }
+
+// Workloads are two tasks of which one or both write a sector, on the real write
 // path, then the ratio.
-func sectorWorkloads() []workload {
+func (l Sectors) Workloads() []workload {
 	const design = "unaligned-check-first"
 	rule := oracle.Rule{Write: oracle.Request, Read: oracle.Page, Sizes: oracle.SizesOff}
 	classes := []string{"i_rwsem", "dio_wait", "extent", "ordered_extent", "device"}
@@ -40,7 +48,7 @@ func sectorWorkloads() []workload {
 			scenario: &scenario.Scenario{Name: name, About: asks, File: f, Tasks: tasks, Switch: classes, Rule: rule, Deep: true}}
 	}
 	unwritten, written := scenario.File{Nocow: true, Unwritten: 4 * kib}, scenario.File{Nocow: true, Size: 8 * kib}
-	return []workload{
+	return hooks{sectors: l.write}.with([]workload{
 		w("sectors-unwritten", "two sectors of a block that is not written: no zeros over another's bytes", 15, design, unwritten,
 			task("writer A", scenario.DirectWrite(0, 512)), task("writer B", scenario.DirectWrite(512, 512))),
 		w("sectors-block", "a sector of a block that a direct write in flight has not marked yet", 10, "locked+UNALIGNED_CHECK_FIRST", unwritten,
@@ -53,11 +61,11 @@ func sectorWorkloads() []workload {
 			task("sector", scenario.DirectWrite(4*kib+512, 512)), task("truncate", scenario.Truncate(4*kib))),
 		w("sectors-beyond", "a write beyond EOF, and one of a sector inside it", 5, design, scenario.File{Nocow: true, Size: 2 * kib},
 			task("beyond", scenario.DirectWrite(2*kib, 512)), task("inside", scenario.DirectWrite(512, 512))),
-		{name: "sectors-together", asks: "two sectors of a written block are on their way at one time", points: 15, program: sectorsTogether,
+		{name: "sectors-together", asks: "two sectors of a written block are on their way at one time", points: 15, program: l.together,
 			stuck: "the block of both writes is written, and no zeros come with them: whoever comes second may not wait for the first", anyWait: true},
-		{name: "virtual-time", points: 20, ratio: sectorRatio,
+		{name: "virtual-time", points: 20, ratio: l.speed,
 			asks: fmt.Sprintf("%d writers of sectors of written blocks, a device of 1 ms: at least %d times one at a time", sectorTasks, minSectors)},
-	}
+	})
 }
 
 // togetherSide is a direct write of a sector of a written block, inside EOF. It is over only after
@@ -96,16 +104,14 @@ func (s *togetherSide) Cache() {
 	panic("sectors of a written block inside EOF go through the page cache, where one waits for the other")
 }
 
-// sectorsTogether is a program without a file system: two writes of sectors of one written block.
-func sectorsTogether(s *Student) func(w *explore.World) {
-	return func(w *explore.World) {
-		file, flying := &lock.RWSem{}, &explore.Atomic[int]{}
-		file.Init(labFile)
-		flying.Class = studentClass.ID
-		w.Name(flying, "the writes submitted")
-		for _, name := range []string{"writer A", "writer B"} {
-			w.Go(name, func(t *sched.Task) { kit.RunSectors(s.Sectors, t, &togetherSide{file: file, flying: flying}) })
-		}
+// together is a program without a file system: two writes of sectors of one written block.
+func (l Sectors) together(w *explore.World) {
+	file, flying := &lock.RWSem{}, &explore.Atomic[int]{}
+	file.Init(labFile)
+	flying.Class = studentClass.ID
+	w.Name(flying, "the writes submitted")
+	for _, name := range []string{"writer A", "writer B"} {
+		w.Go(name, func(t *sched.Task) { kit.RunSectors(l.Write, t, &togetherSide{file: file, flying: flying}) })
 	}
 }
 
@@ -116,12 +122,12 @@ const (
 	minSectors   = 5
 )
 
-// sectorRatio measures how much faster overwrites of sectors are by the student's order than one at
+// speed measures how much faster overwrites of sectors are by the student's order than one at
 // a time.
-func sectorRatio(s *Student) (bool, string, error) {
+func (l Sectors) speed() (bool, string, error) {
 	return speedup("one at a time", minSectors,
 		func() (int64, error) { return sectorTime("unaligned-exclusive", nil) },
-		func() (int64, error) { return sectorTime("unaligned-check-first", s.sectors()) })
+		func() (int64, error) { return sectorTime("unaligned-check-first", l.write) })
 }
 
 // sectorTime is the virtual time that the writes take, in nanoseconds. Their bytes are compared

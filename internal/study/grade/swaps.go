@@ -22,119 +22,125 @@ const (
 	swapPoints = 10
 )
 
-// swapWorkloads are the rows of the questions.
-func swapWorkloads() (l []workload) {
+// swaps are the rows of the questions.
+func (l *Truncate) swaps() (rows []workload) {
 	for i := 1; i <= lastSwap; i++ {
-		l = append(l, workload{name: fmt.Sprintf("swap-%d-%d", i, i+1), points: swapPoints, swap: i,
+		x := &swap{lab: l, at: i, name: fmt.Sprintf("swap-%d-%d", i, i+1)}
+		rows = append(rows, workload{name: x.name, points: swapPoints, judge: x.judge, replay: x.replay,
 			asks: fmt.Sprintf("steps %d and %d of your order swapped: the workload that tells, and a schedule for it, or never", i, i+1)})
 	}
-	return l
+	return rows
 }
 
-// withSwap is s with the steps swap and swap+1 of its order, from 1, swapped.
-func (s *Student) withSwap(swap int) *Student {
-	x, order := *s, slices.Clone(s.Steps())
-	order[swap-1], order[swap] = order[swap], order[swap-1]
-	x.Steps = func() []policy.SetsizeStep { return order }
-	return &x
+// swap is the question about the steps at and at+1 of the student's order, from 1.
+type swap struct {
+	lab  *Truncate
+	at   int
+	name string
+}
+
+// races are the workloads of the order with the two steps swapped.
+func (x *swap) races() []workload {
+	order := slices.Clone(x.lab.order)
+	order[x.at-1], order[x.at] = order[x.at], order[x.at-1]
+	return races(order)
 }
 
 // withReader is the workload of a scenario with a reader of the first block as task 0, which goes
 // first by default.
-func (w workload) withReader() workload {
+func (w workload) withReader() *workload {
 	x := *w.scenario
 	x.Tasks = append([]scenario.Task{{Name: "other reader", Ops: []scenario.Op{scenario.Read(0, 4*kib)}}}, x.Tasks...)
 	w.scenario = &x
-	return w
+	return &w
 }
 
-// setsizeWorkload is the row of lab 4's order with that name, or what is wrong with the name.
-func setsizeWorkload(name string) (w workload, wrong string) {
+// race is the workload with that name under the swap, or what is wrong with the name.
+func (x *swap) race(name string) (w *workload, wrong string) {
 	var names []string
-	for _, w := range setsizeWorkloads() {
+	for _, w := range x.races() {
 		if w.name == name {
-			return w, ""
+			return &w, ""
 		}
 		names = append(names, w.name)
 	}
-	return w, fmt.Sprintf("no workload %q, want one of %s", name, strings.Join(names, ", "))
+	return nil, fmt.Sprintf("no workload %q, want one of %s", name, strings.Join(names, ", "))
 }
 
-// replaySwap runs an answer, WORKLOAD=SCHEDULE, and leaves the steps in the row.
-func (w *workload) replaySwap(s *Student, answer string, r *Row) error {
+// replay runs an answer, WORKLOAD=SCHEDULE, and leaves the steps in the row.
+func (x *swap) replay(answer string, r *Row) error {
 	name, schedule, _ := strings.Cut(answer, "=")
-	in, wrong := setsizeWorkload(name)
+	in, wrong := x.race(name)
 	if wrong != "" {
 		r.Misfit, r.Result = true, wrong
 		return nil
 	}
-	in = in.withReader()
-	err := in.replay(s.withSwap(w.swap), schedule, r)
+	err := in.withReader().runOne(schedule, r)
 	r.Schedule = answer
 	return err
 }
 
-// judgeSwap judges the student's answer to the question. done are the rows before it: those of the
-// order as it is.
-func (w *workload) judgeSwap(s *Student, done []Row, r *Row) error {
-	answer := strings.TrimSpace(s.answers[w.name])
+// judge judges the student's answer to the question. The rows before it are those of the order as
+// it is.
+func (x *swap) judge(j *judging, r *Row) error {
+	answer := strings.TrimSpace(x.lab.answers[x.name])
 	switch answer {
 	case "", "?":
 		r.Result = noAnswer
 		return nil
 	case never:
-		return w.judgeNever(s, r)
+		return x.never(j, r)
 	}
 	name, _, shown := strings.Cut(answer, "=")
-	in, wrong := setsizeWorkload(name)
+	in, wrong := x.race(name)
 	if wrong != "" {
 		r.Result = wrong + ", or " + never
 		return nil
 	}
-	if !slices.ContainsFunc(done, func(d Row) bool { return d.Name == name && d.Pass }) {
+	if !slices.ContainsFunc(j.done, func(d Row) bool { return d.Name == name && d.Pass }) {
 		r.Result = name + " is violated by your order as it is: it says nothing of the swap"
 		return nil
 	}
 	says := "no schedule is given"
 	if shown {
-		var x Row
-		switch err := w.replaySwap(s, answer, &x); {
+		var seen Row
+		switch err := x.replay(answer, &seen); {
 		case err != nil:
 			return err
-		case x.Misfit:
-			says = x.Result
-		case x.Violated:
-			r.Pass, r.Result = true, "found: "+x.Result
+		case seen.Misfit:
+			says = seen.Result
+		case seen.Violated:
+			r.Pass, r.Result = true, "found: "+seen.Result
 			return nil
 		default:
 			says = "nothing is violated by this schedule beside the reader"
 		}
 	}
-	var x Row
-	if err := in.explore(s.withSwap(w.swap), &x); err != nil {
+	var found Row
+	if err := in.explore(j, &found); err != nil {
 		return err
 	}
-	r.Schedules, r.Switch = x.Schedules, x.Switch
-	if x.Pass {
-		r.Result = name + " keeps the swap: " + x.Result
+	r.Schedules, r.Switch = found.Schedules, found.Switch
+	if found.Pass {
+		r.Result = name + " keeps the swap: " + found.Result
 		return nil
 	}
 	r.Score, r.Result = r.Max/2, fmt.Sprintf("%s tells, half the points; %s", name, says)
 	return nil
 }
 
-// judgeNever searches all workloads under the swapped order: each a little first, since most swaps
-// that can be broken are broken soon.
-func (w *workload) judgeNever(s *Student, r *Row) error {
+// never searches all workloads under the swapped order: each a little first, since most swaps that
+// can be broken are broken soon.
+func (x *swap) never(j *judging, r *Row) error {
 	const little = 300 // schedules of each pass
-	all, proved := setsizeWorkloads(), 0
-	look := s.withSwap(w.swap)
-	look.schedules = little
-	for _, x := range []*Student{look, s.withSwap(w.swap)} {
+	all, proved := x.races(), 0
+	look := *j.Run
+	look.Schedules = little
+	for _, j := range []*judging{{Run: &look}, j} {
 		r.Schedules, proved = 0, 0
-		for _, in := range all {
+		for i := range all {
 			var found Row
-			if err := in.explore(x, &found); err != nil {
+			if err := all[i].explore(j, &found); err != nil {
 				return err
 			}
 			r.Schedules += found.Schedules
@@ -142,7 +148,7 @@ func (w *workload) judgeNever(s *Student, r *Row) error {
 				r.Result = fmt.Sprintf("it can be broken: %s", found.Kind)
 				return nil
 			}
-			if strings.HasPrefix(found.Result, "exhausted") {
+			if found.Exhausted {
 				proved++
 			}
 		}

@@ -20,10 +20,25 @@ import (
 // sectors hold no i_rwsem while they are in flight.
 const waitPolicy = "locked+UNALIGNED_CHECK_FIRST"
 
-// waitWorkloads are lab 6's: writes on the real write path that meet writeback, ordered extents,
+// Waits is lab 6: a write whose waits come before i_rwsem.
+type Waits struct{ Write kit.WaitPath }
+
+// About says what the lab is.
+func (Waits) About() *About {
+	return &About{N: 6, Folder: "06-move-the-waits", Title: "Move the waits out", Minutes: 90, File: "write.go",
+		code: &code{rules: rules{allowed: []string{kitPath}, entry: "Write", want: "func Write(t *kit.Task, w *kit.WaitedWrite) error"},
+			main: "grade.Waits{Write: student.Write}"}}
+}
+
+// policy is the student's write as the file system takes it.
+func (l Waits) policy() func() iopath.WritePolicy {
+	return writesBy(func(t *sched.Task, w iopath.WriteSteps) error { return kit.RunWaits(l.Write, t, w) })
+}
+
+// Workloads are writes on the real write path that meet writeback, ordered extents,
 // direct writes, a truncate and a full file system, one with a file whose pages are never at rest,
 // then how long they hold i_rwsem.
-func waitWorkloads() []workload {
+func (l Waits) Workloads() []workload {
 	task := func(name string, ops ...scenario.Op) scenario.Task { return scenario.Task{Name: name, Ops: ops} }
 	dirty := func(size int64, l ...oracle.Range) scenario.File {
 		return scenario.File{Size: size, Cached: all(size), Dirty: l}
@@ -42,7 +57,7 @@ func waitWorkloads() []workload {
 	space.scenario.FillTo = 24 * kib
 	// the second extent needs two preemptions
 	again := func(w workload) workload { w.limit = 2_000; return w }
-	return []workload{
+	return hooks{file: l.policy()}.with([]workload{
 		w("wait-stable", "a rewrite of a page while the device reads it: checksum and bytes fit", 10, data, dirty(4*kib, oracle.Range{Lo: 0, Hi: 4 * kib}),
 			task("writer", scenario.Write(0, 4*kib)), task("writeback", scenario.Flush())),
 		w("wait-second", "the same, and the device reads the second page of the write only", 8, data, dirty(8*kib, oracle.Range{Lo: 4 * kib, Hi: 8 * kib}),
@@ -58,13 +73,13 @@ func waitWorkloads() []workload {
 		w("wait-truncate", "a truncate below the write: it is not lost", 10, []string{"i_rwsem", "page", "extent"}, scenario.File{Size: 16 * kib, Cached: all(16 * kib)},
 			task("writer", scenario.Write(8*kib, 4*kib)), task("truncate", scenario.Truncate(4*kib))),
 		space,
-		{name: "wait-again", asks: "whenever i_rwsem is free others begin with the pages again: the write comes to an end", points: 8, program: hotFile,
+		{name: "wait-again", asks: "whenever i_rwsem is free others begin with the pages again: the write comes to an end", points: 8, program: l.hotFile,
 			stuck: "the write waits for what does not come"},
-		{name: "hold-stable", points: 12, ratio: holdRatio(hotJob, 115),
+		{name: "hold-stable", points: 12, ratio: l.holds(hotJob, 115),
 			asks: fmt.Sprintf("%d writers of blocks that are being written back: i_rwsem is held no longer than under policy prewait", holdTasks)},
-		{name: "hold-throttle", points: 12, ratio: holdRatio(dirtyJob, 115),
+		{name: "hold-throttle", points: 12, ratio: l.holds(dirtyJob, 115),
 			asks: fmt.Sprintf("%d writers over the dirty limit: they do not sleep for it with i_rwsem held", holdTasks)},
-	}
+	})
 }
 
 func mayFail(o scenario.Op) scenario.Op { o.Fails = true; return o }
@@ -138,17 +153,15 @@ func (h *hot) Copy(t *sched.Task) {
 	}
 }
 
-func hotFile(s *Student) func(w *explore.World) {
-	return func(w *explore.World) {
-		h := new(hot)
-		h.state.Class = studentClass.ID
-		w.Name(&h.state, "what is busy")
-		w.Go("writer", func(t *sched.Task) {
-			if err := kit.RunWaits(s.Waits, t, h); err != nil {
-				panic(fmt.Sprintf("Write has returned %v, and nothing had failed", err))
-			}
-		})
-	}
+func (l Waits) hotFile(w *explore.World) {
+	h := new(hot)
+	h.state.Class = studentClass.ID
+	w.Name(&h.state, "what is busy")
+	w.Go("writer", func(t *sched.Task) {
+		if err := kit.RunWaits(l.Write, t, h); err != nil {
+			panic(fmt.Sprintf("Write has returned %v, and nothing had failed", err))
+		}
+	})
 }
 
 // The measurement of lab 6.
@@ -158,15 +171,15 @@ const (
 	holdBlocks = 16
 )
 
-// holdRatio compares how long a write of job holds i_rwsem: the student's, one under policy locked,
+// holds compares how long a write of job holds i_rwsem: the student's, one under policy locked,
 // and one under prewait, of which it may take most per cent.
-func holdRatio(job func(pol string, own func() iopath.WritePolicy) (sched.Counts, error), most int64) func(s *Student) (bool, string, error) {
-	return func(s *Student) (bool, string, error) {
+func (l Waits) holds(job func(pol string, own func() iopath.WritePolicy) (sched.Counts, error), most int64) func() (bool, string, error) {
+	return func() (bool, string, error) {
 		var each [3]float64
 		for i, x := range []struct {
 			pol string
 			own func() iopath.WritePolicy
-		}{{"locked", nil}, {"prewait", nil}, {"locked", s.filePolicy()}} {
+		}{{"locked", nil}, {"prewait", nil}, {"locked", l.policy()}} {
 			c, err := job(x.pol, x.own)
 			if err != nil {
 				return false, "", err

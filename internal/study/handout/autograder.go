@@ -42,7 +42,7 @@ const autograderCommand = "./cmd/btrlab-autograder"
 
 // Autograder is the files of the autograder of a lab, by path, of the handout files of the clone at
 // root. The packages are those of the working tree, whose files must be committed.
-func Autograder(root string, l *grade.Lab, files []File, o AutograderOptions) ([]File, error) {
+func Autograder(root string, l *grade.Course, files []File, o AutograderOptions) ([]File, error) {
 	needs := l.Needs()
 	list, err := packages(root, append([]string{autograderCommand}, needs...))
 	if err != nil {

@@ -60,7 +60,7 @@ func unzip(t *testing.T, b []byte, dir string) {
 }
 
 // autograder makes the zip of lab l as the last commit has it.
-func autograder(t *testing.T, l *grade.Lab, o AutograderOptions) []byte {
+func autograder(t *testing.T, l *grade.Course, o AutograderOptions) []byte {
 	t.Helper()
 	root, err := grade.Root(".")
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 // TestOwn: the template shows a race, with the lines of both sides; with the lock taken on both
 // sides it is exhausted; a schedule is replayed.
 func TestOwn(t *testing.T) {
-	r := Judge(own.N, &Student{Own: template.Program}, "", "")[0]
+	r := Judge(Program{template.Program}, &Run{})[0]
 	if r.Pass || !r.Violated || r.Kind != explore.KindRace || !strings.Contains(r.Trace, "careless") {
 		t.Errorf("the template: %+v", r)
 	}
@@ -41,17 +41,17 @@ func TestOwn(t *testing.T) {
 			})
 		}
 	}
-	if r := Judge(own.N, &Student{Own: lost(true)}, "", "")[0]; !r.Pass || !strings.HasPrefix(r.Result, "exhausted: ") {
+	if r := Judge(Program{lost(true)}, &Run{})[0]; !r.Pass || !strings.HasPrefix(r.Result, "exhausted: ") {
 		t.Errorf("with a lock: %+v", r)
 	}
-	r = Judge(own.N, &Student{Own: lost(false)}, "", "")[0]
+	r = Judge(Program{lost(false)}, &Run{})[0]
 	if r.Pass || r.Schedule != "3:1" || !strings.Contains(r.Result, "x is 1, want 2") || !strings.Contains(r.Trace, ">3") {
 		t.Errorf("without: %+v", r)
 	}
-	if r := Judge(own.N, &Student{Own: lost(false)}, ownName, "2:1")[0]; !r.Pass || r.Violated {
+	if r := replayed(Program{lost(false)}, ownName, "2:1")[0]; !r.Pass || r.Violated {
 		t.Errorf("a schedule that keeps the rule: %+v", r)
 	}
-	if r := Judge(own.N, &Student{Own: lost(false)}, ownName, "99:1")[0]; r.Pass || !r.Misfit {
+	if r := replayed(Program{lost(false)}, ownName, "99:1")[0]; r.Pass || !r.Misfit {
 		t.Errorf("a schedule that does not fit: %+v", r)
 	}
 }
@@ -59,7 +59,7 @@ func TestOwn(t *testing.T) {
 // TestCheckOwn: a program of one's own has the world of package kit and pointers, and no plain
 // variable that tasks change.
 func TestCheckOwn(t *testing.T) {
-	if got := checkText(t, template.Template, own.rules()); got != "" {
+	if got := checkText(t, template.Template, Program{}.About().code.rules); got != "" {
 		t.Errorf("the template: %s", got)
 	}
 	for _, tt := range []struct{ name, body, want string }{
@@ -74,7 +74,7 @@ func TestCheckOwn(t *testing.T) {
 		{"go", "go f()", "x.go:3: has a go statement"},
 	} {
 		src := "package own\nimport \"btrlab/labs/kit\"\nfunc Program(w *kit.World) { var m kit.Mutex; m.Init(); " + tt.body + " }\n"
-		got := checkText(t, src, own.rules())
+		got := checkText(t, src, Program{}.About().code.rules)
 		if !strings.HasPrefix(got, tt.want) || (got == "") != (tt.want == "") {
 			t.Errorf("%s: have %q want %q", tt.name, got, tt.want)
 		}

@@ -11,16 +11,32 @@ import (
 	"btrlab/internal/study/levels"
 )
 
-// judgeLevel grades the answer to one level of lab 0.
-func judgeLevel(l *levels.Level, answer string, r *Row) {
-	v := l.Judge(answer)
-	r.Pass, r.Result, r.Schedules = v.Won, v.Says, v.Schedules
+// Play is the verb that plays the levels of package levels.
+const Play = "lab run"
+
+// WarmUp is lab 0: the levels of package levels.
+type WarmUp struct{}
+
+// About says what the lab is.
+func (WarmUp) About() *About {
+	return &About{N: 0, Folder: "00-warm-up", Title: "Warm-up", Minutes: 10, File: answersFile, Try: Play}
 }
 
-// Won says which levels of lab 0 the answers in dir win.
+// Workloads are the levels.
+func (WarmUp) Workloads() (rows []workload) {
+	for _, k := range levels.All {
+		rows = append(rows, workload{name: k.Name, asks: k.Title + ": " + k.Rule(), points: k.Points, answer: func(answer string, _ func(Progress), r *Row) error {
+			v := k.Judge(answer)
+			r.Pass, r.Result, r.Schedules = v.Won, v.Says, v.Schedules
+			return nil
+		}})
+	}
+	return rows
+}
+
+// Won says which levels the answers in dir win.
 func Won(dir string) (map[string]bool, error) {
-	tasks := askedIn(0, nil)
-	got, _, err := readAnswers(filepath.Join(dir, answersFile), tasks)
+	got, _, err := readAnswers(filepath.Join(dir, answersFile), WarmUp{}.Workloads())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}

@@ -7,15 +7,19 @@ import (
 	"path/filepath"
 	"strings"
 
-	"btrlab/internal/sched/explore"
 	"btrlab/labs/kit"
 )
 
-// own is the program of one's own, as a lab that is in no list: its code is checked, built, run and
-// watched as a lab's is.
-var own = &Lab{N: 99, Title: "A program of your own",
-	allowed: []string{kitPath, "cmp", "errors", "fmt", "math", "slices", "sort", "strings"}, entry: "Program", own: true,
-	want: "func Program(w *kit.World)", main: "grade.Student{Own: student.Program}"}
+// Program is a program of one's own, as a lab that is in no list: its code is checked, built, run
+// and watched as a lab's is.
+type Program struct{ Program func(w *kit.World) }
+
+// About says what it may be.
+func (Program) About() *About {
+	return &About{N: 99, Title: "A program of your own",
+		code: &code{rules: rules{allowed: []string{kitPath, "cmp", "errors", "fmt", "math", "slices", "sort", "strings"}, entry: "Program", own: true,
+			want: "func Program(w *kit.World)"}, main: "grade.Program{Program: student.Program}"}}
+}
 
 // ownNames are what a program of one's own may use of package kit: Explore and Draw are the
 // grader's there.
@@ -24,9 +28,9 @@ var ownNames = []string{"World", "Task", "Mutex", "Cond", "Var", "Word", "Range"
 // ownName is the name of its one row.
 const ownName = "own"
 
-func ownWorkloads() []workload {
-	return []workload{{name: ownName, asks: "a program of your own keeps its rules in every schedule", points: 1,
-		program: func(s *Student) func(w *explore.World) { return kit.Runs(s.Own) }}}
+// Workloads are one row.
+func (l Program) Workloads() []workload {
+	return []workload{{name: ownName, asks: "a program of your own keeps its rules in every schedule", points: 1, program: kit.Runs(l.Program)}}
 }
 
 // RefusedError says why a program of one's own does not run: it is not allowed, not Go, or does not
@@ -63,7 +67,7 @@ func ExploreOwn(ctx context.Context, root, file string, o Options) (*Row, error)
 	if at, err := filepath.EvalSymlinks(file); err == nil && filepath.Ext(at) == ".go" {
 		file = at // one's own link leads where one wants
 	}
-	rows, err := own.gradeFiles(ctx, root, []string{file}, o)
+	rows, err := gradeFiles(ctx, root, []string{file}, Program{}, o)
 	if err != nil {
 		return nil, err
 	}
