@@ -15,11 +15,11 @@ import (
 	"strconv"
 	"time"
 
-	"btrlab/internal/study/grade"
+	"btrlab/internal/study/course"
 )
 
 func main() {
-	var g grade.Autograder
+	var g course.Autograder
 	flag.StringVar(&g.Base, "base", "/autograder", "the folder with source, submission and results")
 	flag.StringVar(&g.Student, "student", "", "grade the personal questions of the student whose id is this field of submission_metadata.json: email, name or id")
 	flag.DurationVar(&g.Limit, "limit", 9*time.Minute, "stop the student's code after this time, and report what was judged by then")
@@ -29,7 +29,7 @@ func main() {
 		fmt.Fprintf(os.Stderr, "btrlab-autograder: have %q, want the number of a lab\n", flag.Args())
 		os.Exit(2)
 	}
-	l, err := grade.Lookup(n)
+	l, err := course.Lookup(n)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "btrlab-autograder:", err)
 		os.Exit(2)

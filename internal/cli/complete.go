@@ -9,7 +9,7 @@ import (
 
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/sched/explore"
-	"btrlab/internal/study/grade"
+	"btrlab/internal/study/course"
 	"btrlab/internal/study/scenario"
 )
 
@@ -52,7 +52,7 @@ func first(words func() []string) completion {
 }
 
 func labNumbers() (out []string) {
-	for _, l := range grade.Labs {
+	for _, l := range course.Labs {
 		out = append(out, fmt.Sprintf("%d\t%s", l.N, l.Title))
 	}
 	return out

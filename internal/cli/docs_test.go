@@ -17,7 +17,7 @@ import (
 
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/sched"
-	"btrlab/internal/study/grade"
+	"btrlab/internal/study/course"
 	"btrlab/internal/study/scenario"
 )
 
@@ -133,7 +133,7 @@ func known(cmd *cobra.Command, arg string) error {
 	case strings.HasPrefix(path, "lab "):
 		var n int
 		if n, err = strconv.Atoi(arg); err == nil {
-			_, err = grade.Lookup(n)
+			_, err = course.Lookup(n)
 		}
 	}
 	return err
@@ -173,7 +173,7 @@ func TestDocCommands(t *testing.T) {
 // What labs print and TestLabCommands does not run, by how the command begins.
 var notRun = map[string]string{
 	"make":      "builds, or grades",
-	"lab grade": "builds and explores for up to minutes; package grade has the solutions and the starters",
+	"lab grade": "builds and explores for up to minutes; package course has the solutions and the starters",
 	"step":      "wants a terminal; TestStepTruncateRace has its screens",
 	"bench":     "measures for seconds, or is a part of a longer command",
 	"compare":   "measures for a minute and more",
@@ -287,7 +287,7 @@ func TestMakeGrade(t *testing.T) {
 	if !errors.As(err, &exit) || !strings.Contains(string(out), "make grade LAB=4") {
 		t.Fatalf("make grade: %v\n%s\nwant an error that says make grade LAB=4", err, out)
 	}
-	for _, l := range grade.Labs {
+	for _, l := range course.Labs {
 		if !strings.Contains(string(out), l.Folder) {
 			t.Errorf("make grade does not name lab %s:\n%s", l.Folder, out)
 		}

@@ -11,7 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"btrlab/internal/study/grade"
+	"btrlab/internal/study/course"
+	"btrlab/internal/study/sandbox"
 )
 
 // clone makes what looks like a clone with lab 0, whose answers are in the file that it returns.
@@ -107,11 +108,11 @@ func TestLabWatch(t *testing.T) {
 // table, and is graded to the end by the same command; what upsets the grader is one student's
 // matter.
 func TestGradeAllResumed(t *testing.T) {
-	root, err := grade.Root(".")
+	root, err := sandbox.Root(".")
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := grade.Lookup(0)
+	l, err := course.Lookup(0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +138,7 @@ func TestGradeAllResumed(t *testing.T) {
 		t.Helper()
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
-		_, err := gradeInto(ctx, root, l, &gradeFlags{class: class, table: table}, func(grade.Submission) {
+		_, err := gradeInto(ctx, root, l, &gradeFlags{class: class, table: table}, func(course.Submission) {
 			if n--; n == 0 {
 				stop()
 			}

@@ -7,7 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"btrlab/internal/study/grade"
+	"btrlab/internal/study/course"
+	"btrlab/internal/study/sandbox"
 )
 
 // lab is the verb for the labs: it reads labs/ of the clone that the working directory is in.
@@ -24,16 +25,16 @@ work in labs/, grade (or watch, which grades each time you save). Grades come fr
 }
 
 // findLab is the lab that arg names and the module's folder.
-func findLab(cmd *cobra.Command, arg string) (*grade.Course, string, error) {
+func findLab(cmd *cobra.Command, arg string) (*course.Lab, string, error) {
 	n, err := strconv.Atoi(arg)
 	if err != nil {
 		return nil, "", usagef(cmd, "lab %q, want a number", arg)
 	}
-	l, err := grade.Lookup(n)
+	l, err := course.Lookup(n)
 	if err != nil {
 		return nil, "", usagef(cmd, "%v", err)
 	}
-	root, err := grade.Root(".")
+	root, err := sandbox.Root(".")
 	return l, root, err
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"btrlab/internal/prose"
-	"btrlab/internal/study/grade"
+	"btrlab/internal/study/course"
 	"btrlab/internal/study/handout"
 )
 
@@ -32,7 +32,7 @@ rows that it has earned. The same commit and options give the same bytes.`,
 	cmd.Flags().StringVar(&toolchain, "go", "", "take this archive of Go along, go1.N.linux-ARCH.tar.gz, and download nothing")
 	cmd.Flags().StringVar(&o.Student, "student", "", "grade personal questions of whoever has this email, name or id at Gradescope")
 	cmd.Flags().DurationVar(&o.Limit, "limit", 9*time.Minute, "stop a student's code after this time and report what was judged by then; want less than Gradescope's own limit")
-	completeFixed(cmd, "student", grade.StudentFields)
+	completeFixed(cmd, "student", course.StudentFields)
 	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 		return []string{"zip"}, cobra.ShellCompDirectiveFilterFileExt
 	}
@@ -42,8 +42,8 @@ rows that it has earned. The same commit and options give the same bytes.`,
 			return err
 		}
 		switch {
-		case o.Student != "" && !slices.Contains(grade.StudentFields, o.Student):
-			return usagef(cmd, "--student %q, want one of %s", o.Student, strings.Join(grade.StudentFields, ", "))
+		case o.Student != "" && !slices.Contains(course.StudentFields, o.Student):
+			return usagef(cmd, "--student %q, want one of %s", o.Student, strings.Join(course.StudentFields, ", "))
 		case o.Limit < time.Second:
 			return usagef(cmd, "--limit %v, want 1s or more", o.Limit)
 		}

@@ -14,7 +14,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"btrlab/internal/prose"
+	"btrlab/internal/study/course"
 	"btrlab/internal/study/grade"
+	"btrlab/internal/study/sandbox"
 )
 
 // gradeFlags is the command line of lab grade.
@@ -90,10 +92,12 @@ func (c *gradeFlags) check(cmd *cobra.Command) error {
 }
 
 // limits are those of each submission. A busy machine takes long for little processor time.
-func (c *gradeFlags) limits() grade.Options { return grade.Options{CPU: c.limit, Limit: 6 * c.limit} }
+func (c *gradeFlags) limits() course.Options {
+	return course.Options{Options: sandbox.Options{CPU: c.limit, Limit: 6 * c.limit}}
+}
 
 // replayed is the argument of --replay: a workload of the lab and a schedule.
-func (c *gradeFlags) replayed(cmd *cobra.Command, l *grade.Course) (workload, schedule string, err error) {
+func (c *gradeFlags) replayed(cmd *cobra.Command, l *course.Lab) (workload, schedule string, err error) {
 	if c.replay == "" {
 		return "", "", nil
 	}
@@ -113,11 +117,11 @@ func (c *gradeFlags) replayed(cmd *cobra.Command, l *grade.Course) (workload, sc
 }
 
 // gradeOne grades one folder: the lab's own, or --dir.
-func (a *app) gradeOne(cmd *cobra.Command, root string, l *grade.Course, c *gradeFlags) (err error) {
+func (a *app) gradeOne(cmd *cobra.Command, root string, l *course.Lab, c *gradeFlags) (err error) {
 	st := a.newStatus()
 	defer st.done()
 	o := c.limits()
-	o.Dir, o.Student, o.Progress = c.dir, strings.TrimSpace(c.student), func(p grade.Progress) {
+	o.Dir, o.Student, o.Progress = c.dir, strings.TrimSpace(c.student), func(p sandbox.Progress) {
 		st.search(p.Workload)
 		st.progress(p.Progress)
 	}
@@ -137,9 +141,9 @@ func (a *app) gradeOne(cmd *cobra.Command, root string, l *grade.Course, c *grad
 	defer cancel()
 	st.show("building")
 	began, digest := time.Now(), l.Digest(root, o)
-	r, err := grade.Grade(ctx, root, l, o)
+	r, err := course.Grade(ctx, root, l, o)
 	st.done()
-	var nothing *grade.NoFilesError
+	var nothing *sandbox.NoFilesError
 	switch {
 	case errors.As(err, &nothing) && c.results != "":
 		r = l.Nothing(nothing)
@@ -178,7 +182,7 @@ func (a *app) gradeOne(cmd *cobra.Command, root string, l *grade.Course, c *grad
 }
 
 // printGrade writes the report, or of a replay the steps and the verdict.
-func (a *app) printGrade(r *grade.Report, c *gradeFlags) error {
+func (a *app) printGrade(r *course.Report, c *gradeFlags) error {
 	if c.asJSON {
 		return a.printJSON(r)
 	}
@@ -196,7 +200,7 @@ func (a *app) printGrade(r *grade.Report, c *gradeFlags) error {
 
 // writeReport writes the page of a report to path. A profile that was not made, because nothing was
 // measured, is not named.
-func writeReport(l *grade.Course, r *grade.Report, root, dir, path, profile string) error {
+func writeReport(l *course.Lab, r *course.Report, root, dir, path, profile string) error {
 	if dir == "" {
 		dir = l.Dir(root)
 	}
@@ -208,13 +212,13 @@ func writeReport(l *grade.Course, r *grade.Report, root, dir, path, profile stri
 
 // gradeAll grades the folders in --all; the table goes to a file after each, or in the end to
 // standard output.
-func (a *app) gradeAll(cmd *cobra.Command, root string, l *grade.Course, c *gradeFlags) error {
+func (a *app) gradeAll(cmd *cobra.Command, root string, l *course.Lab, c *gradeFlags) error {
 	ctx, cancel := a.context(cmd.Context())
 	defer cancel()
-	all, err := gradeInto(ctx, root, l, c, func(x grade.Submission) {
+	all, err := gradeInto(ctx, root, l, c, func(x course.Submission) {
 		fmt.Fprintf(a.err, "%s: %g of %g points\n", x.Name, x.Score, x.Max)
 	})
-	var nothing *grade.NoFilesError
+	var nothing *sandbox.NoFilesError
 	switch {
 	case errors.As(err, &nothing):
 		return usagef(cmd, "%v", err)
@@ -224,7 +228,7 @@ func (a *app) gradeAll(cmd *cobra.Command, root string, l *grade.Course, c *grad
 		return err
 	}
 	if c.table == "" {
-		return grade.WriteCSV(a.out, all)
+		return course.WriteCSV(a.out, all)
 	}
 	if err := keepTable(c.table, all, nil); err != nil { // without those that have gone
 		return err
@@ -235,14 +239,14 @@ func (a *app) gradeAll(cmd *cobra.Command, root string, l *grade.Course, c *grad
 
 // gradeInto grades the folders in --all and keeps the table after each, if there is one; what
 // stands in it already is taken over where the files are the same. It calls graded with each.
-func gradeInto(ctx context.Context, root string, l *grade.Course, c *gradeFlags, graded func(x grade.Submission)) ([]grade.Submission, error) {
+func gradeInto(ctx context.Context, root string, l *course.Lab, c *gradeFlags, graded func(x course.Submission)) ([]course.Submission, error) {
 	table := c.table
-	var known []grade.Submission
+	var known []course.Submission
 	if table != "" {
 		f, err := os.Open(table)
 		switch {
 		case err == nil:
-			known, err = grade.ReadCSV(f)
+			known, err = course.ReadCSV(f)
 			f.Close()
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", table, err)
@@ -251,7 +255,7 @@ func gradeInto(ctx context.Context, root string, l *grade.Course, c *gradeFlags,
 			return nil, err
 		}
 	}
-	return grade.GradeAll(ctx, root, l, c.class, c.byName, c.limits(), known, func(all []grade.Submission) error {
+	return course.GradeAll(ctx, root, l, c.class, c.byName, c.limits(), known, func(all []course.Submission) error {
 		graded(all[len(all)-1])
 		if table == "" {
 			return nil
@@ -262,12 +266,12 @@ func gradeInto(ctx context.Context, root string, l *grade.Course, c *gradeFlags,
 
 // keepTable writes what is graded so far, and after it what an earlier grading has of submissions
 // that this one has not come to: if it is interrupted nothing is lost.
-func keepTable(table string, all, known []grade.Submission) error {
+func keepTable(table string, all, known []course.Submission) error {
 	rows := slices.Clone(all)
 	for _, x := range known {
-		if !slices.ContainsFunc(all, func(y grade.Submission) bool { return y.Name == x.Name }) {
+		if !slices.ContainsFunc(all, func(y course.Submission) bool { return y.Name == x.Name }) {
 			rows = append(rows, x)
 		}
 	}
-	return replaceFile(table, func(w io.Writer) error { return grade.WriteCSV(w, rows) })
+	return replaceFile(table, func(w io.Writer) error { return course.WriteCSV(w, rows) })
 }

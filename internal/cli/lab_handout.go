@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"btrlab/internal/prose"
-	"btrlab/internal/study/grade"
 	"btrlab/internal/study/handout"
+	"btrlab/internal/study/sandbox"
 )
 
 // labHandout makes what a class is given.
@@ -24,7 +24,7 @@ writes it as a tree to DIR and as a zip to DIR.zip. Labs can be predicted and gr
 same bytes. If a line of a solution were left in it, that is an error. After an error nothing of it is there.`,
 		Example: "  btrlab lab handout artifacts/handout",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			root, err := grade.Root(".")
+			root, err := sandbox.Root(".")
 			if err != nil {
 				return err
 			}

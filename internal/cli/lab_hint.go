@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"btrlab/internal/prose"
-	"btrlab/internal/study/grade"
+	"btrlab/internal/study/course"
 )
 
 func (a *app) labHint() *cobra.Command {
@@ -20,15 +20,15 @@ func (a *app) labHint() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if level < 1 || level > grade.MaxHint {
-				return usagef(cmd, "--level %d, want 1 to %d", level, grade.MaxHint)
+			if level < 1 || level > course.MaxHint {
+				return usagef(cmd, "--level %d, want 1 to %d", level, course.MaxHint)
 			}
 			text, err := l.Hint(root, level)
 			if err != nil {
 				return err
 			}
 			fmt.Fprint(a.out, prose.Fill(text, a.width()))
-			if level < grade.MaxHint {
+			if level < course.MaxHint {
 				fmt.Fprintf(a.out, "\nmore: btrlab lab hint %d --level %d\n", l.N, level+1)
 			}
 			return nil

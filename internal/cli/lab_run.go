@@ -9,8 +9,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"btrlab/internal/prose"
-	"btrlab/internal/study/grade"
+	"btrlab/internal/study/course"
+	"btrlab/internal/study/judges"
 	"btrlab/internal/study/levels"
+	"btrlab/internal/study/sandbox"
 	"btrlab/internal/study/scenario"
 	"btrlab/internal/study/timeline"
 )
@@ -37,11 +39,11 @@ schedule or the word never, it judges that. An answer that wins is kept in answe
 		return names, cobra.ShellCompDirectiveNoFileComp
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		lab := grade.Levels()
+		lab := course.Levels()
 		if n, err := strconv.Atoi(args[0]); err != nil || n != lab.N {
 			return usagef(cmd, "lab %q has no levels, want %d", args[0], lab.N)
 		}
-		root, err := grade.Root(".")
+		root, err := sandbox.Root(".")
 		if err != nil {
 			return err
 		}
@@ -50,7 +52,7 @@ schedule or the word never, it judges that. An answer that wins is kept in answe
 		} else if _, err := os.ReadDir(dir); err != nil {
 			return usagef(cmd, "--dir: %v", err)
 		}
-		won, err := grade.Won(dir)
+		won, err := judges.Won(dir)
 		if err != nil {
 			return err
 		}
@@ -152,10 +154,10 @@ func (a *app) judgeLevel(cmd *cobra.Command, dir string, l *levels.Level, answer
 	}
 	a.say("WON: ", v.Says)
 	a.say("", l.Moral)
-	if err := grade.KeepAnswer(dir, l, answer); err != nil {
+	if err := judges.KeepAnswer(dir, l, answer); err != nil {
 		return err
 	}
-	won, err := grade.Won(dir)
+	won, err := judges.Won(dir)
 	if err != nil {
 		return err
 	}

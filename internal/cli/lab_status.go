@@ -6,13 +6,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"btrlab/internal/prose"
-	"btrlab/internal/study/grade"
+	"btrlab/internal/study/course"
+	"btrlab/internal/study/sandbox"
 )
 
 // labState is one lab of lab status.
 type labState struct {
-	*grade.Course
-	Last *grade.Kept `json:"last,omitempty"`
+	*course.Lab
+	Last *course.Kept `json:"last,omitempty"`
 	// Changed says that the files are not those that were graded.
 	Changed bool `json:"changed,omitempty"`
 }
@@ -25,7 +26,7 @@ func (a *app) labStatus() *cobra.Command {
 		Long: `Status prints a line for each lab: its score when lab grade or lab watch last graded it in this clone, and whether the files have
 changed since.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			root, err := grade.Root(".")
+			root, err := sandbox.Root(".")
 			if err != nil {
 				return err
 			}
@@ -46,7 +47,7 @@ changed since.`,
 
 func labStates(root string) ([]labState, error) {
 	var all []labState
-	for _, l := range grade.Labs {
+	for _, l := range course.Labs {
 		k, changed, err := l.Kept(root)
 		if err != nil {
 			return nil, err

@@ -9,7 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"btrlab/internal/study/grade"
+	"btrlab/internal/study/course"
+	"btrlab/internal/study/sandbox"
 )
 
 // watchEvery is how often lab watch looks at the files: they are few and small, and a second look
@@ -18,7 +19,7 @@ const watchEvery = 200 * time.Millisecond
 
 // labWatch grades a lab whenever its files are saved.
 func (a *app) labWatch() *cobra.Command {
-	var o grade.Options
+	var o course.Options
 	cmd := &cobra.Command{
 		Use: "watch N", Short: "grade lab N each time you save", Args: cobra.ExactArgs(1),
 		Long: `Watch grades lab N now and each time its files change, and prints the report and the scores of all labs. What is saved while a grading
@@ -47,7 +48,7 @@ runs begins it again. Ctrl-C ends it.`,
 
 // gradeOnce grades the files as they are, prints what it comes to, and returns when they have
 // changed or ctx has ended.
-func (a *app) gradeOnce(ctx context.Context, root string, l *grade.Course, o grade.Options) error {
+func (a *app) gradeOnce(ctx context.Context, root string, l *course.Lab, o course.Options) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	look := func() string { return l.Digest(root, o) }
@@ -60,14 +61,14 @@ func (a *app) gradeOnce(ctx context.Context, root string, l *grade.Course, o gra
 		untilChanged(ctx, digest, look)
 	}()
 	st := a.newStatus()
-	o.Progress = func(p grade.Progress) {
+	o.Progress = func(p sandbox.Progress) {
 		st.search(p.Workload)
 		st.progress(p.Progress)
 	}
 	st.show("building")
-	r, err := grade.Grade(unchanged, root, l, o)
+	r, err := course.Grade(unchanged, root, l, o)
 	st.done()
-	var nothing *grade.NoFilesError
+	var nothing *sandbox.NoFilesError
 	switch {
 	case errors.As(err, &nothing):
 		fmt.Fprintf(a.out, "%v; it is graded once it has\n", nothing)
@@ -84,7 +85,7 @@ func (a *app) gradeOnce(ctx context.Context, root string, l *grade.Course, o gra
 }
 
 // graded prints the report, and how far all labs are.
-func (a *app) graded(root string, l *grade.Course, r *grade.Report, o grade.Options, digest string) error {
+func (a *app) graded(root string, l *course.Lab, r *course.Report, o course.Options, digest string) error {
 	if err := r.WriteText(a.out); err != nil {
 		return err
 	}

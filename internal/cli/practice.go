@@ -14,8 +14,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"btrlab/internal/prose"
-	"btrlab/internal/study/grade"
+	"btrlab/internal/study/judges"
 	"btrlab/internal/study/practice"
+	"btrlab/internal/study/sandbox"
 	"btrlab/internal/study/timeline"
 	"btrlab/labs/own"
 )
@@ -174,20 +175,20 @@ func (a *app) writeTemplate(args []string) error {
 
 // exploreOwn explores a program of the user's own, or runs one schedule of it.
 func (a *app) exploreOwn(cmd *cobra.Command, file string, one bool, schedule string, asJSON bool) error {
-	root, err := grade.Root(".")
+	root, err := sandbox.Root(".")
 	if err != nil {
 		return err
 	}
 	st := a.newStatus()
 	defer st.done()
-	var o grade.Options
+	var o sandbox.Options
 	if one {
-		o = grade.OwnReplay(schedule)
+		o = judges.OwnReplay(schedule)
 	}
-	o.Progress = func(p grade.Progress) { st.progress(p.Progress) }
+	o.Progress = func(p sandbox.Progress) { st.progress(p.Progress) }
 	ctx, cancel := a.context(cmd.Context())
 	defer cancel()
-	r, err := grade.ExploreOwn(ctx, root, file, o)
+	r, err := judges.ExploreOwn(ctx, root, file, o)
 	st.done()
 	switch {
 	case errors.Is(err, context.Canceled):

@@ -11,8 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"btrlab/internal/study/grade"
+	"btrlab/internal/study/course"
 	"btrlab/internal/study/handout"
+	"btrlab/internal/study/judges"
+	"btrlab/internal/study/sandbox"
 	"btrlab/internal/testing/need"
 )
 
@@ -45,9 +47,9 @@ func readContainerfile(t *testing.T, path string) (c containerfile) {
 	return c
 }
 
-// sandbox is a folder that stands for the image: the host's programs and Go, read-only, and an
+// fakeImage is a folder that stands for the image: the host's programs and Go, read-only, and an
 // /autograder.
-const sandbox = `set -eu
+const fakeImage = `set -eu
 root=$1 goroot=$2 base=$3
 shift 3
 mount -t tmpfs sandbox "$root"
@@ -73,15 +75,15 @@ exec chroot "$root" /usr/bin/env -i PATH=/goroot/bin:/usr/bin:/bin HOME=/root /b
 func TestNumbersSandbox(t *testing.T) {
 	measurement(t)
 	need.All(t, need.Root, "unshare", "chroot", "timeout")
-	top, err := grade.Root(".")
+	top, err := sandbox.Root(".")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(filepath.Join(top, grade.HandoutFile)); err == nil {
+	if _, err := os.Stat(filepath.Join(top, judges.HandoutFile)); err == nil {
 		t.Skip("SKIPPED: this tree is a handout, which has no solution")
 	}
 	c := readContainerfile(t, filepath.Join(top, "labs", "kit", "Containerfile"))
-	l, err := grade.Lookup(4)
+	l, err := course.Lookup(4)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +117,7 @@ func TestNumbersSandbox(t *testing.T) {
 	}
 	inside := func(command string) string {
 		t.Helper()
-		x := exec.CommandContext(t.Context(), "unshare", "--mount", "--pid", "--net", "--ipc", "--uts", "--fork", "--kill-child", "bash", "-c", sandbox, "sandbox",
+		x := exec.CommandContext(t.Context(), "unshare", "--mount", "--pid", "--net", "--ipc", "--uts", "--fork", "--kill-child", "bash", "-c", fakeImage, "sandbox",
 			image, strings.TrimSpace(string(goroot)), base, command)
 		out, err := x.CombinedOutput()
 		if err != nil {

@@ -10,11 +10,13 @@ import (
 	"gonum.org/v1/plot/vg"
 
 	"btrlab/internal/draw/chart"
+	"btrlab/internal/study/course"
 	"btrlab/internal/study/grade"
+	"btrlab/internal/study/sandbox"
 )
 
 // Graded is a folder with a solution of lab 12, graded.
-type Graded struct{ rep *grade.Report }
+type Graded struct{ rep *course.Report }
 
 // Capstone grades the policy in dir, a folder below a clone, with at most so many schedules in each
 // pass of each search; 0 is as many as btrlab lab grade 12 takes, which is up to a minute. It needs
@@ -23,11 +25,11 @@ func Capstone(dir string, schedules int) (*Graded, error) {
 	if schedules < 0 || schedules > MaxSchedules {
 		return nil, fmt.Errorf("%d schedules, want 0 to %d", schedules, MaxSchedules)
 	}
-	root, err := grade.Root(dir)
+	root, err := sandbox.Root(dir)
 	if err != nil {
 		return nil, err
 	}
-	r, err := grade.Grade(context.Background(), root, grade.Capstone(), grade.Options{Dir: dir, Schedules: schedules})
+	r, err := course.Grade(context.Background(), root, course.Capstone(), course.Options{Dir: dir, Options: sandbox.Options{Schedules: schedules}})
 	if err != nil {
 		return nil, err
 	}

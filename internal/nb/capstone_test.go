@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"btrlab/internal/study/course"
 	"btrlab/internal/study/grade"
 )
 
@@ -12,7 +13,7 @@ func TestGraded(t *testing.T) {
 	job := grade.Row{Name: "time-alone", Max: 5, Pass: true, Times: []grade.Time{{Policy: grade.Yours, Nanos: 50}, {Policy: "locked", Nanos: 100}, {Policy: "modern", Nanos: 400}},
 		Locks: []grade.Wait{{Policy: grade.Yours, Lock: "i_rwsem", Count: 3, Nanos: 2_500_000}}}
 	row := grade.Row{Name: "writers", Max: 10, Score: 10, Pass: true, Parts: []grade.Part{{Name: "two-writers-same", Pass: true, Result: "exhausted: 3 schedules"}}}
-	g := &Graded{&grade.Report{Dir: "mine", Score: 10, Max: 100, Rows: []grade.Row{row, job, {Name: "text"}}}}
+	g := &Graded{&course.Report{Dir: "mine", Score: 10, Max: 100, Rows: []grade.Row{row, job, {Name: "text"}}}}
 	for have, want := range map[string]string{
 		g.Table().String():     "writers     10 of 10",
 		g.Scenarios().String(): "writers  two-writers-same  yes   exhausted: 3 schedules",
@@ -31,7 +32,7 @@ func TestGraded(t *testing.T) {
 		t.Error("a text that is missing is no scenario that is violated")
 	}
 	row.Pass = false
-	if g = (&Graded{&grade.Report{Rows: []grade.Row{row}}}); g.Kept() {
+	if g = (&Graded{&course.Report{Rows: []grade.Row{row}}}); g.Kept() {
 		t.Error("a violated row is kept")
 	}
 	if _, err := g.Plot(); err == nil {

@@ -35,7 +35,7 @@ var Order = []Row{
 	{"snapshot_lock", 22, sleep, "fs: while a snapshot is made; a writer in place only tries"},
 	{"i_rwsem_dir", 25, sleep, "fs: parents, then children"},
 	{"subvol_sem", 28, sleep, "fs: shared while a subvolume is made, alone while the name of one is taken; under i_rwsem_dir"},
-	{"lab_file", 30, sleep, "grade: a file of lab 8, in the place of i_rwsem; of lab 7, in the place of a range"},
+	{"lab_file", 30, sleep, "judges: a file of lab 8, in the place of i_rwsem; of lab 7, in the place of a range"},
 	{"i_rwsem", 30, sleep, "buffered.Write, setsize, fallocate, fsync; fs under i_rwsem_dir"},
 	{"inode_new", 31, sleep, "fs: wait for an inode that another task reads, under i_rwsem_dir"},
 	{"subvol_open", 31, sleep, "fs: while a subvolume is opened and its trees are read, under no other lock"},
@@ -43,7 +43,7 @@ var Order = []Row{
 	{"student_wait", 35, sleep, "labs/kit: wait of a student's range lock"},
 	{"dio_wait", 40, sleep, "setsize: wait for i_dio_count to be zero, under i_rwsem"},
 	{"space_ticket", 50, sleep, "spaceinfo.Reserve: may start writeback and wait for a commit, under i_rwsem"},
-	{"lab_flush", 50, sleep, "grade: a flush of lab 7, in the place of space_ticket"},
+	{"lab_flush", 50, sleep, "judges: a flush of lab 7, in the place of space_ticket"},
 	{"qgroup_flush", 50, sleep, "qgroup: a flush over a limit may start writeback and wait for a commit, as space_ticket"},
 	{"balance_dirty", 55, sleep, "buffered.Write: dirty throttling between batches"},
 	{"fault_in", 55, sleep, "buffered.Write: page faults of the source, between batches"},
@@ -124,7 +124,7 @@ var Order = []Row{
 	{"writeback", rankLeaf + 2, spin, "writeback"},
 
 	// Not ranked: package explore learns the order of such classes.
-	{"lab_bytes", 0, sleep, "grade: the bytes that a student's lock protects"},
+	{"lab_bytes", 0, sleep, "judges: the bytes that a student's lock protects"},
 	{"student_word", 0, sleep, "labs/kit: a word that tasks of a program of one's own share"},
 	{"level_lock", 0, sleep, "levels: the locks of the levels of lab 00"},
 	{"level_word", 0, sleep, "levels: the shared words of the levels of lab 00"},

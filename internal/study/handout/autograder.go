@@ -15,7 +15,7 @@ import (
 	"strings"
 	"time"
 
-	"btrlab/internal/study/grade"
+	"btrlab/internal/study/course"
 )
 
 // An autograder is what Gradescope takes as a zip: setup.sh, which it runs once, run_autograder,
@@ -34,15 +34,15 @@ var runText string
 type AutograderOptions struct {
 	// go1.N.linux-ARCH.tar.gz; nil is downloaded by setup.sh where the image has no Go
 	Go      []byte
-	Student string        // see grade.Autograder
-	Limit   time.Duration // see grade.Options
+	Student string        // see course.Autograder
+	Limit   time.Duration // see course.Options
 }
 
 const autograderCommand = "./cmd/btrlab-autograder"
 
 // Autograder is the files of the autograder of a lab, by path, of the handout files of the clone at
 // root. The packages are those of the working tree, whose files must be committed.
-func Autograder(root string, l *grade.Course, files []File, o AutograderOptions) ([]File, error) {
+func Autograder(root string, l *course.Lab, files []File, o AutograderOptions) ([]File, error) {
 	needs := l.Needs()
 	list, err := packages(root, append([]string{autograderCommand}, needs...))
 	if err != nil {

@@ -33,7 +33,8 @@ import (
 	"strings"
 	"time"
 
-	"btrlab/internal/study/grade"
+	"btrlab/internal/study/course"
+	"btrlab/internal/study/judges"
 )
 
 // File is a file of a tree, by its path in it, with slashes.
@@ -45,7 +46,7 @@ type File struct {
 
 // Committed reads the files of the last commit of the clone at root.
 func Committed(root string) ([]File, error) {
-	if _, err := os.Stat(filepath.Join(root, grade.HandoutFile)); err == nil {
+	if _, err := os.Stat(filepath.Join(root, judges.HandoutFile)); err == nil {
 		return nil, fmt.Errorf("%s is a handout itself: it is made from a clone", root)
 	}
 	out, err := output(exec.Command("git", "-C", root, "archive", "--format=tar", "HEAD"))
@@ -126,18 +127,18 @@ func From(tree []File) ([]File, error) {
 		}
 	}
 	marker := []byte(about)
-	for _, lab := range grade.Labs {
+	for _, lab := range course.Labs {
 		dir := path.Join("labs", lab.Folder)
 		starter, ok := byPath[path.Join(dir, lab.File)]
 		if !ok {
 			return nil, fmt.Errorf("lab %d has no starter %s", lab.N, path.Join(dir, lab.File))
 		}
 		marker = fmt.Appendf(marker, "%x  %s\n", sha256.Sum256(starter), path.Join(dir, lab.File))
-		if answers, ok := byPath[path.Join(dir, grade.AnswersFile)]; ok {
-			l = append(l, File{Path: path.Join(dir, grade.SealedFile), Data: lab.Seal(answers)})
+		if answers, ok := byPath[path.Join(dir, course.AnswersFile)]; ok {
+			l = append(l, File{Path: path.Join(dir, course.SealedFile), Data: lab.Seal(answers)})
 		}
 	}
-	l = append(l, File{Path: grade.HandoutFile, Data: marker})
+	l = append(l, File{Path: judges.HandoutFile, Data: marker})
 	slices.SortFunc(l, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
 	return l, nil
 }

@@ -12,17 +12,19 @@ import (
 	"strings"
 	"testing"
 
-	"btrlab/internal/study/grade"
+	"btrlab/internal/study/course"
+	"btrlab/internal/study/judges"
+	"btrlab/internal/study/sandbox"
 )
 
 // committed is the last commit of the clone that the test runs in. A handout has none.
 func committed(t *testing.T) []File {
 	t.Helper()
-	root, err := grade.Root(".")
+	root, err := sandbox.Root(".")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(filepath.Join(root, grade.HandoutFile)); err == nil {
+	if _, err := os.Stat(filepath.Join(root, judges.HandoutFile)); err == nil {
 		t.Skip("SKIPPED: this tree is a handout; what is handed out is judged in a clone")
 	}
 	if _, err := os.Stat(filepath.Join(root, ".git")); errors.Is(err, fs.ErrNotExist) {
@@ -71,7 +73,7 @@ func TestNoSolution(t *testing.T) {
 
 // small is a tree with a starter for every lab, and more files.
 func small(more ...File) []File {
-	for _, l := range grade.Labs {
+	for _, l := range course.Labs {
 		more = append(more, File{Path: "labs/" + l.Folder + "/" + l.File, Data: []byte("starter\n")})
 	}
 	return more
@@ -98,8 +100,8 @@ func TestKept(t *testing.T) {
 	if bytes.Contains(has["labs/04-truncate-race/predict.sealed"].Data, []byte("answer")) {
 		t.Error("the answers can be read")
 	}
-	if n := bytes.Count(has["HANDOUT"].Data, []byte("  labs/")); n != len(grade.Labs) {
-		t.Errorf("%d starters, want %d\n%s", n, len(grade.Labs), has["HANDOUT"].Data)
+	if n := bytes.Count(has["HANDOUT"].Data, []byte("  labs/")); n != len(course.Labs) {
+		t.Errorf("%d starters, want %d\n%s", n, len(course.Labs), has["HANDOUT"].Data)
 	}
 	if _, err := From(nil); err == nil || !strings.Contains(err.Error(), "has no starter") {
 		t.Errorf("a tree without labs: %v", err)
@@ -184,7 +186,7 @@ func TestInside(t *testing.T) {
 	}
 	run("go", "vet", "./labs/...")
 	run("go", "test", "-short", "./labs/...")
-	for _, l := range grade.Labs {
+	for _, l := range course.Labs {
 		qs, err := l.Questions(dir)
 		if err != nil || len(qs) == 0 || qs[0].Answer == "" {
 			t.Errorf("lab %d: a prediction would not be judged: %+v, %v", l.N, qs, err)
@@ -192,7 +194,7 @@ func TestInside(t *testing.T) {
 		if l.N > 1 && !*everything { // they build the engine in the new folder
 			continue
 		}
-		r, err := grade.Grade(t.Context(), dir, l, grade.Options{})
+		r, err := course.Grade(t.Context(), dir, l, course.Options{})
 		if err != nil || r.Score != 0 || len(r.Rows) < 2 {
 			t.Errorf("lab %d: %+v, %v", l.N, r, err)
 		}

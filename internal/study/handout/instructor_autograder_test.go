@@ -14,7 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"btrlab/internal/study/grade"
+	"btrlab/internal/study/course"
+	"btrlab/internal/study/sandbox"
 )
 
 // results is Gradescope's results.json, as its documentation has it.
@@ -60,9 +61,9 @@ func unzip(t *testing.T, b []byte, dir string) {
 }
 
 // autograder makes the zip of lab l as the last commit has it.
-func autograder(t *testing.T, l *grade.Course, o AutograderOptions) []byte {
+func autograder(t *testing.T, l *course.Lab, o AutograderOptions) []byte {
 	t.Helper()
-	root, err := grade.Root(".")
+	root, err := sandbox.Root(".")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +84,7 @@ func autograder(t *testing.T, l *grade.Course, o AutograderOptions) []byte {
 // TestAutograderZip: the zip of every lab has the two scripts, no test, no solution and nothing
 // that grading does not need, and the same commit gives the same bytes.
 func TestAutograderZip(t *testing.T) {
-	for _, l := range grade.Labs {
+	for _, l := range course.Labs {
 		if l.N != 0 && l.N != 5 && l.N != 12 { // without code, with, and with more imports
 			continue
 		}
@@ -129,11 +130,11 @@ func TestAutograderZip(t *testing.T) {
 // TestAutograderMissing: a package of the grader that is not committed is an error that names it,
 // not a zip that does not build.
 func TestAutograderMissing(t *testing.T) {
-	root, err := grade.Root(".")
+	root, err := sandbox.Root(".")
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := grade.Lookup(4)
+	l, err := course.Lookup(4)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +155,7 @@ func TestAutograder(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds the engine anew, in another folder")
 	}
-	l, err := grade.Lookup(4)
+	l, err := course.Lookup(4)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +177,7 @@ func TestAutograder(t *testing.T) {
 		return string(out)
 	}
 	run("setup.sh")
-	root, err := grade.Root(".")
+	root, err := sandbox.Root(".")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"btrlab/internal/study/grade"
+	"btrlab/internal/study/course"
+	"btrlab/internal/study/sandbox"
 )
 
 // TestOtherPath: the commands of CONTRIBUTING.md give a copy of the module another path, and a lab
@@ -18,7 +19,7 @@ func TestOtherPath(t *testing.T) {
 	if !*everything {
 		t.Skip("only with -handout.all: builds the engine anew, under another path")
 	}
-	root, err := grade.Root(".")
+	root, err := sandbox.Root(".")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +32,7 @@ func TestOtherPath(t *testing.T) {
 	if !found || len(parts) < 3 || !strings.Contains(parts[1], "new=") {
 		t.Fatal("CONTRIBUTING.md has no commands for another module path")
 	}
-	l, err := grade.Lookup(5)
+	l, err := course.Lookup(5)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,265 @@
+package course
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"go/scanner"
+	"go/token"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"btrlab/internal/prose"
+	"btrlab/internal/study/judges"
+	"btrlab/internal/study/sandbox"
+)
+
+// Submission is one folder of a class, graded.
+type Submission struct {
+	Name       string
+	Score, Max float64
+	Pass       bool
+	// Digest is of the files that were graded: a submission that has not changed is not graded
+	// again.
+	Digest string
+	// Result is ok, or the first thing that is wrong, in one line.
+	Result string
+	// Like is the submission that is most like this one, and Likeness how much, from 0 to 1: the
+	// share of what the two have in common in what they have at all, without what the starter has.
+	// Names and comments do not count.
+	Like     string
+	Likeness float64
+}
+
+var csvHead = []string{"name", "score", "max", "pass", "digest", "result", "like", "likeness"}
+
+// WriteCSV writes a line for each submission.
+func WriteCSV(w io.Writer, l []Submission) error {
+	c := csv.NewWriter(w)
+	rows := [][]string{csvHead}
+	for _, x := range l {
+		rows = append(rows, []string{x.Name, fmt.Sprint(x.Score), fmt.Sprint(x.Max), strconv.FormatBool(x.Pass), x.Digest, x.Result, x.Like,
+			strconv.FormatFloat(x.Likeness, 'f', 2, 64)})
+	}
+	return c.WriteAll(rows)
+}
+
+// ReadCSV reads what WriteCSV wrote.
+func ReadCSV(r io.Reader) ([]Submission, error) {
+	rows, err := csv.NewReader(r).ReadAll()
+	if err != nil {
+		return nil, err
+	}
+	var l []Submission
+	for i, row := range rows {
+		if i == 0 {
+			if strings.Join(row, ",") != strings.Join(csvHead, ",") {
+				return nil, fmt.Errorf("bad head of the table, have %s want %s", strings.Join(row, ","), strings.Join(csvHead, ","))
+			}
+			continue
+		}
+		x := Submission{Name: row[0], Digest: row[4], Result: row[5], Like: row[6]}
+		var errs [4]error
+		x.Score, errs[0] = strconv.ParseFloat(row[1], 64)
+		x.Max, errs[1] = strconv.ParseFloat(row[2], 64)
+		x.Pass, errs[2] = strconv.ParseBool(row[3])
+		x.Likeness, errs[3] = strconv.ParseFloat(row[7], 64)
+		if err := errors.Join(errs[:]...); err != nil {
+			return nil, fmt.Errorf("bad line %d of the table: %w", i+1, err)
+		}
+		l = append(l, x)
+	}
+	return l, nil
+}
+
+// GradeAll grades every folder below dir, by name, and calls each after every one with all so far.
+// What known has of a submission with the same files is taken over. A submission that cannot be
+// graded has no points, and its Result says why; the others go on. When ctx ends, so does the
+// grading, with its error. o has the limits of each. With byName set the name of a folder is the id
+// of its student, and personal questions are graded.
+func GradeAll(ctx context.Context, root string, l *Lab, dir string, byName bool, o Options, known []Submission, each func([]Submission) error) ([]Submission, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	old := map[string]Submission{}
+	for _, x := range known {
+		old[x.Name] = x
+	}
+	var all []Submission
+	var prints []map[string]bool
+	o.Explored = &sandbox.Explored{}
+	base := l.shingles(l.Dir(root))
+	for _, e := range entries {
+		if !e.IsDir() {
+			continue
+		}
+		at := filepath.Join(dir, e.Name())
+		student := ""
+		if byName {
+			student = e.Name()
+		}
+		digest := l.digest(at, student)
+		x, ok := old[e.Name()]
+		if !ok || x.Digest != digest {
+			if x, err = l.gradeOne(ctx, root, at, student, o); err != nil {
+				return all, err
+			}
+			x.Name, x.Digest = e.Name(), digest
+		}
+		own := l.shingles(at)
+		for s := range base {
+			delete(own, s)
+		}
+		x.Like, x.Likeness = "", 0
+		all, prints = append(all, x), append(prints, own)
+		for i := range len(all) - 1 {
+			n := likeness(prints[i], own)
+			for _, pair := range [][2]int{{i, len(all) - 1}, {len(all) - 1, i}} {
+				if a := &all[pair[0]]; n > a.Likeness {
+					a.Like, a.Likeness = all[pair[1]].Name, n
+				}
+			}
+		}
+		if err := each(all); err != nil {
+			return all, err
+		}
+	}
+	if len(all) == 0 {
+		return nil, &sandbox.NoFilesError{Dir: dir, Want: "folder with a submission"}
+	}
+	return all, nil
+}
+
+// gradeOne grades one submission; the error is that of ctx only.
+func (l *Lab) gradeOne(ctx context.Context, root, dir, student string, o Options) (x Submission, err error) {
+	x.Max = judges.Points(l.judge)
+	defer func() {
+		if p := recover(); p != nil { // a file that upsets the grader is that student's matter
+			x.Score, x.Pass, x.Result, err = 0, false, oneLine(fmt.Sprintf("not graded: %v", p)), nil
+		}
+	}()
+	o.Dir, o.Student, o.Name = dir, student, filepath.Base(dir)
+	r, err := Grade(ctx, root, l, o)
+	switch {
+	case ctx.Err() != nil:
+		return x, ctx.Err()
+	case err != nil:
+		x.Result = oneLine("not graded: " + err.Error())
+		return x, nil
+	}
+	x.Score, x.Max, x.Pass, x.Result = r.Score, r.Max, r.Pass, "ok"
+	for _, row := range r.Rows {
+		if !row.Pass {
+			x.Result = oneLine(row.Name + ": " + row.Result)
+			break
+		}
+	}
+	if name, rows := r.shared(); name != "" {
+		x.Result += fmt.Sprintf(" (same code as %s, explored once: %s shared)", name, prose.Count(len(rows), "row"))
+	}
+	return x, nil
+}
+
+func oneLine(s string) string {
+	s, _, _ = strings.Cut(s, "\n")
+	return strings.TrimSpace(s)
+}
+
+// files are those of a submission that are graded; none when they cannot be listed.
+func (l *Lab) files(dir string) []string {
+	if l.Code == nil {
+		return []string{filepath.Join(dir, l.File)}
+	}
+	f, err := sandbox.Sources(dir)
+	if err != nil {
+		return nil
+	}
+	return f
+}
+
+func (l *Lab) digest(dir, student string) string {
+	h := sha256.New()
+	files := l.files(dir)
+	if l.Essay != nil {
+		files = append(files, filepath.Join(dir, l.Essay.File))
+	}
+	if student != "" {
+		fmt.Fprintf(h, "student %s\n", student)
+		files = append(files, filepath.Join(dir, personalFile))
+	}
+	for _, f := range files {
+		switch b, err := sandbox.Read(f); {
+		case err == nil:
+			fmt.Fprintf(h, "%s %d\n%s", filepath.Base(f), len(b), b)
+		case !errors.Is(err, fs.ErrNotExist):
+			fmt.Fprintf(h, "%s\n", err)
+		}
+	}
+	return fmt.Sprintf("%x", h.Sum(nil)[:8])
+}
+
+// shingleLen is how many tokens in a row are compared.
+const shingleLen = 6
+
+// shingles are the runs of tokens of a submission's Go files, names as such, or the lines of its
+// answers.
+func (l *Lab) shingles(dir string) map[string]bool {
+	m := map[string]bool{}
+	for _, f := range l.files(dir) {
+		b, err := sandbox.Read(f)
+		if err != nil {
+			continue
+		}
+		if l.Code == nil {
+			for line := range strings.Lines(string(b)) {
+				line, _, _ = strings.Cut(line, "#")
+				if line = strings.Join(strings.Fields(line), " "); line != "" {
+					m[line] = true
+				}
+			}
+			continue
+		}
+		words := tokens(b)
+		for i := range len(words) - shingleLen + 1 {
+			m[strings.Join(words[i:i+shingleLen], " ")] = true
+		}
+	}
+	return m
+}
+
+// tokens are those of a Go file: every name is the same, and so is every literal of a kind.
+func tokens(src []byte) []string {
+	var s scanner.Scanner
+	fset := token.NewFileSet()
+	s.Init(fset.AddFile("", fset.Base(), len(src)), src, func(token.Position, string) {}, 0)
+	var l []string
+	for {
+		switch _, tok, _ := s.Scan(); tok {
+		case token.EOF:
+			return l
+		default:
+			l = append(l, tok.String())
+		}
+	}
+}
+
+// likeness is the share of what a and b have in common in all that they have.
+func likeness(a, b map[string]bool) float64 {
+	both := 0
+	for s := range a {
+		if b[s] {
+			both++
+		}
+	}
+	if both == 0 {
+		return 0
+	}
+	return float64(both) / float64(len(a)+len(b)-both)
+}

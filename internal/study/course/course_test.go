@@ -1,0 +1,258 @@
+package course
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"btrlab/internal/sched/explore"
+	"btrlab/internal/study/grade"
+	"btrlab/internal/study/judges"
+	"btrlab/internal/study/sandbox"
+)
+
+func root(t *testing.T) string {
+	t.Helper()
+	r, err := sandbox.Root(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func lab(t *testing.T, n int) *Lab {
+	t.Helper()
+	l, err := Lookup(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// TestPredict: answers are kept, and come back beside what is right.
+func TestPredict(t *testing.T) {
+	l, dir := lab(t, 4), t.TempDir()
+	copyIn := func(name string) {
+		b, err := os.ReadFile(filepath.Join(l.Dir(root(t)), name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(l.Dir(dir), name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, b, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	copyIn("predict.json")
+	if b, err := os.ReadFile(filepath.Join(l.Dir(dir), "predict.json")); err != nil || strings.Contains(string(b), `"answer"`) {
+		t.Errorf("the answers lie beside what the student changes: %v", err)
+	}
+	if l.prediction(dir) != nil {
+		t.Error("a prediction that nobody made")
+	}
+	for _, bad := range [][]string{{"a"}, {"a", "b", "z"}, {"a", "b", ""}, {"a", "b", "ab"}} {
+		if l.Predict(dir, bad) == nil {
+			t.Errorf("%q: no error", bad)
+		}
+	}
+	if err := l.Predict(dir, []string{"a", "B", "c"}); err != nil {
+		t.Fatal(err)
+	}
+	if p := l.prediction(dir); len(p) != 3 || p[1].Said != "b" || p[1].Right != "" {
+		t.Errorf("without the instructor's file: %+v", p)
+	}
+	sealed := l.Seal([]byte(`[{"answer": "b", "why": "w"}, {"answer": "b"}, {"answer": "a"}]`))
+	if strings.Contains(string(sealed), "answer") {
+		t.Errorf("sealed answers can be read: %s", sealed)
+	}
+	file := filepath.Join(l.Dir(dir), SealedFile)
+	if err := os.WriteFile(file, sealed, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if p := l.prediction(dir); len(p) != 3 || p[0].Said != "a" || p[0].Right != "b" || p[0].Why != "w" || p[2].Said != "c" || p[2].Right != "a" {
+		t.Errorf("a handout says %+v", p)
+	}
+	if err := os.WriteFile(file, []byte("!"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Questions(dir); err == nil || !strings.Contains(err.Error(), "bad seal") {
+		t.Errorf("a broken seal: %v", err)
+	}
+}
+
+func text(r *Report) string {
+	var b strings.Builder
+	_ = r.WriteText(&b)
+	return b.String()
+}
+
+// TestUntouched: a clone has no say in what its starters are; a handout knows them by their
+// digests.
+func TestUntouched(t *testing.T) {
+	l, dir := lab(t, 4), t.TempDir()
+	file := filepath.Join(l.Dir(dir), l.File)
+	write := func(path, text string) {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(want bool) {
+		t.Helper()
+		if got, err := l.Untouched(dir); err != nil || got != want {
+			t.Errorf("have %v, %v, want %v", got, err, want)
+		}
+	}
+	write(file, "mine")
+	want(true)
+	write(filepath.Join(dir, judges.HandoutFile), fmt.Sprintf("%x  labs/%s/%s\n", sha256.Sum256([]byte("starter")), l.Folder, l.File))
+	want(false)
+	write(file, "starter")
+	want(true)
+}
+
+// TestNothing: a folder without files is an error for people, and a report without points for an
+// autograder.
+func TestNothing(t *testing.T) {
+	for _, l := range Labs {
+		for _, dir := range []string{t.TempDir(), filepath.Join(t.TempDir(), "none")} {
+			_, err := Grade(t.Context(), root(t), l, Options{Dir: dir})
+			var none *sandbox.NoFilesError
+			if !errors.As(err, &none) {
+				t.Errorf("lab %d: %v", l.N, err)
+				continue
+			}
+			if r := l.Nothing(none); r.Pass || r.Score != 0 || r.Max != judges.Points(l.judge) || !strings.Contains(r.Rows[0].Result, dir) {
+				t.Errorf("lab %d: %+v", l.N, r)
+			}
+		}
+	}
+}
+
+// TestCancel: a grading that is cancelled ends with the context's error and leaves no file.
+func TestCancel(t *testing.T) {
+	r := root(t)
+	left := func() []string {
+		l, err := filepath.Glob(filepath.Join(r, "labs", "_grade", "04-*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	before := left()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Grade(ctx, r, lab(t, 4), Options{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("have %v want %v", err, context.Canceled)
+	}
+	if after := left(); len(after) > len(before) {
+		t.Errorf("left %v, before %v", after, before)
+	}
+}
+
+// TestTexts: every lab has its text with all sections, three hints, and predictions with their
+// answers.
+func TestTexts(t *testing.T) {
+	r := root(t)
+	for _, l := range Labs {
+		readme, err := l.Text(r)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		for _, h := range []string{"## Outcomes", "## Story", "## Invariants", "## Prediction", "## Tasks", "## Checkpoint", "## Questions", "## In the real kernel", fmt.Sprintf("%d minutes", l.Minutes)} {
+			if !strings.Contains(readme, h) {
+				t.Errorf("lab %d: README.md has no %q", l.N, h)
+			}
+		}
+		for level := range MaxHint {
+			if h, err := l.Hint(r, level+1); err != nil || len(h) < 40 {
+				t.Errorf("lab %d, hint %d: %q, %v", l.N, level+1, h, err)
+			}
+		}
+		qs, err := l.Questions(r)
+		if err != nil || len(qs) < 2 {
+			t.Errorf("lab %d: %d questions, %v", l.N, len(qs), err)
+		}
+		for _, q := range qs {
+			if q.Ask == "" || q.Why == "" || len(q.Answer) != 1 || q.Answer[0] < 'a' || int(q.Answer[0]-'a') >= len(q.Choices) {
+				t.Errorf("lab %d: question %+v", l.N, q)
+			}
+		}
+	}
+}
+
+// TestTable: what all rows say stands once below the table, and a task that was left out is one
+// line.
+func TestTable(t *testing.T) {
+	at := explore.Switches{"i_rwsem", "page"}
+	rep := Report{Lab: 1, Title: "Be the scheduler", Unpredicted: true, Rows: []grade.Row{
+		{Name: "a", Asks: "first", Max: 40, Score: 40, Pass: true, Result: "exhausted: 3 schedules", Switch: at},
+		{Name: "b", Asks: "second", Max: 40, Score: 40, Pass: true, Result: "exhausted: 4 schedules", Switch: at},
+		{Name: "c", Asks: "third", Max: 20, Result: judges.NoAnswer}}}
+	rep.sum()
+	got := text(&rep)
+	for want, n := range map[string]int{"  a, b: i_rwsem, page\n": 1, "switched at": 1, judges.NoAnswer: 1, "c: third\n": 1, "  btrlab lab predict 1\n": 1} {
+		if have := strings.Count(got, want); have != n {
+			t.Errorf("%q comes %d times, want %d\n%s", want, have, n, got)
+		}
+	}
+}
+
+// TestGradescope: results.json has the points and says what failed.
+func TestGradescope(t *testing.T) {
+	rep := Report{Lab: 4, Title: "The truncate race", Rows: []grade.Row{
+		{Name: "a", Asks: "b", Max: 40, Score: 40, Pass: true, Result: "exhausted: 3 schedules"},
+		{Name: "c", Asks: "d", Max: 60, Result: "violated", Schedule: "4:1", Replay: "btrlab lab grade 4 --replay c=4:1"}}}
+	rep.sum()
+	var b strings.Builder
+	if err := rep.WriteGradescope(&b, 1500*time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Score          float64
+		Execution_time float64
+		Tests          []struct {
+			Status     string
+			Max_score  float64
+			Output     string
+			Visibility string
+		}
+	}
+	if err := json.Unmarshal([]byte(b.String()), &got); err != nil {
+		t.Fatal(err)
+	}
+	if got.Score != 40 || len(got.Tests) != 2 || got.Tests[0].Status != "passed" || got.Tests[1].Status != "failed" || got.Tests[1].Max_score != 60 ||
+		!strings.Contains(got.Tests[1].Output, "--replay c=4:1") || rep.Pass || got.Execution_time != 1.5 || got.Tests[0].Visibility != "visible" {
+		t.Errorf("%+v\n%s", got, b.String())
+	}
+	b.Reset()
+	if err := (&Report{}).WriteGradescope(&b, 0); err != nil || !strings.Contains(b.String(), `"tests": []`) {
+		t.Errorf("a report without rows has no list of tests: %v\n%s", err, b.String())
+	}
+}
+
+// TestLimit: a grading that is out of time has a report that says so, and no error; one that is
+// cancelled has no report.
+func TestLimit(t *testing.T) {
+	r, err := Grade(t.Context(), root(t), lab(t, 4), Options{Options: sandbox.Options{Limit: time.Nanosecond}})
+	if err != nil || len(r.Rows) != 1 || r.Score != 0 || r.Max != 100 || r.Rows[0].Result != "stopped: the grading took longer than 1ns" {
+		t.Errorf("%+v, %v", r, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Grade(ctx, root(t), lab(t, 4), Options{Options: sandbox.Options{Limit: time.Hour}}); !errors.Is(err, context.Canceled) {
+		t.Errorf("have %v, want %v", err, context.Canceled)
+	}
+}

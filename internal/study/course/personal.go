@@ -1,0 +1,145 @@
+package course
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+
+	"btrlab/internal/study/grade"
+	"btrlab/internal/study/judges"
+	"btrlab/internal/study/practice"
+	"btrlab/internal/study/sandbox"
+)
+
+// Personal is a question of predict.json whose scenario, and so whose answer, is another one for
+// each student: package practice makes it from the student's id, the number of the lab and the
+// number of the question, and judges the answer by exploring it.
+type Personal struct {
+	Level int           `json:"level"`
+	Kind  practice.Kind `json:"kind"`
+}
+
+// A student's answers to personal questions are lines "1 = ANSWER" in this file of the folder that
+// is graded.
+const personalFile = "personal.txt"
+
+// Points of a personal question, beside the hundred of the lab; maxPersonal bounds an answer in
+// characters.
+const (
+	personalPoints = 10
+	maxPersonal    = 400
+)
+
+// personal are the lab's personal questions as they stand in predict.json. A lab without the file
+// has none.
+func (l *Lab) personal(root string) ([]Personal, error) {
+	var all []Question
+	if err := l.readPredict(filepath.Join(l.Dir(root), "predict.json"), &all); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+		return nil, err
+	}
+	var p []Personal
+	for _, q := range all {
+		if q.Personal != nil {
+			p = append(p, *q.Personal)
+		}
+	}
+	return p, nil
+}
+
+// Personal makes the personal questions of a student, in the order of their numbers from 1.
+func (l *Lab) Personal(root, student string) ([]*practice.Question, error) {
+	if strings.TrimSpace(student) == "" {
+		return nil, errors.New("a student's id without a letter")
+	}
+	all, err := l.personal(root)
+	if err != nil {
+		return nil, err
+	}
+	var qs []*practice.Question
+	for i, p := range all {
+		q, err := practice.New(practice.StudentSeed(student, l.N, i+1), p.Level, p.Kind)
+		if err != nil {
+			return nil, fmt.Errorf("lab %d, personal question %d: %w", l.N, i+1, err)
+		}
+		qs = append(qs, q)
+	}
+	return qs, nil
+}
+
+// PersonalFile is where the answers of the lab's own folder are.
+func (l *Lab) PersonalFile(root string) string { return filepath.Join(l.Dir(root), personalFile) }
+
+// readPersonal reads the answers, by number; what is wrong with a line is an error of its own.
+func readPersonal(path string, n int) (map[string]string, error) {
+	b, err := sandbox.Read(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	got := map[string]string{}
+	for i, line := range strings.Split(string(b), "\n") {
+		line, _, _ = strings.Cut(line, "#")
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		name, answer, ok := strings.Cut(line, "=")
+		name, answer = strings.TrimSpace(name), strings.TrimSpace(answer)
+		var num int
+		_, err := fmt.Sscanf(name, "%d", &num)
+		switch _, twice := got[name]; {
+		case !ok || err != nil || fmt.Sprint(num) != name || num < 1 || num > n:
+			return nil, fmt.Errorf("%s, line %d: want NUMBER = ANSWER, with a number from 1 to %d", personalFile, i+1, n)
+		case twice:
+			return nil, fmt.Errorf("%s, line %d: %s comes twice", personalFile, i+1, name)
+		case len(answer) > maxPersonal:
+			return nil, fmt.Errorf("%s, line %d: an answer of %d characters, want at most %d", personalFile, i+1, len(answer), maxPersonal)
+		}
+		got[name] = answer
+	}
+	return got, nil
+}
+
+// gradePersonal judges the answers of a student in dir, a row for each question. The rows do not
+// give the right answers away.
+func (l *Lab) gradePersonal(root, dir, student string, progress func(sandbox.Progress)) ([]grade.Row, error) {
+	qs, err := l.Personal(root, student)
+	if err != nil {
+		return nil, err
+	}
+	got, bad := readPersonal(filepath.Join(dir, personalFile), len(qs))
+	var rows []grade.Row
+	for i, q := range qs {
+		r := grade.Row{Name: fmt.Sprintf("personal-%d", i+1), Asks: fmt.Sprintf("your own question, which btrlab lab questions %d prints: %s", l.N, q.Title()),
+			Max: personalPoints}
+		answer := got[fmt.Sprint(i+1)]
+		switch {
+		case bad != nil:
+			r.Result = bad.Error()
+		case answer == "" || answer == "?":
+			r.Result = judges.NoAnswer
+		default:
+			v, err := q.Judge(answer, practice.Options{Progress: sandbox.Of(r.Name, progress)})
+			var none *practice.BadAnswer
+			switch {
+			case errors.As(err, &none):
+				r.Result = err.Error()
+			case err != nil:
+				return nil, err
+			default:
+				r.Pass, r.Result = v.Right, v.Says
+			}
+		}
+		if r.Pass {
+			r.Score = r.Max
+		}
+		rows = append(rows, r)
+	}
+	return rows, nil
+}

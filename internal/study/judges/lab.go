@@ -1,0 +1,129 @@
+// Package judges has a judge for each lab, and what they share. Each lab is a type in a file of its
+// own and a line of All (all.go); nothing else knows a lab by its number or name. A judge says what
+// a submission may be (rules.go) and which rows are judged about it: a scenario or a program that
+// is searched (search.go), a ratio in virtual time (rig.go, recorder.go), or an answer
+// (answers.go). Judge runs the rows (judge.go) in the process that package sandbox has built of a
+// submission, and counts their points (points.go).
+package judges
+
+import (
+	"btrlab/internal/iopath/policy"
+	"btrlab/internal/judge/oracle"
+	"btrlab/internal/lock/lockdep"
+	"btrlab/internal/sched/explore"
+	"btrlab/internal/study/grade"
+	"btrlab/internal/study/sandbox"
+	"btrlab/internal/study/scenario"
+)
+
+// Lab is the judge of a lab. A value of its type holds the functions of a submission: the program
+// that is built of one makes it. The zero value, which stands in Labs, says what the lab is and
+// lists its rows.
+type Lab interface {
+	About() *About
+	// Workloads are the rows of the lab, in the order of the report.
+	Workloads() []Workload
+}
+
+// reader is a Lab whose code is asked before the first row.
+type reader interface {
+	// read calls the code, once. If it says something that is wrong on sight, the one row of the
+	// report has the name and the lines.
+	read() (name string, wrong []string)
+	// said are the answers to the questions, by the names of their rows.
+	said() map[string]string
+}
+
+// Workload is one row: something that is run under the student's code.
+type Workload struct {
+	name   string
+	asks   string
+	points float64
+	// One of these.
+	scenario *scenario.Scenario
+	program  func(w *explore.World)
+	ratio    func() (ok bool, text string, err error)
+	// measure fills a row with what a policy costs; clean says that nothing is violated.
+	measure func(clean bool, r *grade.Row) error
+	// judge fills the row in a way of its own, and replay runs one schedule; nil is that of the
+	// scenario or program.
+	judge  func(j *judging, r *grade.Row) error
+	replay func(schedule string, r *grade.Row) error
+	// answer judges an answer of a file, in a lab without Go.
+	answer func(answer string, tell func(sandbox.Progress), r *grade.Row) error
+	// ratio compares nothing: it says whether the code is right, and what comes after it is not
+	// measured if not
+	judges bool
+	family *family                // whose row it is in, if it has none of its own
+	policy string                 // of the scenario
+	order  func(p *policy.Policy) // a student's, in the place of the policy's; it names itself
+	hooks  hooks                  // of the scenario's file system
+	limit  int                    // schedules of each pass; 0 is maxSchedules
+	// at, if set, says where in the student's code an execution has gone wrong.
+	at func(tr *scenario.Trace) string
+	// what it means that a task waits in a Cond for ever; empty is what the explorer says
+	stuck   string
+	anyWait bool // stuck says it of every wait
+}
+
+// family is a row of several workloads.
+type family struct {
+	name, asks string
+	points     float64
+}
+
+// explored reports whether the workload has schedules.
+func (w *Workload) explored() bool { return w.ratio == nil && w.measure == nil && w.answer == nil }
+
+// onlyMeasures reports whether the workload may fail and violate nothing.
+func (w *Workload) onlyMeasures() bool { return w.ratio != nil && !w.judges || w.measure != nil }
+
+// Points are what the grader gives for all rows of a lab. A teacher may give more.
+func Points(l Lab) float64 {
+	sum := 0.0
+	var last *family
+	for _, w := range l.Workloads() {
+		sum += w.points
+		if w.family != nil && w.family != last {
+			sum += w.family.points
+		}
+		last = w.family
+	}
+	return sum
+}
+
+// Explored are the names of a lab's workloads that have schedules.
+func Explored(l Lab) []string {
+	var names []string
+	for _, w := range l.Workloads() {
+		if w.explored() {
+			names = append(names, w.name)
+		}
+	}
+	return names
+}
+
+const kib = 1024
+
+// far is a workload on a file that is as big as that of disjoint when the tasks begin.
+func far(w Workload) Workload {
+	w.scenario = w.scenario.Far(w.name, measuredBytes-w.scenario.File.Size)
+	return w
+}
+
+// calls is POSIX as far as Linux has it: writes whole, the size with them, reads page by page.
+var calls = oracle.Rule{Write: oracle.Request, Read: oracle.Page, Sizes: oracle.SizesWith}
+
+func all(n int64) []oracle.Range { return []oracle.Range{{Lo: 0, Hi: n}} }
+
+func must(name string) *scenario.Scenario {
+	s, err := scenario.Lookup(name)
+	if err != nil {
+		panic("judges: " + err.Error())
+	}
+	return s
+}
+
+// studentClass is where a lock-level workload looks: between the lock and the unlock, another task
+// may run.
+var studentClass = lockdep.NewClass("lab_bytes")

@@ -1,0 +1,254 @@
+package judges
+
+import (
+	"errors"
+	"fmt"
+
+	"btrlab/internal/errno"
+	"btrlab/internal/format"
+	"btrlab/internal/fs"
+	"btrlab/internal/iopath"
+	"btrlab/internal/iopath/policy"
+	"btrlab/internal/kiocb"
+	"btrlab/internal/lock"
+	"btrlab/internal/lock/lockdep"
+	"btrlab/internal/sched"
+	"btrlab/internal/sched/explore"
+	"btrlab/internal/study/sandbox"
+	"btrlab/internal/study/scenario"
+	"btrlab/labs/kit"
+)
+
+// Nowait is lab 7: what becomes of an extent of a NOWAIT direct write.
+type Nowait struct{ Extent kit.NowaitPath }
+
+// About says what the lab is.
+func (Nowait) About() *About {
+	return &About{N: 7, Folder: "07-nowait-direct", Title: "NOWAIT direct IO", Minutes: 75, File: "extent.go",
+		Code: judged(sandbox.Rules{Allowed: []string{sandbox.KitPath, "errors"}, Entry: "Extent", Want: "func Extent(t *kit.Task, x *kit.NowaitExtent) error"},
+			"judges.Nowait{Extent: student.Extent}"),
+		Basis: "nowait-free"}
+}
+
+// extent is the student's function as the write path takes it.
+func (l Nowait) extent(t *sched.Task, x iopath.NowaitSteps) error { return l.Extent.Run(t, x) }
+
+// labFlush is what a flush of a shortFile waits for: it stands where the write path waits for a
+// space ticket.
+var labFlush = lockdep.NewClass("lab_flush")
+
+// shortFile is one extent of a file on which something is short or broken. A flusher has flush
+// until it has won space.
+type shortFile struct {
+	rng   lock.RWSem // the range
+	flush lock.RWSem
+	mem   sched.Shared
+
+	reserve, place error // the answers of the first round: what the flusher has not mended
+	held           bool  // the range
+	reserved       int
+	started        int
+}
+
+func newShortFile() *shortFile {
+	f := &shortFile{}
+	f.rng.Init(labFile)
+	f.flush.Init(labFlush)
+	return f
+}
+
+func (f *shortFile) String() string { return "the file" }
+
+func (f *shortFile) LockRange(t *sched.Task) { f.rng.Lock(t); f.held = true }
+
+func (f *shortFile) UnlockRange(t *sched.Task) { f.held = false; f.rng.Unlock(t) }
+
+func (f *shortFile) TryRange(t *sched.Task) bool {
+	f.held = f.rng.TryLock(t)
+	return f.held
+}
+
+func (f *shortFile) Reserve(t *sched.Task, flush bool) error {
+	if flush {
+		f.flush.Lock(t)
+		defer f.flush.Unlock(t)
+	}
+	f.mem.Write(t, f)
+	if f.reserve != nil && !flush {
+		return f.reserve
+	}
+	f.reserved++
+	return nil
+}
+
+func (f *shortFile) Release(t *sched.Task) {
+	f.mem.Write(t, f)
+	f.reserved--
+}
+
+func (f *shortFile) Place(t *sched.Task) error {
+	f.mem.Write(t, f)
+	return f.place
+}
+
+func (f *shortFile) Start(t *sched.Task) {
+	f.mem.Write(t, f)
+	f.reserved--
+	f.started++
+}
+
+// undone is the kind of violation in which a NOWAIT write leaves something, or tells its caller
+// what is not so.
+const undone explore.Kind = "undo"
+
+// badUndo is the panic of the task that looks.
+type badUndo string
+
+func (b badUndo) String() string { return string(b) }
+
+// shortWork is a workload of one write of a shortFile. want is what the ring is told.
+type shortWork struct{ reserve, place, want error }
+
+func (x shortWork) program(extent kit.NowaitPath) func(w *explore.World) {
+	return func(w *explore.World) {
+		f := newShortFile()
+		f.reserve, f.place = x.reserve, x.place
+		w.Go("ring", func(t *sched.Task) {
+			t.BeginNowait()
+			err := extent.Run(t, f)
+			t.EndNowait()
+			f.mem.Write(t, f)
+			switch {
+			case !errors.Is(err, x.want):
+				panic(badUndo(fmt.Sprintf("the caller is told %s, want %s", told(err), told(x.want))))
+			case f.held:
+				panic(badUndo(fmt.Sprintf("the range is still locked after %s: a worker that does the write again would wait for ever", told(err))))
+			case f.reserved != 0:
+				panic(badUndo(fmt.Sprintf("%d reservations are left after %s, want 0", f.reserved, told(err))))
+			case err != nil && f.started > 0:
+				panic(badUndo("the extent was started, and the caller is told " + told(err)))
+			}
+		})
+		w.Go("flusher", func(t *sched.Task) {
+			f.flush.Lock(t)
+			f.flush.Unlock(t)
+		})
+	}
+}
+
+func told(err error) string {
+	if err == nil {
+		return "that it is written"
+	}
+	var no errno.Errno
+	if errors.As(err, &no) {
+		return no.Error()
+	}
+	if errors.Is(err, errno.EAGAIN) {
+		return errno.EAGAIN.Error()
+	}
+	return err.Error()
+}
+
+// Workloads are one extent on which something is short or broken, then the real
+// write path beside others, then what a request costs.
+func (l Nowait) Workloads() []Workload {
+	again := error(errno.EAGAIN)
+	var rows []Workload
+	for _, x := range []struct {
+		name, asks string
+		points     float64
+		work       shortWork
+	}{
+		{"nowait-free", "nothing is short: the extent is started", 6, shortWork{}},
+		{"nowait-space", "no metadata space: EAGAIN at once, and nothing is left", 12, shortWork{reserve: errno.ENOSPC, want: again}},
+		{"nowait-quota", "the quota is used up: EAGAIN, because a flush may help", 8, shortWork{reserve: errno.EDQUOT, want: again}},
+		{"nowait-cow", "the blocks cannot be overwritten in place: all is given back", 12, shortWork{place: errno.EAGAIN, want: again}},
+		{"nowait-broken", "a tree cannot be read: the caller is told, and all is given back", 8, shortWork{place: errno.EIO, want: errno.EIO}},
+	} {
+		rows = append(rows, Workload{name: x.name, asks: x.asks, points: x.points, program: x.work.program(l.Extent)})
+	}
+	ring := func(ops ...scenario.Op) scenario.Task { return scenario.Task{Name: "ring", Ops: ops} }
+	file := scenario.File{Size: 8 * kib, Nocow: true}
+	locks := []string{"i_rwsem", "dio_wait", "extent"}
+	for _, x := range []struct {
+		name, asks string
+		points     float64
+		tasks      []scenario.Task
+	}{
+		{"nowait-fiemap", "another task has the range: nobody sleeps, and the blocking write after it is done", 12,
+			[]scenario.Task{ring(scenario.NowaitDirect(0, 8*kib), scenario.DirectWrite(0, 8*kib)), {Name: "fiemap", Ops: []scenario.Op{scenario.Map(4*kib, 4*kib)}}}},
+		{"nowait-writers", "two writes of one block: each is whole", 8,
+			[]scenario.Task{ring(scenario.NowaitDirect(0, 4*kib)), {Name: "ring B", Ops: []scenario.Op{scenario.NowaitDirect(0, 4*kib)}}}},
+	} {
+		rows = append(rows, Workload{name: x.name, asks: x.asks, points: x.points, policy: nowaitPolicy, limit: 5_000, scenario: &scenario.Scenario{
+			Name: x.name, About: x.asks, File: file, Tasks: x.tasks, Switch: locks, Rule: calls, Deep: true}})
+	}
+	snap := scenario.Task{Name: "snapshot", Ops: []scenario.Op{scenario.Snapshot()}}
+	rows = append(rows, Workload{name: "nowait-snapshot", asks: "a snapshot is made: no write changes it afterwards", points: 14, policy: nowaitPolicy, limit: 5_000,
+		scenario: &scenario.Scenario{Name: "nowait-snapshot", About: "a NOWAIT direct write while a snapshot is made of its file", File: scenario.File{Size: 4 * kib, Nocow: true},
+			Tasks: []scenario.Task{ring(scenario.NowaitDirect(0, 4*kib)), snap}, Switch: []string{"snapshot_lock", "extent"}, Rule: calls, Deep: true, Preemptions: 2}})
+	rows = append(rows, Workload{name: "costs", points: 20, ratio: l.costs,
+		asks: fmt.Sprintf("%d overwrites of the real write path: none goes to a worker, and each asks the trees once", nowaitWrites)})
+	return hooks{extent: l.extent}.with(rows)
+}
+
+// The measurement of lab 7.
+const (
+	nowaitPolicy = "nowait-6.1"
+	nowaitWrites = 64
+	// nowaitSearches is what one question costs: file extent, references, checksums.
+	nowaitSearches = 3
+)
+
+// costs writes each block of a file once, with NOWAIT, in virtual time, and counts.
+func (l Nowait) costs() (ok bool, text string, err error) {
+	var c sched.Counts
+	r := rig{cpus: 2, flags: format.InodeNoDataCow | format.InodeNoDataSum, opt: fs.Options{Policy: policy.MustParse(nowaitPolicy), NowaitExtent: l.extent}}
+	if err := r.run(func(t *sched.Task, x *fs.FS, f *fs.File) error { return nowaitJob(t, x, f, &c) }); err != nil {
+		return false, "", err
+	}
+	each := float64(c.N[sched.CountSearches]) / nowaitWrites
+	return c.Punts() == 0 && each <= nowaitSearches,
+		fmt.Sprintf("%d of %d answered EAGAIN, want 0; %.2f tree searches of each, want at most %d", c.Punts(), nowaitWrites, each, nowaitSearches), nil
+}
+
+func nowaitJob(t *sched.Task, x *fs.FS, f *fs.File, c *sched.Counts) error {
+	const block = format.SectorSize
+	p := make([]byte, nowaitWrites*block)
+	if _, err := f.WriteAt(t, p, 0); err != nil {
+		return err
+	}
+	if err := x.Sync(t); err != nil {
+		return err
+	}
+	x.DropCaches(t)
+	// The first write reads the tree blocks, which a NOWAIT one does not, and its ordered extent
+	// finishes.
+	if _, err := f.WriteDirect(t, p[:block], 0); err != nil {
+		return err
+	}
+	if err := f.Fsync(t); err != nil {
+		return err
+	}
+	for i := range nowaitWrites {
+		for k := range block {
+			p[k] = stampOf(i)
+		}
+		t.Counts = c
+		_, err := f.WriteIter(t, kiocb.Request{Pos: uint64(i) * block, Flags: kiocb.Direct | kiocb.Nowait}, iopath.Source{Buf: p[:block]})
+		t.Counts = nil
+		switch {
+		case errors.Is(err, errno.EAGAIN):
+			_, err = f.WriteDirect(t, p[:block], int64(i)*block) // a worker does it again
+		case err == nil:
+			err = f.Fsync(t) // its ordered extent has finished
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return stamped(t, f, nowaitWrites)
+}
+
+var _ kit.NowaitSteps = (iopath.NowaitSteps)(nil)

@@ -1,0 +1,122 @@
+package judges
+
+import (
+	"slices"
+
+	"btrlab/internal/iopath"
+	"btrlab/internal/module"
+	"btrlab/internal/sched"
+	"btrlab/internal/study/grade"
+	"btrlab/internal/study/sandbox"
+	"btrlab/labs/kit"
+)
+
+// filePolicy makes an iopath.FilePolicy of a student's policy.
+type filePolicy struct{ run kit.PolicyRunner }
+
+var _ iopath.FilePolicy = filePolicy{}
+
+func (p filePolicy) Write(t *sched.Task, w iopath.WriteSteps) error   { return p.run.Write(t, w) }
+func (p filePolicy) Read(t *sched.Task, r iopath.ReadSteps)           { p.run.Read(t, r) }
+func (p filePolicy) Truncate(t *sched.Task, x iopath.TruncateSteps)   { p.run.Truncate(t, x) }
+func (p filePolicy) Fallocate(t *sched.Task, x iopath.FallocateSteps) { p.run.Fallocate(t, x) }
+func (p filePolicy) Fsync(t *sched.Task, x iopath.FsyncSteps)         { p.run.Fsync(t, x) }
+
+// writePolicy is a policy of writes alone.
+type writePolicy func(t *sched.Task, w iopath.WriteSteps) error
+
+func (p writePolicy) Write(t *sched.Task, w iopath.WriteSteps) error { return p(t, w) }
+
+// writesBy makes each file's policy of write.
+func writesBy(write writePolicy) func() iopath.WritePolicy {
+	return func() iopath.WritePolicy { return write }
+}
+
+// Policy is lab 12: a policy of one's own.
+type Policy struct {
+	New func() kit.Policy
+	// Profile, if set, gets the waits of what is measured.
+	Profile LockProfile
+}
+
+// About says what the lab is.
+func (Policy) About() *About {
+	return &About{N: 12, Folder: "12-capstone", Title: "A policy of one's own", Minutes: 240, File: "policy.go",
+		Code: judged(sandbox.Rules{Allowed: []string{sandbox.KitPath, "cmp", "fmt", "math", "slices", "sort"}, Entry: "New", Shared: true,
+			Want: "func New() *Policy, which has Write, Read, Truncate, Fallocate and Fsync (t *kit.Task, and a pointer to the kit's type of the operation)"},
+			"judges.Policy{New: func() kit.Policy { return student.New() }, Profile: profile.NewLocks()}",
+			sandbox.KitPath, module.Path+"/internal/measure/profile"),
+		Essay: &Essay{File: "REPORT.md", Points: 10, least: 200,
+			Sections: []string{"Idea", "Invariants", "What it is good for", "What it costs", "What I could not show"}}}
+}
+
+// file makes the student's policy of each file as the file system takes it. watch, if set, is put
+// between its operations and their locks.
+func (l Policy) file(watch func(kit.FileSide) kit.FileSide) func() iopath.WritePolicy {
+	return func() iopath.WritePolicy { return filePolicy{kit.PolicyRunner{Policy: l.New(), Watch: watch}} }
+}
+
+// ownBase is the policy of a file system with a policy of the student's: what does not go by the
+// steps of the kit follows it. Dirty throttling is the student's, and so is not in a batch.
+const ownBase = "locked+BALANCE_OUTSIDE" + commits
+
+// ownSchedules bounds each pass of each search of lab 12, so that all of them together take less
+// than a minute.
+const ownSchedules = 200
+
+// families are the rows of lab 12's scenarios. Every scenario of the matrix whose operations go by
+// the steps of the kit is in one.
+var families = []struct {
+	family
+	scenarios []string
+	far       []string // those that are tried as well in files as big as the measured ones
+}{
+	{family{"truncate", "writers, readers and writeback with a truncate: what was cut is gone, and i_size stays", 10}, []string{
+		"truncate-race", "truncate-into", "truncate-above", "truncate-grow", "two-writers-truncate", "truncate-rewrite",
+		"long-write-truncate", "truncate-writeback", "grow-writeback", "truncate-fsync"}, []string{"truncate-race", "two-writers-truncate"}},
+	{family{"writers", "two writers: no write is mixed into another, and none gets lost at the end of the file", 10}, []string{
+		"two-writers-same", "two-writers-nested", "two-writers-overlap", "two-writers-disjoint", "two-writers-page", "two-writers-eof",
+		"writer-eof-inside", "two-writers-extend", "two-appends", "page-and-extent"}, []string{"two-writers-same", "two-appends"}},
+	{family{"direct", "direct reads and writes, which keep the rules of Linux 4.17, beside yours", 6}, []string{
+		"direct-reader", "direct-buffered", "direct-readahead", "direct-truncate", "direct-read-truncate", "direct-punch", "direct-grow", "direct-fsync",
+		"direct-dsync"}, []string{"direct-truncate", "direct-buffered"}},
+	{family{"holes", "holes and allocations beside writers and writeback", 6}, []string{
+		"writer-punch", "long-write-punch", "writer-fallocate", "punch-writeback", "prealloc-punch"}, []string{"long-write-punch"}},
+	{family{"readers", "a reader sees each page as it was before a write or after it", 4}, []string{
+		"writer-reader", "reader-writeback", "mmap-source", "short-copy"}, []string{"writer-reader"}},
+	{family{"writeback", "writeback of what is being overwritten: the device gets stable pages", 6}, []string{
+		"stable-pages", "ordered-retry", "page-state-wait", "nocow-rewrite", "append-writeback", "nocow-snapshot", "snapshot-writeback"}, []string{"stable-pages"}},
+	{family{"fsync", "what fsync has promised is there after a power cut", 4}, []string{
+		"fsync-writer", "fsync-writeback", "page-state-fsync", "nocow-fsync"}, []string{"fsync-writer"}},
+	{family{"space", "space and dirty pages run short: nobody waits for ever, nothing leaks", 4}, []string{
+		"enospc", "balance-dirty", "range-and-space"}, []string{"range-and-space"}},
+}
+
+// Workloads are every scenario of the matrix that goes by the steps of the kit,
+// then what the policy costs.
+func (l Policy) Workloads() []Workload {
+	var rows []Workload
+	for i := range families {
+		f := &families[i]
+		for _, name := range f.scenarios {
+			s := *must(name)
+			if len(s.Switch) > 0 { // where the student's own locks are, tasks are switched as well
+				s.Switch = slices.Concat(s.Switch, kit.Classes())
+			}
+			rows = append(rows, Workload{name: name, asks: s.About, family: &f.family, policy: ownBase, scenario: &s, limit: ownSchedules})
+		}
+		for k, name := range f.far {
+			i := slices.IndexFunc(rows, func(w Workload) bool { return w.name == name })
+			w := rows[i]
+			w.name = "far-" + name
+			w.scenario = w.scenario.Far(w.name, jobs[(i+k)%2].size-w.scenario.File.Size)
+			w.asks = w.scenario.About
+			rows = append(rows, w)
+		}
+	}
+	for i := range jobs {
+		j := &jobs[i]
+		rows = append(rows, Workload{name: j.name, asks: j.asks(), points: j.points, measure: func(clean bool, r *grade.Row) error { return j.measure(l, clean, r) }})
+	}
+	return hooks{file: l.file(nil)}.with(rows)
+}

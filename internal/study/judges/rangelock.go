@@ -1,0 +1,317 @@
+package judges
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	"btrlab/internal/data/inode"
+	"btrlab/internal/fs"
+	"btrlab/internal/sched"
+	"btrlab/internal/sched/explore"
+	"btrlab/internal/sched/vtime"
+	"btrlab/internal/study/sandbox"
+	"btrlab/labs/kit"
+)
+
+// RangeLock is lab 5: a lock on byte ranges.
+type RangeLock struct{ New func() kit.RangeLocker }
+
+// About says what the lab is.
+func (RangeLock) About() *About {
+	return &About{N: 5, Folder: "05-range-lock", Title: "A range lock", Minutes: 120, File: "rangelock.go",
+		Code: judged(sandbox.Rules{Allowed: []string{sandbox.KitPath, "cmp", "fmt", "math", "slices", "sort"}, Entry: "New", Shared: true,
+			Want: "func New() *RangeLock, which has Lock and Unlock (t *kit.Task, start, end uint64)"},
+			"judges.RangeLock{New: func() kit.RangeLocker { return student.New() }}", sandbox.KitPath),
+		Given: []string{"lock-identical", "lock-nested", "lock-overlap", "lock-waiters", "two-writers-same", "two-writers-nested",
+			"two-writers-overlap", "two-writers-disjoint", "two-writers-eof", "truncate-race", "truncate-into", "lock-far", "lock-stress", "far-writers"}}
+}
+
+// make makes a lock as the write path takes it.
+func (l RangeLock) make() inode.RangeLocker { return kit.Locker{RangeLocker: l.New()} }
+
+// overlaps is the kind of violation in which two tasks hold one byte.
+const overlaps explore.Kind = "exclusion"
+
+// span is one hold of a lock-level workload.
+type span struct{ start, end uint64 }
+
+func (x span) String() string { return fmt.Sprintf("[%d, %d)", x.start, x.end) }
+
+// overlap is the panic of a task that got a span while another one holds bytes of it.
+type overlap struct {
+	task, other int
+	got, held   span
+}
+
+func (o overlap) String() string {
+	return fmt.Sprintf("task %d got %v while task %d holds %v", o.task, o.got, o.other, o.held)
+}
+
+// holder is the name of a task of a lock-level workload.
+func holder(spans ...span) string {
+	var l []string
+	for _, x := range spans {
+		l = append(l, x.String())
+	}
+	return strings.Join(l, ", ")
+}
+
+// watchHeld adds a column to traces: what each task holds.
+func watchHeld(w *explore.World, held []span) {
+	w.Watch("held", func() string {
+		var l []string
+		for i, x := range held {
+			if x != (span{}) {
+				l = append(l, fmt.Sprintf("%d:%v", i, x))
+			}
+		}
+		if l == nil {
+			return "-"
+		}
+		return strings.Join(l, " ")
+	})
+}
+
+// holders is a program without a file system: each task locks its spans, one after the other, stays
+// for a step, and unlocks. Nobody may hold a byte that another holds. Coming and going are steps on
+// one object, so that the explorer tries both orders of any two.
+func (l RangeLock) holders(tasks ...[]span) func(w *explore.World) {
+	return func(w *explore.World) {
+		lock := l.make()
+		held := make([]span, len(tasks))
+		watchHeld(w, held)
+		var at explore.Atomic[int]
+		at.Class = studentClass.ID
+		w.Name(&at, "what is held")
+		for i, spans := range tasks {
+			w.Go(holder(spans...), func(t *sched.Task) {
+				for _, x := range spans {
+					lock.Lock(t, x.start, x.end)
+					at.Store(t, i)
+					for j, h := range held {
+						if h.start < x.end && x.start < h.end {
+							panic(overlap{i, j, x, h})
+						}
+					}
+					held[i] = x
+					at.Store(t, -1)
+					held[i] = span{}
+					lock.Unlock(t, x.start, x.end)
+				}
+			})
+		}
+	}
+}
+
+// together is a program in which two disjoint ranges must be held at one time: each holder waits
+// for the other before it unlocks. Then both take a range over the two, of another lock, and
+// exclude each other: a lock that locks nothing holds anything at one time.
+func (l RangeLock) together(a, b span) func(w *explore.World) {
+	return func(w *explore.World) {
+		lock, other := l.make(), l.make()
+		held := make([]span, 2)
+		watchHeld(w, held)
+		var in explore.Atomic[int]
+		in.Class = studentClass.ID
+		w.Name(&in, "the number of holders")
+		both := span{min(a.start, b.start), max(a.end, b.end)}
+		var at explore.Atomic[int]
+		at.Class = studentClass.ID
+		w.Name(&at, "who holds both")
+		for i, x := range []span{a, b} {
+			w.Go(holder(x), func(t *sched.Task) {
+				lock.Lock(t, x.start, x.end)
+				in.Update(t, func(n int) int { return n + 1 })
+				held[i] = x
+				in.Await(t, func(n int) bool { return n == 2 })
+				held[i] = span{}
+				lock.Unlock(t, x.start, x.end)
+				other.Lock(t, both.start, both.end)
+				at.Store(t, i)
+				if held[1-i] == both {
+					panic(overlap{i, 1 - i, both, both})
+				}
+				held[i] = both
+				at.Store(t, -1)
+				held[i] = span{}
+				other.Unlock(t, both.start, both.end)
+			})
+		}
+	}
+}
+
+// Workloads are the lock alone, then whole writes of the real write path under policy
+// range-lock, then the ratio.
+func (l RangeLock) Workloads() []Workload {
+	rows := []Workload{
+		{name: "lock-identical", asks: "two holders of one range exclude each other", points: 6, program: l.holders([]span{{0, 8}}, []span{{0, 8}})},
+		{name: "lock-nested", asks: "so do a range and one inside it, in both orders", points: 7, program: l.holders([]span{{0, 16}}, []span{{4, 8}, {0, 16}})},
+		{name: "lock-overlap", asks: "three ranges of which neighbours overlap, everybody gets his turn", points: 7, program: l.holders([]span{{0, 8}}, []span{{4, 12}}, []span{{8, 16}})},
+		{name: "lock-touching", asks: "ranges that touch have no byte in common: both are held at one time, and a range over both by one task only", points: 8, program: l.together(span{0, 8}, span{8, 16}),
+			stuck: "[0, 8) and [8, 16) are wanted at one time, and they have no byte in common: whoever comes second may not wait for the first"},
+		{name: "lock-waiters", asks: "two waiters for different parts of a range both go on", points: 7, program: l.holders([]span{{0, 16}}, []span{{0, 4}}, []span{{8, 12}})},
+	}
+	for _, x := range []struct {
+		name string
+		pts  float64
+		asks string
+	}{
+		{"two-writers-same", 6, "two writes to the same range do not mix"},
+		{"two-writers-nested", 6, "a write around another"},
+		{"two-writers-overlap", 6, "writes that overlap in part"},
+		{"two-writers-disjoint", 4, "writes of different pages"},
+		{"two-writers-eof", 4, "writes across the end of the file"},
+		{"truncate-race", 5, "a write and a truncate below it"},
+		{"truncate-into", 4, "a truncate into the middle of a write"},
+	} {
+		s := *must(x.name)
+		s.Switch = append(append([]string(nil), s.Switch...), kit.Classes()...)
+		rows = append(rows, Workload{name: x.name, asks: x.asks, points: x.pts, policy: "range-lock", scenario: &s})
+	}
+	const at = measuredBytes
+	same := *must("two-writers-same")
+	same.Switch = append(append([]string(nil), same.Switch...), kit.Classes()...)
+	same.Name = "far-writers"
+	rows = append(rows,
+		Workload{name: "lock-far", asks: "ranges that overlap at the end of the measured file", points: 2, program: l.holders([]span{{at - 16, at}}, []span{{at - 8, at + 8}, {0, 1 << 40}})},
+		Workload{name: "lock-stress", asks: "thousands of wake-ups that are for others, and ranges of every size on 8 CPUs: no byte is held twice", points: 3, ratio: l.stress, judges: true},
+		far(Workload{name: "far-writers", asks: "two writes to one range do not mix in a file as big as the measured one", points: 5, policy: "range-lock", scenario: &same}))
+	rows = append(rows, Workload{name: "virtual-time", points: 20, ratio: l.speed,
+		asks: fmt.Sprintf("%d writers of different pages on %d CPUs: at least %d times policy locked", ratioTasks, ratioTasks, minRatio)})
+	return hooks{rangeLock: l.make}.with(rows)
+}
+
+// minRatio is what the row virtual-time asks for.
+const minRatio = 3
+
+// speed measures how much faster disjoint writes are with the student's lock than under
+// i_rwsem.
+func (l RangeLock) speed() (bool, string, error) {
+	return speedup("locked", minRatio,
+		func() (int64, error) { return disjoint("locked", fs.Options{}, nil, nil) },
+		func() (int64, error) {
+			judge := &exclusion{newLock: l.make}
+			took, err := disjoint("range-lock", fs.Options{NewRangeLocker: judge.make}, nil, &meeting{rule: calls, piece: ratioBytes})
+			return took, cmp.Or(err, judge.wrong)
+		})
+}
+
+// exclusion makes range locks of newLock's and notes the first time that a task is told that it
+// holds a byte which another task holds. It is for virtual time, where one task runs at a time.
+type exclusion struct {
+	newLock func() inode.RangeLocker
+	wrong   error
+}
+
+func (x *exclusion) make() inode.RangeLocker { return &judgedLock{judge: x, of: x.newLock()} }
+
+// judgedLock is a range lock with a list of who holds what.
+type judgedLock struct {
+	judge *exclusion
+	of    inode.RangeLocker
+	held  []lockedSpan
+}
+
+type lockedSpan struct {
+	span
+	task *sched.Task
+}
+
+// Lock locks [start, end).
+func (l *judgedLock) Lock(t *sched.Task, start, end uint64) {
+	l.of.Lock(t, start, end)
+	for _, h := range l.held {
+		if h.start < end && start < h.end && l.judge.wrong == nil {
+			l.judge.wrong = fmt.Errorf("violated (%v): %s got %v while %s holds %v", overlaps, t.Name, span{start, end}, h.task.Name, h.span)
+		}
+	}
+	l.held = append(l.held, lockedSpan{span{start, end}, t})
+}
+
+// Unlock lets it go.
+func (l *judgedLock) Unlock(t *sched.Task, start, end uint64) {
+	for i, h := range l.held {
+		if h.span == (span{start, end}) && h.task == t {
+			l.held[i] = l.held[len(l.held)-1]
+			l.held = l.held[:len(l.held)-1]
+			break
+		}
+	}
+	l.of.Unlock(t, start, end)
+}
+
+// The measures of the stress of a range lock.
+const (
+	stressTasks  = 8     // and CPUs
+	stressTurns  = 2_000 // of each task that wakes the others
+	stressHeld   = 40 * time.Millisecond
+	stressRandom = 400 // ranges of each task in the second half
+)
+
+// stress asks a range lock twice in virtual time. First one task holds a range and others wait
+// for it while the rest take and leave ranges of their own, thousands of times: each of those
+// wake-ups is for nobody. Then all take ranges of every size and place.
+func (l RangeLock) stress() (bool, string, error) {
+	sandbox.Again()
+	turns, judge := 0, &exclusion{newLock: l.make}
+	_, err := vtime.Run(vtime.Machine{CPUs: stressTasks}, func(t *sched.Task) {
+		lock := judge.make()
+		_, _ = inTasks(t, stressTasks, func(t *sched.Task, i int) error {
+			switch i {
+			case 0:
+				lock.Lock(t, 0, 64<<10)
+				t.Sleep(stressHeld)
+				lock.Unlock(t, 0, 64<<10)
+			case 1, 2, 3: // they wait for task 0, and for each other
+				t.Sleep(time.Microsecond)
+				at := uint64(i) * 12 << 10
+				lock.Lock(t, at, at+32<<10)
+				t.Sleep(time.Microsecond)
+				lock.Unlock(t, at, at+32<<10)
+			default:
+				at := uint64(i) << 20
+				for range stressTurns {
+					lock.Lock(t, at, at+4096)
+					t.Sleep(2 * time.Microsecond)
+					lock.Unlock(t, at, at+4096)
+					t.Sleep(time.Microsecond)
+					turns++
+				}
+			}
+			return nil
+		})
+		lock = judge.make()
+		_, _ = inTasks(t, stressTasks, func(t *sched.Task, i int) error {
+			for n := range stressRandom {
+				start, end := anyRange(i, n)
+				lock.Lock(t, start, end)
+				t.Sleep(time.Duration(n%7) * 500 * time.Nanosecond)
+				lock.Unlock(t, start, end)
+				turns++
+			}
+			return nil
+		})
+	})
+	if err = cmp.Or(judge.wrong, err); err != nil {
+		return false, "", err
+	}
+	return true, fmt.Sprintf("%d turns of %d tasks, no byte held twice", turns, stressTasks), nil
+}
+
+// anyRange is the n-th range of a task: of a byte to gigabytes, at the beginning of a file or far
+// into it. The same in every run.
+func anyRange(task, n int) (start, end uint64) {
+	x := uint64(task*7919+n+1) * 0x9e3779b97f4a7c15
+	x ^= x >> 29
+	near := (x >> 8) % (256 << 10)
+	size := uint64(1) << (x % 18)
+	if n%5 == 0 {
+		near += measuredBytes - 128<<10
+	}
+	if n%50 == 0 {
+		return near, near + 1<<40
+	}
+	return near, near + size
+}

@@ -1,0 +1,187 @@
+package judges
+
+import (
+	"fmt"
+	"strings"
+
+	"btrlab/internal/data/inode"
+	"btrlab/internal/data/treelog"
+	"btrlab/internal/iopath"
+	"btrlab/internal/iopath/policy"
+	"btrlab/internal/sched"
+	"btrlab/internal/sched/explore"
+	"btrlab/internal/study/grade"
+	"btrlab/internal/study/sandbox"
+	"btrlab/internal/study/scenario"
+	"btrlab/internal/study/timeline"
+)
+
+// The bounds of the search of one workload. They are numbers, not times, so that a grade is the
+// same everywhere.
+const (
+	maxPreemptions = 2      // of the first pass, which finds the shortest schedule
+	maxSchedules   = 40_000 // of each pass
+)
+
+// search is explore and, for a violation, the words and the steps of one execution more: a search
+// keeps neither.
+func (w *Workload) search(j *judging, r *grade.Row) error {
+	if err := w.explore(j, r); err != nil || !r.Violated {
+		return err
+	}
+	x := *r
+	if err := w.runOne(r.Schedule, &x); err != nil {
+		return err
+	}
+	if !x.Pass {
+		r.Kind, r.Result, r.Trace = x.Kind, x.Result, x.Trace
+	}
+	return nil
+}
+
+// hooks are a student's functions in the write path; those that are nil are the policy's.
+type hooks struct {
+	rangeLock func() inode.RangeLocker
+	extent    func(*sched.Task, iopath.NowaitSteps) error
+	item      func(*sched.Task, treelog.ItemSteps) error
+	sectors   func(*sched.Task, iopath.SectorWrite)
+	file      func() iopath.WritePolicy
+}
+
+// in is the scenario on a file system with the hooks.
+func (h hooks) in(s *scenario.Scenario) *scenario.Scenario {
+	return s.WithRangeLocker(h.rangeLock).WithNowaitExtent(h.extent).WithSectors(h.sectors).WithLogItem(h.item).WithFilePolicy(h.file)
+}
+
+// with puts the hooks into the workloads.
+func (h hooks) with(l []Workload) []Workload {
+	for i := range l {
+		l[i].hooks = h
+	}
+	return l
+}
+
+// pol is the policy that the workload runs under.
+func (w *Workload) pol() *policy.Policy {
+	p := policy.MustParse(w.policy)
+	if w.order != nil {
+		w.order(p)
+	}
+	return p
+}
+
+func (w *Workload) config() (explore.Config, error) {
+	c := explore.Config{MaxSteps: 5_000}
+	if w.scenario != nil {
+		var err error
+		if c, err = w.scenario.Config(); err != nil {
+			return c, err
+		}
+	}
+	c.Schedules = maxSchedules
+	if w.limit > 0 {
+		c.Schedules = w.limit
+	}
+	return c, nil
+}
+
+func (w *Workload) prog() (func(w *explore.World), error) {
+	if w.scenario == nil {
+		return func(x *explore.World) { sandbox.Again(); w.program(x) }, nil
+	}
+	p, err := w.hooks.in(w.scenario).Program(w.pol(), false)
+	return func(x *explore.World) { sandbox.Again(); p(x) }, err
+}
+
+// explore searches the workload and fills the row: first by number of preemptions, so that a
+// violation comes with its shortest schedule, then with partial-order reduction, which comes to an
+// end where the first cannot.
+func (w *Workload) explore(j *judging, r *grade.Row) error {
+	cfg, err := w.config()
+	if err != nil {
+		return err
+	}
+	prog, err := w.prog()
+	if err != nil {
+		return err
+	}
+	if j.Schedules > 0 {
+		cfg.Schedules = min(cfg.Schedules, j.Schedules)
+	}
+	cfg.Preemptions, cfg.Progress = maxPreemptions, sandbox.Of(w.name, j.Progress)
+	first := explore.Run(cfg, prog)
+	r.Schedules, r.Result, r.Switch = first.Schedules, bound(first.Bound), first.Switch
+	x := first
+	if x.Verdict == explore.Bounded {
+		cfg.Method, cfg.Preemptions = explore.DPOR, 0
+		x = explore.Run(cfg, prog)
+		r.Schedules, r.Result = x.Schedules, bound(x.Bound)
+		if x.Verdict == explore.Bounded {
+			r.Schedules, r.Result = first.Schedules+x.Schedules, bound(first.Bound)+"; "+bound(x.Bound)
+		}
+	}
+	r.Pass, r.Exhausted = x.Verdict != explore.Violated, x.Verdict == explore.Exhausted
+	if !r.Pass {
+		r.Schedule = x.Schedule
+		enterViolation(r, w.words(x.Violation))
+	}
+	return nil
+}
+
+// runOne runs one schedule and leaves the steps in the row.
+func (w *Workload) runOne(schedule string, r *grade.Row) error {
+	r.Schedule = schedule
+	cfg, err := w.config()
+	if err != nil {
+		return err
+	}
+	prog, err := w.prog()
+	if err != nil {
+		return err
+	}
+	x := explore.Replay(cfg, schedule, prog)
+	if x.Verdict == explore.KindMisfit {
+		r.Misfit, r.Result = true, misfit(x.Violation)
+		return nil
+	}
+	tr := w.traceOf(&x)
+	if tr.Kind == explore.OK {
+		r.Pass, r.Result = true, "this schedule keeps the contract"
+	} else {
+		at := ""
+		if w.at != nil {
+			at = w.at(tr)
+		}
+		tr.Violation = w.words(tr.Violation)
+		tr.Kind = tr.Violation.Kind
+		enterViolation(r, tr.Violation)
+		if at != "" {
+			r.Result += "; " + at
+		}
+	}
+	var b strings.Builder
+	if err := timeline.WriteText(&b, tr, timeline.Layout{}); err != nil {
+		return err
+	}
+	r.Trace = b.String()
+	return nil
+}
+
+// traceOf is the trace of an execution of the workload; steps in the student's code say where.
+func (w *Workload) traceOf(x *explore.Execution) *scenario.Trace {
+	own := len(x.Tasks)
+	if w.scenario != nil {
+		own = len(w.scenario.Tasks)
+	}
+	tr := scenario.TraceOf(x, own)
+	tr.Scenario, tr.About = w.name, w.asks
+	if w.scenario != nil {
+		tr.About, tr.Policy = w.scenario.About, w.pol().Name
+	}
+	for i := range tr.Steps {
+		if at, ok := studentFrame(tr.Steps[i].Stack); ok {
+			tr.Steps[i].Where = fmt.Sprintf("%s:%d", function(at), at.Line)
+		}
+	}
+	return tr
+}

@@ -1,0 +1,224 @@
+// Package sandbox runs foreign Go. It checks the code by rules (check.go, typed.go), copies it into
+// a folder of the module that the go tool skips, writes a main for it, builds both (build.go) and
+// runs the program, which judges the code row by row. The program ends itself when the code takes
+// too much processor time or memory (watch.go); then another process goes on at the next row
+// (ledger.go). Which rows there are, and what they ask, is the caller's.
+//
+// Invariants:
+//   - what is wrong with the code is in the rows, and never an error;
+//   - the same files give the same rows on every machine, but for the line in which code was that
+//     did not end.
+package sandbox
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"btrlab/internal/module"
+	"btrlab/internal/study/grade"
+)
+
+// Code is Go of students: what it may be, and the program that judges it.
+type Code struct {
+	Rules
+	// Main is what main exits with, with student for the package of the code: a call of Main. Its
+	// other packages are Imports.
+	Main    string
+	Imports []string
+}
+
+// Needs are the packages of the module that the program is built of.
+func (c *Code) Needs() []string {
+	var needs []string
+	for _, p := range slices.Concat(c.Imports, c.Allowed) {
+		if strings.HasPrefix(p, module.Path+"/") {
+			needs = append(needs, p)
+		}
+	}
+	slices.Sort(needs)
+	return slices.Compact(needs)
+}
+
+// studentPath is the package of the files that are judged in a folder of labs/_grade.
+func studentPath(folder string) string { return module.Path + "/labs/_grade/" + folder + "/student" }
+
+const mainText = `package main
+
+import (
+	"os"
+
+	student %q
+%s)
+
+func main() { os.Exit(%s) }
+`
+
+// program is the text of the program that judges the student's package.
+func (c *Code) program(student string) []byte {
+	var imports strings.Builder
+	for _, p := range c.Imports {
+		fmt.Fprintf(&imports, "\t%q\n", p)
+	}
+	return fmt.Appendf(nil, mainText, student, imports.String(), c.Main)
+}
+
+// Job is Code with the rows that are judged about it.
+type Job struct {
+	*Code
+	Name string      // of the folder in labs/_grade, before a number
+	Rows []grade.Row // with Name, Asks and Max, in their order
+	Max  float64     // of all
+	// Whole says that code that does not come to an end is refused, with no row for what it did.
+	Whole bool
+	// Finish makes the rows of the report of those that were judged.
+	Finish func(judged []grade.Row) []grade.Row
+}
+
+// Judge checks, builds and runs the files of a package. The error is about the tools: what is wrong
+// with the code is in the rows.
+func (j *Job) Judge(ctx context.Context, root string, paths []string, o Options) ([]grade.Row, error) {
+	begun := time.Now()
+	files, err := ReadAll(paths)
+	if err != nil {
+		return Unread(err, j.Max)
+	}
+	code, err := Check(ctx, root, files, j.Rules)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(code.Bad) > 0:
+		return grade.Refused("check", j.Max, code.Bad), nil
+	}
+	if rows := o.Explored.find(code.canon); rows != nil {
+		return rows, nil
+	}
+	work, err := j.stage(root, files)
+	if work != "" {
+		defer os.RemoveAll(work)
+	}
+	if err != nil {
+		return nil, err
+	}
+	bin := filepath.Join(work, "grader")
+	within, cancel := o.within(ctx, begun)
+	defer cancel()
+	if wrong, err := j.build(within, root, filepath.Base(work), bin); err != nil || wrong != nil {
+		switch {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case within.Err() != nil:
+			return grade.Refused("build", j.Max, []string{o.late()}), nil
+		case err != nil:
+			return nil, fmt.Errorf("build the grader: %w", err)
+		}
+		return grade.Refused("build", j.Max, wrong), nil
+	}
+	if code.untyped != "" { // the compiler and the type checker have seen different files
+		return grade.Refused("check", j.Max, []string{"cannot be checked: " + code.untyped}), nil
+	}
+	report := filepath.Join(work, "report.json")
+	rows, late, err := j.attempts(ctx, work, bin, report, o, begun)
+	if err != nil {
+		return nil, err
+	}
+	if o.Profile != "" {
+		if p, err := os.ReadFile(report + profileSuffix); err == nil {
+			if err := os.WriteFile(o.Profile, p, 0o644); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if !late {
+		o.Explored.keep(code.canon, o.Name, rows)
+	}
+	return rows, nil
+}
+
+// build builds the program in folder name of labs/_grade. wrong is what the compiler says of the
+// student's files.
+func (j *Job) build(ctx context.Context, root, name, bin string) (wrong []string, err error) {
+	// The student's package is not optimised: an optimised loop has instructions without a line.
+	build := command(ctx, root, "go", "build", "-gcflags="+studentPath(name)+"=-N -l", "-o", bin, "./labs/_grade/"+name)
+	out, err := build.CombinedOutput()
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return nil, nil
+	case !errors.As(err, &exit):
+		return nil, err
+	case !strings.Contains(string(out), "labs/_grade/"+name+"/"): // not the student's
+		return nil, fmt.Errorf("%w\n%s", err, out)
+	}
+	return j.buildErrors(string(out), "labs/_grade/"+name+"/"), nil
+}
+
+// stage makes a folder of the module with the student's files and a main for them. The caller
+// removes it, also after an error.
+func (j *Job) stage(root string, files []File) (work string, err error) {
+	work = filepath.Join(root, "labs", "_grade")
+	if err = os.MkdirAll(work, 0o755); err == nil {
+		work, err = os.MkdirTemp(work, j.Name+"-")
+	}
+	if err != nil {
+		return "", fmt.Errorf("your code is built beside the labs, want a clone that can be written: %w", err)
+	}
+	student := filepath.Join(work, "student")
+	if err := os.Mkdir(student, 0o755); err != nil {
+		return work, err
+	}
+	for _, f := range files {
+		if err := os.WriteFile(filepath.Join(student, filepath.Base(f.Path)), f.Data, 0o644); err != nil {
+			return work, err
+		}
+	}
+	return work, os.WriteFile(filepath.Join(work, "main.go"), j.program(studentPath(filepath.Base(work))), 0o644)
+}
+
+// buildErrors are the compiler's words without the folder. An error in the grader's own file is
+// about what it calls.
+func (c *Code) buildErrors(out, folder string) []string {
+	var lines []string
+	for line := range strings.SplitSeq(strings.TrimSpace(out), "\n") {
+		own := strings.HasPrefix(line, folder+"main.go:")
+		if strings.HasPrefix(line, "# ") {
+			continue
+		}
+		line = strings.ReplaceAll(line, folder+"student/", "")
+		if own {
+			_, line, _ = strings.Cut(line, ": ")
+			line = fmt.Sprintf("want %s: %s", c.Want, strings.ReplaceAll(line, "student.", ""))
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// crash says how a grading program ended that left no report: its last words, and where the
+// student's code was.
+func crash(err error, out []byte) []string {
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	// a goroutine each, the one that it was first
+	for stack := range bytes.SplitSeq(out, []byte("\n\n")) {
+		at := StudentLine(stack)
+		if at == "" {
+			continue
+		}
+		what := strings.TrimPrefix(lines[0], "runtime: ")
+		if strings.HasPrefix(what, "goroutine stack exceeds") {
+			what = "calls itself without end"
+		}
+		return []string{at + ": " + what}
+	}
+	if strings.Contains(err.Error(), "signal: killed") {
+		return []string{"the system killed the program: has it run out of memory?"}
+	}
+	return append([]string{err.Error()}, lines[:min(len(lines), 12)]...)
+}
