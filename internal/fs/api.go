@@ -3,12 +3,9 @@ package fs
 import (
 	"time"
 
-	"btrlab/internal/data/inode"
-	"btrlab/internal/data/treelog"
 	"btrlab/internal/format"
 	"btrlab/internal/iopath"
 	"btrlab/internal/iopath/policy"
-	"btrlab/internal/sched"
 )
 
 // Options says how to open an image.
@@ -50,18 +47,8 @@ type Options struct {
 	FirstFit bool
 	// Now gives inodes their time stamps; nil is the clock.
 	Now func() time.Time
-	// NewRangeLocker makes the byte-range lock of each inode, for the policies that have one; nil
-	// is an extent tree.
-	NewRangeLocker func() inode.RangeLocker
-	// NowaitExtent puts the steps of each extent of a NOWAIT direct write into order; nil is
-	// package direct itself.
-	NowaitExtent func(t *sched.Task, x iopath.NowaitSteps) error
-	// Sectors carries out direct writes of sectors in the place of the policy's design; nil is the
-	// design.
-	Sectors func(t *sched.Task, w iopath.SectorWrite)
-	// LogItem puts each file extent of an fsync into a log in the place of the policy's order; nil
-	// is that order.
-	LogItem func(t *sched.Task, s treelog.ItemSteps) error
+	// Lab has a lab's functions in the write path.
+	Lab iopath.Lab
 	// UID and GID own what is created.
 	UID, GID uint32
 	// CheckQuiescence makes Close panic when a counter is not at rest: reservations, outstanding

@@ -106,8 +106,8 @@ func (f *FS) wire(t *sched.Task) {
 	}
 	f.data = inode.NewFS(f.trans.Space, f.cache)
 	f.data.Pool.OnAttachedDone(f.trans.OrderedDone)
-	f.data.NewRangeLocker = f.opt.NewRangeLocker
-	f.env.NowaitExtent = f.opt.NowaitExtent
+	f.data.NewRangeLocker = f.opt.Lab.RangeLock
+	f.setLab(f.opt.Lab)
 	f.data.Quota = f.trans.Quota
 	limit := f.opt.CacheInodes
 	if limit == 0 {
@@ -135,7 +135,7 @@ func (f *FS) wire(t *sched.Task) {
 	})
 	f.engine = writeback.New(t, writeback.Config{FS: f.data, Place: pl, Finish: f.finish, Store: f.vols})
 	f.env.Read, f.env.Writeback, f.env.Store, f.env.Trans, f.env.Now = f.read, f.engine, f.store, f.trans, f.now
-	f.env.Finish, f.env.Device, f.env.Logs, f.env.Sectors = f.finish, f.vols, f.logs, f.opt.Sectors
+	f.env.Finish, f.env.Device, f.env.Logs = f.finish, f.vols, f.logs
 	f.setPolicy(f.opt.Policy)
 	if f.opt.ReadOnly {
 		return
@@ -145,7 +145,7 @@ func (f *FS) wire(t *sched.Task) {
 	f.trans.Extents.SetCsums(f.store)
 	f.trans.Extents.SetFirstFit(f.opt.FirstFit)
 	f.trans.OnCommit(f.writeInodes)
-	f.logs.Configure(treelog.LogConfig{Trans: f.trans, Store: f.store, InMemory: f.inMemory, Item: f.opt.LogItem, Forget: f.opt.NoPayload})
+	f.logs.Configure(treelog.LogConfig{Trans: f.trans, Store: f.store, InMemory: f.inMemory, Item: f.opt.Lab.Item, Forget: f.opt.NoPayload})
 	f.trans.OnSettled(f.logs.Free)
 }
 
@@ -205,16 +205,19 @@ func (f *FS) setPolicy(p *policy.Policy) {
 // calls it first, and it may sleep. It is for studies.
 func (f *FS) SetReclaim(reclaim func(t *sched.Task)) { f.env.Reclaim = reclaim }
 
-// SetFilePolicy gives each inode a policy of its own, in the place of Policy for what it carries
-// out; nil takes them away. A lab puts its locks and waits into the write path so. The caller has
-// no operation in flight.
-func (f *FS) SetFilePolicy(t *sched.Task, newPolicy func() iopath.WritePolicy) {
-	f.data.NewOwn = nil
-	if newPolicy != nil {
-		f.data.NewOwn = func() any { return newPolicy() }
-	}
+// SetLab changes Options.Lab, but for what is made once: the range locks of inodes that are there,
+// and Item. The caller has no operation in flight.
+func (f *FS) SetLab(t *sched.Task, lab iopath.Lab) {
+	f.setLab(lab)
 	for _, n := range f.nodes(t) {
-		n.ip.SetOwn()
+		n.ip.SetLab()
+	}
+}
+
+func (f *FS) setLab(lab iopath.Lab) {
+	f.env.Lab, f.data.NewLab = lab, nil
+	if lab.File != nil {
+		f.data.NewLab = func() any { return lab.File() }
 	}
 }
 

@@ -38,12 +38,8 @@ type Env struct {
 	// sets it.
 	Reclaim func(t *sched.Task)
 
-	// NowaitExtent, if set, puts the steps of each extent of a NOWAIT direct write into order, in
-	// the place of package direct: nil says that it has started the extent. It is for labs.
-	NowaitExtent func(t *sched.Task, x NowaitSteps) error
-	// Sectors, if set, carries out the direct writes of sectors that a policy sends to the device:
-	// a lab's order of their steps.
-	Sectors func(t *sched.Task, w SectorWrite)
+	// Lab has a lab's functions.
+	Lab Lab
 
 	// Requests keeps what package direct needs for a request.
 	Requests Pool
@@ -51,34 +47,8 @@ type Env struct {
 	policy atomic.Pointer[policy.Policy]
 }
 
-// Blocks is the state of the blocks that a direct write of sectors touches.
-type Blocks uint8
-
-// The kinds. Only written ones, and unwritten ones with zeros around the sectors, may be written in
-// place.
-const (
-	// a hole, shared, or of several extents: the write goes through the page cache
-	BlocksElsewhere Blocks = iota
-	BlocksUnwritten        // allocated and not written
-	BlocksWritten
-)
-
 // ThroughCache is the error of a direct write that goes through the page cache.
 const ThroughCache = errno.ENOTBLK
-
-// SectorWrite is a direct write of sectors between its steps; what each does is with its
-// implementation in package direct.
-type SectorWrite interface {
-	Share(t *sched.Task)
-	Alone(t *sched.Task)
-	Unlock(t *sched.Task)
-	Inside() bool
-	Look(t *sched.Task) Blocks
-	Drain(t *sched.Task)
-	Submit(t *sched.Task) bool
-	Wait(t *sched.Task)
-	Cache()
-}
 
 // Policy is the locking policy in force. A request asks for it once.
 func (e *Env) Policy() *policy.Policy { return e.policy.Load() }
@@ -90,23 +60,6 @@ func (e *Env) SetPolicy(p *policy.Policy) { e.policy.Store(p) }
 // i_rwsem, shared or not, and fsync takes what the task holds for its own. It is the task's, not
 // the file's, which other tasks have open as well. Models BTRFS_TRANS_DIO_WRITE_STUB.
 type DirectSync struct{}
-
-// NowaitSteps are the steps of one extent of a NOWAIT direct write, for NowaitExtent.
-type NowaitSteps interface {
-	// TryRange locks the range if nobody has it and neither an ordered extent nor a page is in it.
-	// LockRange waits for it.
-	TryRange(t *sched.Task) bool
-	LockRange(t *sched.Task)
-	UnlockRange(t *sched.Task)
-	// Reserve promises metadata, and keeps snapshots out until Release, or until Start has used it.
-	// ENOSPC, EDQUOT and EAGAIN promise nothing.
-	Reserve(t *sched.Task, flush bool) error
-	Release(t *sched.Task)
-	// Place asks whether the blocks may be overwritten in place; EAGAIN says no.
-	Place(t *sched.Task) error
-	// Start makes the ordered extent, at the place that was found last.
-	Start(t *sched.Task)
-}
 
 // Source is the memory that a write copies from. Models an iov_iter of user memory.
 type Source struct {

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	"btrlab/internal/iopath"
 	"btrlab/internal/sched"
 	"btrlab/labs/kit"
 	"btrlab/labs/kit/starter"
@@ -17,6 +18,8 @@ func TestMain(m *testing.M) {
 
 // fakeWrite is a write by itself. It notes the calls.
 type fakeWrite struct {
+	iopath.WriteSteps // what is not here is not called
+
 	pos, n, isize uint64
 	calls         []string
 }

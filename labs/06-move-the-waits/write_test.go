@@ -5,12 +5,15 @@ import (
 	"strings"
 	"testing"
 
+	"btrlab/internal/iopath"
 	"btrlab/internal/sched"
 	"btrlab/labs/kit"
 )
 
 // fakeFile is a file that nobody else uses, and notes what is done.
 type fakeFile struct {
+	iopath.WriteSteps // what is not here is not called
+
 	outside bool  // the write ends beyond EOF
 	ordered int   // how often an ordered extent is found
 	space   error // of Reserve

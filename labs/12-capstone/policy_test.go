@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"btrlab/internal/iopath"
 	"btrlab/internal/sched"
 	"btrlab/labs/kit"
 	"btrlab/labs/kit/starter"
@@ -17,6 +18,8 @@ func TestMain(m *testing.M) {
 
 // file is a file of 64 KiB that notes what is done to it. A write of it has two batches.
 type file struct {
+	iopath.WriteSteps // what is not here is not called
+
 	calls   []string
 	start   uint64 // of the operation
 	batches int

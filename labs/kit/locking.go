@@ -1,27 +1,16 @@
 package kit
 
-import "btrlab/internal/sched"
-
-// LockedSide is the write path's side of a LockedWrite.
-type LockedSide interface {
-	Share(t *sched.Task)
-	Alone(t *sched.Task)
-	Unlock(t *sched.Task)
-	Count(t *sched.Task)
-	Uncount(t *sched.Task)
-	Size(t *sched.Task) uint64
-	Len() uint64
-	Place(t *sched.Task) uint64
-	Begin(t *sched.Task) error
-	Batch(t *sched.Task, pages int) (more bool, err error)
-}
+import (
+	"btrlab/internal/iopath"
+	"btrlab/internal/sched"
+)
 
 // LockedWrite is a buffered write between its locks.
 //
 // Model: the steps of btrfs_file_write_iter() with the patch of seed 002, and i_rwsem shared as
 // ext4_dio_write_checks() takes it. Difference: a use that no order can have is a panic.
 type LockedWrite struct {
-	side    LockedSide
+	side    iopath.WriteSteps
 	locked  bool // i_rwsem is held
 	placed  bool
 	counted bool
@@ -117,7 +106,7 @@ func (w *LockedWrite) Copy(t *Task) {
 }
 
 // RunLocked calls write and sees to it that nothing is left undone. The error is the write's.
-func RunLocked(write func(t *Task, w *LockedWrite), t *sched.Task, side LockedSide) error {
+func RunLocked(write func(t *Task, w *LockedWrite), t *sched.Task, side iopath.WriteSteps) error {
 	w := &LockedWrite{side: side}
 	write(On(t), w)
 	switch {

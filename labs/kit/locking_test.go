@@ -4,12 +4,15 @@ import (
 	"strings"
 	"testing"
 
+	"btrlab/internal/iopath"
 	"btrlab/internal/sched"
 	"btrlab/labs/kit"
 )
 
 // lockSide is a write whose steps do nothing.
-type lockSide struct{}
+type lockSide struct {
+	iopath.WriteSteps // what is not here is not called
+}
 
 func (lockSide) Share(*sched.Task)                    {}
 func (lockSide) Alone(*sched.Task)                    {}

@@ -1,18 +1,9 @@
 package kit
 
-import "btrlab/internal/sched"
-
-// LogSteps is the file system's side of a LogItem.
-type LogSteps interface {
-	Again() bool
-	Prepare(t *sched.Task)
-	Sums(t *sched.Task) error
-	Drop(t *sched.Task) (placed bool, err error)
-	Insert(t *sched.Task) error
-	Fill(t *sched.Task)
-	Copy(t *sched.Task)
-	Release(t *sched.Task)
-}
+import (
+	"btrlab/internal/data/treelog"
+	"btrlab/internal/sched"
+)
 
 // LogItem is one file extent that an fsync puts into the log of its subvolume, which all fsyncs of
 // the subvolume write. The file itself is the task's: nobody else logs or changes the extent
@@ -24,7 +15,7 @@ type LogSteps interface {
 //
 // Model: the steps of log_one_extent(). Difference: a use that no order can have is a panic.
 type LogItem struct {
-	steps           LogSteps
+	steps           treelog.ItemSteps
 	made            bool
 	held            bool // the path has a leaf
 	empty           bool // and points at an empty item
@@ -125,7 +116,7 @@ func (x *LogItem) Release(t *Task) {
 type LogPath func(t *Task, x *LogItem) error
 
 // Run calls p, and sees to it that nothing is left undone.
-func (p LogPath) Run(t *sched.Task, s LogSteps) error {
+func (p LogPath) Run(t *sched.Task, s treelog.ItemSteps) error {
 	x := &LogItem{steps: s}
 	switch err := p(On(t), x); {
 	case err != nil:

@@ -2,6 +2,7 @@ package kit
 
 import (
 	"btrlab/internal/errno"
+	"btrlab/internal/iopath"
 	"btrlab/internal/sched"
 )
 
@@ -22,22 +23,11 @@ const (
 	FlushAll Flush = true  // it writes back, waits and commits until there is space
 )
 
-// NowaitSteps is the write path's side of a NowaitExtent.
-type NowaitSteps interface {
-	TryRange(t *sched.Task) bool
-	LockRange(t *sched.Task)
-	UnlockRange(t *sched.Task)
-	Reserve(t *sched.Task, flush bool) error
-	Release(t *sched.Task)
-	Place(t *sched.Task) error
-	Start(t *sched.Task)
-}
-
 // NowaitExtent is one extent of a direct write whose caller said NOWAIT.
 //
 // Model: what btrfs_dio_iomap_begin() does for a write with IOMAP_NOWAIT.
 type NowaitExtent struct {
-	steps                     NowaitSteps
+	steps                     iopath.NowaitSteps
 	locked, reserved, started bool
 }
 
@@ -140,7 +130,7 @@ func (x *NowaitExtent) Start(t *Task) {
 type NowaitPath func(t *Task, x *NowaitExtent) error
 
 // Run calls p, and sees to it that what it returns fits what it did.
-func (p NowaitPath) Run(t *sched.Task, s NowaitSteps) error {
+func (p NowaitPath) Run(t *sched.Task, s iopath.NowaitSteps) error {
 	x := &NowaitExtent{steps: s}
 	err := p(On(t), x)
 	switch {

@@ -1,6 +1,9 @@
 package kit
 
-import "btrlab/internal/sched"
+import (
+	"btrlab/internal/iopath"
+	"btrlab/internal/sched"
+)
 
 // Policy is a locking policy for one file: each method carries out one operation on it, by the
 // steps of what it is handed. The grader makes one for every file; what a Policy keeps in fields is
@@ -39,23 +42,10 @@ const PageBytes = 4096
 // EndOfFiles is an end beyond every file, for ranges.
 const EndOfFiles = 1 << 63
 
-// FileSide is the write path's side of the locks of a file.
-type FileSide interface {
-	Share(t *sched.Task)
-	Alone(t *sched.Task)
-	Unlock(t *sched.Task)
-	LockRange(t *sched.Task, start, end uint64)
-	UnlockRange(t *sched.Task)
-	Count(t *sched.Task)
-	Uncount(t *sched.Task)
-	Drain(t *sched.Task)
-	Size(t *sched.Task) uint64
-}
-
 // op is what the operations have in common: the locks of the file, and what the operation holds of
 // them.
 type op struct {
-	side    FileSide
+	side    iopath.FileSteps
 	task    *sched.Task // whose operation it is
 	name    string      // of the type, for panics
 	over    bool        // the method of the policy has returned
@@ -177,22 +167,10 @@ func (o *op) end(method, undone string) {
 	}
 }
 
-// WriteSide is the write path's side of a WriteOp.
-type WriteSide interface {
-	FileSide
-	Range(t *sched.Task) (start, end uint64)
-	Appends() bool
-	Place(t *sched.Task) uint64
-	Prewait(t *sched.Task)
-	Begin(t *sched.Task) error
-	Batch(t *sched.Task, pages int) (more bool, err error)
-	Balance(t *sched.Task)
-}
-
 // WriteOp is one buffered write. It has the locks of the file, as all operations have; see Policy.
 type WriteOp struct {
 	op
-	side  WriteSide
+	side  iopath.WriteSteps
 	begun bool
 	more  bool  // bytes are left
 	err   error // the write's
@@ -261,17 +239,10 @@ func (w *WriteOp) Balance(t *Task) {
 	w.side.Balance(t.t)
 }
 
-// ReadSide is the write path's side of a ReadOp.
-type ReadSide interface {
-	FileSide
-	Range(t *sched.Task) (start, end uint64)
-	Copy(t *sched.Task)
-}
-
 // ReadOp is one buffered read. It has the locks of the file; see Policy.
 type ReadOp struct {
 	op
-	side   ReadSide
+	side   iopath.ReadSteps
 	copied bool
 }
 
@@ -291,18 +262,10 @@ func (r *ReadOp) Copy(t *Task) {
 	r.side.Copy(t.t)
 }
 
-// TruncateSide is the write path's side of a TruncateOp.
-type TruncateSide interface {
-	FileSide
-	NewSize() uint64
-	SetSize(t *sched.Task) bool
-	DropExtents(t *sched.Task)
-}
-
 // TruncateOp is one change of the file's size. It has the locks of the file; see Policy.
 type TruncateOp struct {
 	op
-	side      TruncateSide
+	side      iopath.TruncateSteps
 	set, cuts bool
 }
 
@@ -337,19 +300,11 @@ func (x *TruncateOp) DropExtents(t *Task) {
 	x.side.DropExtents(t.t)
 }
 
-// FallocateSide is the write path's side of a FallocateOp.
-type FallocateSide interface {
-	FileSide
-	Range(t *sched.Task) (start, end uint64)
-	Punches() bool
-	Change(t *sched.Task)
-}
-
 // FallocateOp is one allocation of a range in advance, one hole that is punched, or one range that
 // is zeroed. It has the locks of the file; see Policy.
 type FallocateOp struct {
 	op
-	side    FallocateSide
+	side    iopath.FallocateSteps
 	changed bool
 }
 
@@ -377,18 +332,10 @@ func (x *FallocateOp) Change(t *Task) {
 	x.side.Change(t.t)
 }
 
-// FsyncSide is the write path's side of an FsyncOp.
-type FsyncSide interface {
-	FileSide
-	Start(t *sched.Task)
-	Flush(t *sched.Task)
-	Commit(t *sched.Task)
-}
-
 // FsyncOp is one fsync. It has the locks of the file; see Policy.
 type FsyncOp struct {
 	op
-	side             FsyncSide
+	side             iopath.FsyncSteps
 	flushed, durable bool
 }
 
@@ -414,15 +361,15 @@ func (x *FsyncOp) Commit(t *Task) {
 	x.side.Commit(t.t)
 }
 
-// PolicyRunner carries out the operations of the write path by a Policy, and sees to it that none
-// is left undone. It is the grader's.
+// PolicyRunner is the iopath.FilePolicy that carries out operations by a Policy, and sees to it
+// that none is left undone. It is the grader's.
 type PolicyRunner struct {
 	Policy Policy
 	// Watch, if set, puts something between an operation and its locks.
-	Watch func(FileSide) FileSide
+	Watch func(iopath.FileSteps) iopath.FileSteps
 }
 
-func (p PolicyRunner) begin(t *sched.Task, name string, side FileSide) op {
+func (p PolicyRunner) begin(t *sched.Task, name string, side iopath.FileSteps) op {
 	if p.Watch != nil {
 		side = p.Watch(side)
 	}
@@ -438,7 +385,7 @@ func undone(bad bool, what string) string {
 }
 
 // Write carries out a write.
-func (p PolicyRunner) Write(t *sched.Task, side WriteSide) error {
+func (p PolicyRunner) Write(t *sched.Task, side iopath.WriteSteps) error {
 	w := &WriteOp{op: p.begin(t, "WriteOp", side), side: side}
 	p.Policy.Write(On(t), w)
 	w.end("Write", undone(!w.begun || w.more, "before its last batch: bytes are left"))
@@ -446,28 +393,28 @@ func (p PolicyRunner) Write(t *sched.Task, side WriteSide) error {
 }
 
 // Read carries out a read.
-func (p PolicyRunner) Read(t *sched.Task, side ReadSide) {
+func (p PolicyRunner) Read(t *sched.Task, side iopath.ReadSteps) {
 	r := &ReadOp{op: p.begin(t, "ReadOp", side), side: side}
 	p.Policy.Read(On(t), r)
 	r.end("Read", undone(!r.copied, "without Copy"))
 }
 
 // Truncate carries out a truncate.
-func (p PolicyRunner) Truncate(t *sched.Task, side TruncateSide) {
+func (p PolicyRunner) Truncate(t *sched.Task, side iopath.TruncateSteps) {
 	x := &TruncateOp{op: p.begin(t, "TruncateOp", side), side: side}
 	p.Policy.Truncate(On(t), x)
 	x.end("Truncate", undone(!x.set, "without SetSize")+undone(x.cuts, "without DropExtents, which SetSize has asked for"))
 }
 
 // Fallocate carries out an allocation, a punch or a zeroing.
-func (p PolicyRunner) Fallocate(t *sched.Task, side FallocateSide) {
+func (p PolicyRunner) Fallocate(t *sched.Task, side iopath.FallocateSteps) {
 	x := &FallocateOp{op: p.begin(t, "FallocateOp", side), side: side}
 	p.Policy.Fallocate(On(t), x)
 	x.end("Fallocate", undone(!x.changed, "without Change"))
 }
 
 // Fsync carries out an fsync.
-func (p PolicyRunner) Fsync(t *sched.Task, side FsyncSide) {
+func (p PolicyRunner) Fsync(t *sched.Task, side iopath.FsyncSteps) {
 	x := &FsyncOp{op: p.begin(t, "FsyncOp", side), side: side}
 	p.Policy.Fsync(On(t), x)
 	x.end("Fsync", undone(!x.durable, "without Commit"))

@@ -6,11 +6,14 @@ import (
 	"strings"
 	"testing"
 
+	"btrlab/internal/iopath"
 	"btrlab/internal/sched"
 )
 
 // fileSide notes what is called. A write of it has two batches, a truncate of it cuts.
 type fileSide struct {
+	iopath.WriteSteps // what is not here is not called
+
 	calls        []string
 	batches      int
 	start        uint64 // of the operation; the file has 100 bytes

@@ -1,37 +1,29 @@
 package kit
 
-import "btrlab/internal/sched"
+import (
+	"btrlab/internal/iopath"
+	"btrlab/internal/sched"
+)
 
 // Blocks is what SectorWrite.Look answers.
-type Blocks uint8
+type Blocks = iopath.Blocks
 
 // The kinds of blocks.
 const (
 	// a hole, shared with a snapshot, or of several extents: only Cache writes it
-	Elsewhere Blocks = iota
-	Unwritten        // allocated and not written: Submit puts zeros around the sectors
-	Written          // Submit writes the sectors and nothing else
+	Elsewhere = iopath.BlocksElsewhere
+	// allocated and not written: Submit puts zeros around the sectors
+	Unwritten = iopath.BlocksUnwritten
+	// Submit writes the sectors and nothing else
+	Written = iopath.BlocksWritten
 )
-
-// SectorSide is the write path's side of a SectorWrite.
-type SectorSide interface {
-	Share(t *sched.Task)
-	Alone(t *sched.Task)
-	Unlock(t *sched.Task)
-	Inside() bool
-	Look(t *sched.Task) Blocks
-	Drain(t *sched.Task)
-	Submit(t *sched.Task) bool
-	Wait(t *sched.Task)
-	Cache()
-}
 
 // SectorWrite is a direct write of sectors of one block of a file.
 //
 // Model: the steps of ext4_dio_write_iter() and iomap_dio_rw(). Difference: a use that no order can
 // have is a panic.
 type SectorWrite struct {
-	side          SectorSide
+	side          iopath.SectorSteps
 	shared, alone bool // how i_rwsem is held
 	sent, ended   bool
 	cached        bool
@@ -129,7 +121,7 @@ func (w *SectorWrite) Cache(t *Task) {
 }
 
 // RunSectors calls write and sees to it that nothing is left undone.
-func RunSectors(write func(t *Task, w *SectorWrite), t *sched.Task, side SectorSide) {
+func RunSectors(write func(t *Task, w *SectorWrite), t *sched.Task, side iopath.SectorSteps) {
 	w := &SectorWrite{side: side}
 	write(On(t), w)
 	switch {

@@ -1,34 +1,16 @@
 package kit
 
-import "btrlab/internal/sched"
-
-// WaitSide is the write path's side of a WaitedWrite.
-type WaitSide interface {
-	Range(t *sched.Task) (start, end uint64)
-	Size(t *sched.Task) uint64
-	Alone(t *sched.Task)
-	Unlock(t *sched.Task)
-	Place(t *sched.Task) uint64
-	Begin(t *sched.Task) error
-	WaitWriteback(t *sched.Task, start, end uint64)
-	WaitOrdered(t *sched.Task, start, end uint64)
-	Drain(t *sched.Task)
-	Reserve(t *sched.Task) error
-	LockPages(t *sched.Task) error
-	UnlockPages(t *sched.Task)
-	LockExtent(t *sched.Task)
-	Ordered(t *sched.Task) bool
-	UnlockExtent(t *sched.Task)
-	Copy(t *sched.Task)
-	Balance(t *sched.Task)
-}
+import (
+	"btrlab/internal/iopath"
+	"btrlab/internal/sched"
+)
 
 // WaitedWrite is a write through the page cache, all of it in one batch.
 //
 // Model: the steps of __btrfs_buffered_write(), with each wait a step of its own. Difference: a use
 // that no order can have is a panic.
 type WaitedWrite struct {
-	side                  WaitSide
+	side                  iopath.WriteSteps
 	start, end            uint64 // the bytes of the write
 	locked, pages, ranged bool
 	reserved, copied      bool
@@ -166,7 +148,7 @@ func (w *WaitedWrite) Throttle(t *Task) {
 type WaitPath func(t *Task, w *WaitedWrite) error
 
 // RunWaits calls write and sees to it that nothing is left undone.
-func RunWaits(write WaitPath, t *sched.Task, side WaitSide) error {
+func RunWaits(write WaitPath, t *sched.Task, side iopath.WriteSteps) error {
 	w := &WaitedWrite{side: side}
 	w.start, w.end = side.Range(t)
 	err := write(On(t), w)

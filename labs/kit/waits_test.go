@@ -6,11 +6,14 @@ import (
 	"strings"
 	"testing"
 
+	"btrlab/internal/iopath"
 	"btrlab/internal/sched"
 )
 
 // waitSide notes what is called, and fails where it is told to.
 type waitSide struct {
+	iopath.WriteSteps // what is not here is not called
+
 	calls              []string
 	lock, space, pages error
 }

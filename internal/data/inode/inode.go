@@ -56,12 +56,11 @@ type FS struct {
 	Quota *qgroup.Quota // nil has quotas off
 	Cache *pagecache.Cache
 	Pool  ordered.Pool
-	// NewRangeLocker, if set before the first inode is made, makes the range locks of all inodes.
-	// It is the door through which a lab puts another lock into the write path.
+	// NewRangeLocker, if set before the first inode is made, makes the range locks of all inodes:
+	// a lab's.
 	NewRangeLocker func() RangeLocker
-	// NewOwn, if set, makes Inode.Own of each inode. It is the door through which a lab puts a
-	// policy of its own into the write path.
-	NewOwn func() any
+	// NewLab, if set, makes Inode.Lab of each inode.
+	NewLab func() any
 	// Logging says that fsync writes a log, so that an inode remembers which file extents have
 	// changed.
 	Logging atomic.Bool
@@ -95,8 +94,8 @@ type Inode struct {
 	DIO lock.Counter
 	// Range locks byte ranges of whole writes, for the policy range-lock.
 	Range RangeLock
-	// Own is a policy for this file alone, nil for none: package iopath knows its type.
-	Own any
+	// Lab is a lab's policy for this file, nil for none: package iopath knows its type.
+	Lab any
 
 	// Each of these has its own lock.
 	IOTree  extentio.Tree
@@ -157,7 +156,7 @@ func (f *FS) New(root *ctree.Root, ino format.Ino, item *format.InodeItem) *Inod
 	}
 	ip.DIO.Init(DIOClass)
 	ip.Range.init(f)
-	ip.SetOwn()
+	ip.SetLab()
 	ip.mu.Init(muClass)
 	ip.log.mu.Init(classLog)
 	ip.IOTree.Init(hooks{ip})
@@ -171,11 +170,11 @@ func (f *FS) New(root *ctree.Root, ino format.Ino, item *format.InodeItem) *Inod
 	return ip
 }
 
-// SetOwn makes Own again, as FS.NewOwn says now. No operation on the inode is in flight.
-func (ip *Inode) SetOwn() {
-	ip.Own = nil
-	if ip.FS.NewOwn != nil {
-		ip.Own = ip.FS.NewOwn()
+// SetLab makes Lab again, as FS.NewLab says now. No operation on the inode is in flight.
+func (ip *Inode) SetLab() {
+	ip.Lab = nil
+	if ip.FS.NewLab != nil {
+		ip.Lab = ip.FS.NewLab()
 	}
 }
 

@@ -7,8 +7,9 @@ import (
 )
 
 // ItemSteps are the steps by which an fsync puts one file extent and its checksums into a log, for
-// a lab that orders them. LogConfig.Item is called in the place of the order of put; an error makes
-// the fsync commit. The path is the task's only one, and let go when Item returns.
+// a lab that orders them; *treelog.itemSteps is one. LogConfig.Item is called in the place of the
+// order of put; an error makes the fsync commit. The path is the task's only one, and let go when
+// Item returns.
 type ItemSteps interface {
 	// Again reports whether the log may have items in the way.
 	Again() bool

@@ -22,8 +22,8 @@
 // Every step is a function of its own on the state of the write, so that a schedule can stop
 // between any two, and so that another order is another plan.
 //
-// A file with a policy of its own (iopath.WritePolicy, for labs) has other steps between its locks,
-// or other waits inside a batch: that is own.go, and Write asks for it in one place.
+// A lab orders the locks of a write or the waits inside a batch in another way (iopath.Lab): that
+// is lab.go, and Write asks for it in one place.
 //
 // With NOWAIT (kiocb.Nowait) each step that would sleep answers with a kiocb.Again, which names the
 // step and the reason: lockFile, checkWrite, reserve, balanceDirty (which comes before preparePages

@@ -61,19 +61,22 @@ func TestFlagsAreRefused(t *testing.T) {
 }
 
 // A caller can be told where a write has begun: an append, which looks for the end of the file
-// under its lock, and any other; also of a file with a policy of its own.
+// under its lock, and any other; also in a lab.
 func TestWrote(t *testing.T) {
-	for name, own := range map[string]writePolicy{"plan": nil, "batches": batches, "steps": batchSteps} {
+	for name, lab := range map[string]func(t *sched.Task, w iopath.WriteSteps) error{"plan": nil, "batches": batches, "steps": batchSteps} {
 		x := fstest.New(t)
 		f, err := x.FS.OpenFile(x.T, "/f", fs.O_RDWR|fs.O_CREAT, 0o644)
 		if err != nil {
 			t.Fatal(err)
 		}
 		writes := 0
-		if own != nil {
-			x.FS.SetFilePolicy(x.T, func() iopath.WritePolicy {
-				return writePolicy(func(t *sched.Task, w iopath.WriteSteps) error { writes++; return own(t, w) })
-			})
+		if lab != nil {
+			write := func(t *sched.Task, w iopath.WriteSteps) error { writes++; return lab(t, w) }
+			if name == "batches" {
+				x.FS.SetLab(x.T, iopath.Lab{Write: write})
+			} else {
+				x.FS.SetLab(x.T, iopath.Lab{File: func() iopath.FilePolicy { return writesBy{write: write} }})
+			}
 		}
 		for _, c := range []struct {
 			rq   kiocb.Request
@@ -92,11 +95,11 @@ func TestWrote(t *testing.T) {
 				t.Errorf("%s: write of %d bytes: have %d, %v at %d want %d", name, c.n, n, err, at, c.want)
 			}
 		}
-		x.FS.SetFilePolicy(x.T, nil)
+		x.FS.SetLab(x.T, iopath.Lab{})
 		if want := append(make([]byte, 100), bytes.Repeat([]byte{1}, 13001)...); !bytes.Equal(x.ReadFile("/f"), want) {
 			t.Errorf("%s: the file has other bytes", name)
 		}
-		if own != nil && writes != 3 {
+		if lab != nil && writes != 3 {
 			t.Errorf("%s: %d writes by the policy, want 3", name, writes)
 		}
 		x.Must(f.Close(x.T))
@@ -104,10 +107,13 @@ func TestWrote(t *testing.T) {
 	}
 }
 
-// writePolicy is a policy of writes alone.
-type writePolicy func(t *sched.Task, w iopath.WriteSteps) error
+// writesBy is a policy of which nothing but writes is called.
+type writesBy struct {
+	iopath.FilePolicy
+	write func(t *sched.Task, w iopath.WriteSteps) error
+}
 
-func (p writePolicy) Write(t *sched.Task, w iopath.WriteSteps) error { return p(t, w) }
+func (p writesBy) Write(t *sched.Task, w iopath.WriteSteps) error { return p.write(t, w) }
 
 // batches is policy locked.
 func batches(t *sched.Task, w iopath.WriteSteps) error {
@@ -137,40 +143,38 @@ func batchSteps(t *sched.Task, w iopath.WriteSteps) error {
 	return nil
 }
 
-// TestOwnWriteGivesBack: a file's own policy that gives a write up leaves nothing promised and
+// TestLabWriteGivesBack: a lab that gives a write up leaves nothing promised and
 // nothing locked: another write goes on, and the file system comes to rest.
-func TestOwnWriteGivesBack(t *testing.T) {
+func TestLabWriteGivesBack(t *testing.T) {
 	x := fstest.New(t, fstest.NoCheck()) // no check: a page that stays locked stops it
 	f := x.Create("/f")
 	for _, steps := range []string{"", "begin", "begin reserve", "begin reserve pages", "begin reserve pages extent", "pages extent", "extent"} {
-		x.FS.SetFilePolicy(x.T, func() iopath.WritePolicy {
-			return writePolicy(func(t *sched.Task, w iopath.WriteSteps) error {
-				w.Alone(t)
-				defer w.Unlock(t)
-				w.Place(t)
-				var err error
-				for _, step := range strings.Fields(steps) {
-					switch step {
-					case "begin":
-						err = w.Begin(t)
-					case "reserve":
-						err = w.Reserve(t)
-					case "pages":
-						err = w.LockPages(t)
-					case "extent":
-						w.LockExtent(t)
-					}
-					if err != nil {
-						return err
-					}
+		x.FS.SetLab(x.T, iopath.Lab{Write: func(t *sched.Task, w iopath.WriteSteps) error {
+			w.Alone(t)
+			defer w.Unlock(t)
+			w.Place(t)
+			var err error
+			for _, step := range strings.Fields(steps) {
+				switch step {
+				case "begin":
+					err = w.Begin(t)
+				case "reserve":
+					err = w.Reserve(t)
+				case "pages":
+					err = w.LockPages(t)
+				case "extent":
+					w.LockExtent(t)
 				}
-				return errno.EIO
-			})
-		})
+				if err != nil {
+					return err
+				}
+			}
+			return errno.EIO
+		}})
 		if n, err := f.WriteAt(x.T, make([]byte, 5000), 0); n != 0 || !errors.Is(err, errno.EIO) {
 			t.Errorf("%q: have %d, %v want %v", steps, n, err, errno.EIO)
 		}
-		x.FS.SetFilePolicy(x.T, nil)
+		x.FS.SetLab(x.T, iopath.Lab{})
 		idle(t, x, f.Inode())
 		x.WriteAt(f, make([]byte, 8192), 0)
 	}
@@ -179,10 +183,10 @@ func TestOwnWriteGivesBack(t *testing.T) {
 	x.Check(x.Dev)
 }
 
-// TestOwnReserveAgain: a file's own policy that is told ENOSPC by Reserve has nothing promised, so
+// TestLabReserveAgain: a lab that is told ENOSPC by Reserve has nothing promised, so
 // it may wait until there is room and ask again. Data space or a snapshot's wait that stayed with
 // the first time would be forgotten by the second, and never come back.
-func TestOwnReserveAgain(t *testing.T) {
+func TestLabReserveAgain(t *testing.T) {
 	const n = 64 << 10
 	x := fstest.New(t, fstest.Size(64<<20))
 	fill := x.Create("/fill") // the device has no room for a chunk more
@@ -200,44 +204,42 @@ func TestOwnReserveAgain(t *testing.T) {
 	x.Must(x.FS.Sync(x.T))
 	ip := f.Inode()
 	for name, short := range map[string]*spaceinfo.Info{"data": ip.FS.Space.Data(), "metadata": ip.FS.Space.Metadata()} {
-		x.FS.SetFilePolicy(x.T, func() iopath.WritePolicy {
-			return writePolicy(func(t *sched.Task, w iopath.WriteSteps) error {
-				w.Alone(t)
-				defer w.Unlock(t)
-				w.Place(t)
-				start, end := w.Range(t)
-				x.Must(w.Begin(t))
-				promised := func() string {
-					return fmt.Sprintf("data %+v, %d writers keep snapshots out", ip.FS.Space.Data().Usage(t), ip.Root.SnapshotLock.Writers())
+		x.FS.SetLab(x.T, iopath.Lab{Write: func(t *sched.Task, w iopath.WriteSteps) error {
+			w.Alone(t)
+			defer w.Unlock(t)
+			w.Place(t)
+			start, end := w.Range(t)
+			x.Must(w.Begin(t))
+			promised := func() string {
+				return fmt.Sprintf("data %+v, %d writers keep snapshots out", ip.FS.Space.Data().Usage(t), ip.Root.SnapshotLock.Writers())
+			}
+			taken := uint64(0)
+			for size := uint64(1) << 40; size >= format.SectorSize; size /= 2 {
+				for short.Reserve(sched.NewTask("other"), size, spaceinfo.NoFlush) == nil {
+					taken += size
 				}
-				taken := uint64(0)
-				for size := uint64(1) << 40; size >= format.SectorSize; size /= 2 {
-					for short.Reserve(sched.NewTask("other"), size, spaceinfo.NoFlush) == nil {
-						taken += size
-					}
-				}
-				before := promised()
-				err := w.Reserve(t)
-				after := promised()
-				short.Release(t, taken)
-				if !errors.Is(err, errno.ENOSPC) || after != before {
-					return fmt.Errorf("with no space: %v\nbefore %s\nafter %s", err, before, after)
-				}
-				if err := errors.Join(w.Reserve(t), w.LockPages(t)); err != nil {
-					return err
-				}
-				w.WaitWriteback(t, start, end)
-				w.LockExtent(t)
-				w.Copy(t)
-				w.UnlockPages(t)
-				return nil
-			})
-		})
+			}
+			before := promised()
+			err := w.Reserve(t)
+			after := promised()
+			short.Release(t, taken)
+			if !errors.Is(err, errno.ENOSPC) || after != before {
+				return fmt.Errorf("with no space: %v\nbefore %s\nafter %s", err, before, after)
+			}
+			if err := errors.Join(w.Reserve(t), w.LockPages(t)); err != nil {
+				return err
+			}
+			w.WaitWriteback(t, start, end)
+			w.LockExtent(t)
+			w.Copy(t)
+			w.UnlockPages(t)
+			return nil
+		}})
 		p := bytes.Repeat([]byte{name[0]}, n)
 		if have, err := f.WriteAt(x.T, p, 0); have != n || err != nil {
 			t.Errorf("%s: have %d, %v want %d", name, have, err, n)
 		}
-		x.FS.SetFilePolicy(x.T, nil)
+		x.FS.SetLab(x.T, iopath.Lab{})
 		x.Must(x.FS.Sync(x.T))
 		idle(t, x, ip)
 		if !bytes.Equal(x.ReadFile("/f"), p) {

@@ -22,8 +22,8 @@ func Read(t *sched.Task, env *iopath.Env, ip *inode.Inode, rq kiocb.Request, p [
 	pos, nowait := rq.Pos, rq.Flags&kiocb.Nowait != 0
 	t.Spend(cost.Syscall, 1)
 	t.Spend(cost.Cold, 1)
-	if own := iopath.Own(ip); own != nil && !nowait {
-		return readBy(t, env, ip, pos, p, ra, own)
+	if lab := iopath.LabOf(ip); lab != nil && !nowait {
+		return readByLab(t, env, ip, pos, p, ra, lab)
 	}
 	return read(t, env, ip, pos, nowait, p, ra)
 }

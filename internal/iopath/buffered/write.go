@@ -68,7 +68,7 @@ type write struct {
 	facts   policy.Facts // those of pl
 	held    iopath.Held  // the byte range
 
-	ownWaits bool // a lab has the waits: preparePages leaves writeback alone
+	labWaits bool // a lab has the waits: preparePages leaves writeback alone
 
 	// The batch at hand.
 	n      int                  // bytes to copy
@@ -109,8 +109,8 @@ func Write(t *sched.Task, env *iopath.Env, ip *inode.Inode, rq kiocb.Request, sr
 	if w.pl.Unsupported {
 		return 0, errno.EOPNOTSUPP
 	}
-	if own := iopath.OwnWrite(ip); own != nil && !w.nowait {
-		err := w.by(t, own)
+	if lab := env.LabWrite(ip); lab != nil && !w.nowait {
+		err := w.byLab(t, lab)
 		w.tell(rq)
 		return w.done, err
 	}
@@ -480,7 +480,7 @@ func (w *write) preparePages(t *sched.Task) error {
 				continue
 			}
 		}
-		if !w.ownWaits && w.stable() {
+		if !w.labWaits && w.stable() {
 			p.WaitWriteback(t)
 		}
 		w.pages.add(p)

@@ -55,8 +55,8 @@ func (w *write) subBlock() bool {
 
 // unaligned is transfer for sectors.
 func (w *write) unaligned(t *sched.Task) error {
-	if w.env.Sectors != nil {
-		return w.bySteps(t)
+	if w.env.Lab.Sectors != nil {
+		return w.byLab(t)
 	}
 	err := w.sectors(t)
 	if !errors.Is(err, errno.EAGAIN) {

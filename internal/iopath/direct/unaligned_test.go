@@ -460,7 +460,7 @@ func TestUnalignedQueuedModel(t *testing.T) {
 func TestSectorSteps(t *testing.T) {
 	var f *fs.File
 	x := fstest.New(t, fstest.Policy("unaligned-check-first"), fstest.FSOptions(func(o *fs.Options) {
-		o.Sectors = func(tk *sched.Task, w iopath.SectorWrite) {
+		o.Lab.Sectors = func(tk *sched.Task, w iopath.SectorSteps) {
 			if err := f.Truncate(tk, 256); err != nil {
 				t.Error(err)
 			}

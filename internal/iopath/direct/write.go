@@ -315,7 +315,7 @@ func (w *write) syncHeld(t *sched.Task) (err error) {
 func (w *write) extent(t *sched.Task) error {
 	start := w.pos
 	end := min(start+uint64(len(w.src)-w.done), start+inode.MaxExtent)
-	if w.nowait && w.env.NowaitExtent != nil {
+	if w.nowait && w.env.Lab.Nowait != nil {
 		return w.startOther(t, start, end)
 	}
 	if !w.pl.ReserveLate {

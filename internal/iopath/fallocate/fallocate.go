@@ -60,8 +60,8 @@ func Fallocate(t *sched.Task, env *iopath.Env, ip *inode.Inode, mode uint32, off
 	if off > format.MaxFileSize || n > format.MaxFileSize-off {
 		return errno.EFBIG
 	}
-	if own := iopath.Own(ip); own != nil {
-		return by(t, env, ip, mode, off, off+n, own)
+	if lab := iopath.LabOf(ip); lab != nil {
+		return byLab(t, env, ip, mode, off, off+n, lab)
 	}
 	ip.Lock(t)
 	plan := planOf(t, env, ip, off, off+n)

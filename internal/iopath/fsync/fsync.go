@@ -43,7 +43,7 @@ func Sync(t *sched.Task, env *iopath.Env, ip *inode.Inode, seen *atomic.Uint64) 
 	if _, s.held = t.Journal.(iopath.DirectSync); s.held {
 		t.Journal = nil // the task may open a transaction from here on
 	}
-	lab := iopath.Own(ip)
+	lab := iopath.LabOf(ip)
 	logged := false
 	switch {
 	case s.pl.LogFirst && !s.held:
@@ -51,7 +51,7 @@ func Sync(t *sched.Task, env *iopath.Env, ip *inode.Inode, seen *atomic.Uint64) 
 	case s.pl.SkipUnmarked && durable(t, env, ip):
 		return startOrderedOps(t, env, ip)
 	case lab != nil && !s.held:
-		return syncBy(t, env, ip, seen, lab)
+		return byLab(t, env, ip, seen, lab)
 	case s.pl.Log:
 		logged, err = s.byLog(t)
 	default:

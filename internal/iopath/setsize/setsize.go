@@ -60,8 +60,8 @@ func Truncate(t *sched.Task, env *iopath.Env, ip *inode.Inode, newSize uint64) e
 	if newSize > format.MaxFileSize {
 		return errno.EFBIG
 	}
-	if own := iopath.Own(ip); own != nil {
-		return truncateBy(t, env, ip, newSize, own)
+	if lab := iopath.LabOf(ip); lab != nil {
+		return byLab(t, env, ip, newSize, lab)
 	}
 	ip.Lock(t)
 	plan := policy.ForSetsize(policy.Facts{ISize: ip.Size(t), NewSize: newSize}, env.Policy())

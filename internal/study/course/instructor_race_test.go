@@ -23,9 +23,13 @@ import (
 
 	%q
 	%q
+	%q
 %s)
 
-type file struct{ pos, n, isize uint64 }
+type file struct {
+	iopath.WriteSteps // what is not here is not called
+	pos, n, isize     uint64
+}
 
 func (*file) Share(*sched.Task)                      {}
 func (*file) Alone(*sched.Task)                      {}
@@ -75,7 +79,7 @@ func baseline(measure func(t *kit.Task, c *kit.Client) []int64, summarize func([
 func locking(can func(pos, n, isize uint64) bool, write func(t *kit.Task, w *kit.LockedWrite)) {
 	together(func(t *sched.Task, i int) {
 		can(uint64(i), 4, 16)
-		kit.RunLocked(write, t, &file{uint64(i) * 4096, 4096, 40_960})
+		kit.RunLocked(write, t, &file{pos: uint64(i) * 4096, n: 4096, isize: 40_960})
 	})
 }
 
@@ -142,7 +146,7 @@ func TestRaced(t *testing.T) {
 			fmt.Fprintf(&calls, x.call, name)
 		}
 	}
-	main := fmt.Sprintf(racing, module.Path+"/internal/sched", sandbox.KitPath, imports.String(), calls.String())
+	main := fmt.Sprintf(racing, module.Path+"/internal/iopath", module.Path+"/internal/sched", sandbox.KitPath, imports.String(), calls.String())
 	if err := os.WriteFile(filepath.Join(work, "main.go"), []byte(main), 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/pprof/profile"
 
+	"btrlab/internal/iopath"
 	"btrlab/internal/iopath/policy"
 	locks "btrlab/internal/measure/profile"
 	"btrlab/internal/sched/explore"
@@ -181,11 +182,11 @@ func TestPresetsByKit(t *testing.T) {
 		}
 		for i := range jobs {
 			if j := &jobs[i]; name != "modern" {
-				want, err := j.run(name+"!EXTENT_LOCK_BACK_OFF"+commits, nil)
+				want, err := j.run(name+"!EXTENT_LOCK_BACK_OFF"+commits, iopath.Lab{})
 				if err != nil {
 					t.Fatal(err)
 				}
-				have, err := j.run(ownBase, s.file(nil))
+				have, err := j.run(labBase, s.lab(nil))
 				if wrong := err != nil && strings.Contains(err.Error(), "violated (oracle)"); wrong && len(broken[name]) > 0 {
 					err = nil // what was measured is judged as well
 				}

@@ -7,6 +7,7 @@
 package judges
 
 import (
+	"btrlab/internal/iopath"
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/judge/oracle"
 	"btrlab/internal/lock/lockdep"
@@ -57,7 +58,7 @@ type Workload struct {
 	family *family                // whose row it is in, if it has none of its own
 	policy string                 // of the scenario
 	order  func(p *policy.Policy) // a student's, in the place of the policy's; it names itself
-	hooks  hooks                  // of the scenario's file system
+	lab    iopath.Lab             // of the scenario's file system
 	limit  int                    // schedules of each pass; 0 is maxSchedules
 	// at, if set, says where in the student's code an execution has gone wrong.
 	at func(tr *scenario.Trace) string

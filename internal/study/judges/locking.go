@@ -48,7 +48,7 @@ func (l Locking) Workloads() []Workload {
 		return Workload{name: name, asks: asks, points: points, policy: drained, limit: 4_000,
 			scenario: &scenario.Scenario{Name: name, About: asks, File: scenario.File{Size: size, Cached: all(size)}, Tasks: tasks, Switch: classes, Rule: calls, Deep: true}}
 	}
-	return hooks{file: writesBy(l.write)}.with([]Workload{
+	return with(iopath.Lab{Write: l.write}, []Workload{
 		{name: "decide", asks: "CanUnlock says yes inside EOF, and nowhere else", points: 10, ratio: l.decide},
 		w("inside-truncate", "a write inside EOF, and a truncate below it: the truncate is not lost", 10, 16*kib,
 			task("writer", scenario.Write(8*kib, 4*kib)), task("truncate", scenario.Truncate(4*kib))),
@@ -116,7 +116,7 @@ func (l Locking) fastPath() (ok bool, text string, err error) {
 		}
 		return err
 	}
-	r := rig{cpus: 2, opt: fs.Options{Policy: policy.MustParse(drained)}, own: writesBy(look)}
+	r := rig{cpus: 2, opt: fs.Options{Policy: policy.MustParse(drained), Lab: iopath.Lab{Write: look}}}
 	err = r.run(func(t *sched.Task, _ *fs.FS, f *fs.File) error {
 		size := uint64(0)
 		for i := range uint64(fastWrites) {
@@ -173,8 +173,8 @@ const minUnlocked = 3
 // i_rwsem.
 func (l Locking) speed() (bool, string, error) {
 	return speedup("locked", minUnlocked,
-		func() (int64, error) { return disjoint("locked", fs.Options{}, nil, nil) },
+		func() (int64, error) { return disjoint("locked", iopath.Lab{}, nil) },
 		func() (int64, error) {
-			return disjoint(drained, fs.Options{}, writesBy(l.write), &meeting{rule: batches, piece: ratioBytes})
+			return disjoint(drained, iopath.Lab{Write: l.write}, &meeting{rule: batches, piece: ratioBytes})
 		})
 }

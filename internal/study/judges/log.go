@@ -8,6 +8,7 @@ import (
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
+	"btrlab/internal/iopath"
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
@@ -43,7 +44,7 @@ func (l LogItem) Workloads() []Workload {
 			scenario: &scenario.Scenario{Name: name, About: asks, File: f, Tasks: tasks,
 				Switch: []string{"i_rwsem", "log_mutex", "tree_log"}, Rule: calls, Deep: true}}
 	}
-	return hooks{item: l.item}.with([]Workload{
+	return with(iopath.Lab{Item: l.item}, []Workload{
 		byLog(w("log-new", "a file that the log does not have: bytes and checksums are there after a power cut", 10, scenario.File{Size: 8 * kib},
 			task("writer", scenario.Write(0, 4*kib), scenario.Fsync()))),
 		byLog(w("log-again", "the same bytes, logged a second time in one transaction", 10, scenario.File{Size: 8 * kib},
@@ -99,15 +100,15 @@ const (
 // costs counts what fsyncs cost in the log, by the student's order and by those of the kernel
 // before and after seed 003.
 func (l LogItem) costs() (ok bool, text string, err error) {
-	old, err := logJob("fsync-5.17", nil)
+	old, err := logJob("fsync-5.17", iopath.Lab{})
 	if err != nil {
 		return false, "", err
 	}
-	best, err := logJob(logPolicy, nil)
+	best, err := logJob(logPolicy, iopath.Lab{})
 	if err != nil {
 		return false, "", err
 	}
-	c, err := logJob(logPolicy, l.item)
+	c, err := logJob(logPolicy, iopath.Lab{Item: l.item})
 	if err != nil {
 		return false, "", err
 	}
@@ -121,10 +122,10 @@ func (l LogItem) costs() (ok bool, text string, err error) {
 
 // logJob overwrites blocks of a file that the log has, each with an fsync, in virtual time, and
 // reads them after a power cut.
-func logJob(pol string, item func(t *sched.Task, x treelog.ItemSteps) error) (sched.LogCounts, error) {
+func logJob(pol string, lab iopath.Lab) (sched.LogCounts, error) {
 	const block = format.SectorSize
 	var c sched.Counts
-	r := rig{cpus: 2, opt: fs.Options{Policy: policy.MustParse(pol), LogItem: item}}
+	r := rig{cpus: 2, opt: fs.Options{Policy: policy.MustParse(pol), Lab: lab}}
 	err := r.run(func(t *sched.Task, x *fs.FS, f *fs.File) error {
 		p := make([]byte, logFsyncs*block)
 		if _, err := f.WriteAt(t, p, 0); err != nil {
@@ -152,5 +153,3 @@ func logJob(pol string, item func(t *sched.Task, x treelog.ItemSteps) error) (sc
 	})
 	return c.Log, err
 }
-
-var _ kit.LogSteps = (treelog.ItemSteps)(nil)

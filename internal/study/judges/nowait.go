@@ -190,7 +190,7 @@ func (l Nowait) Workloads() []Workload {
 			Tasks: []scenario.Task{ring(scenario.NowaitDirect(0, 4*kib)), snap}, Switch: []string{"snapshot_lock", "extent"}, Rule: calls, Deep: true, Preemptions: 2}})
 	rows = append(rows, Workload{name: "costs", points: 20, ratio: l.costs,
 		asks: fmt.Sprintf("%d overwrites of the real write path: none goes to a worker, and each asks the trees once", nowaitWrites)})
-	return hooks{extent: l.extent}.with(rows)
+	return with(iopath.Lab{Nowait: l.extent}, rows)
 }
 
 // The measurement of lab 7.
@@ -204,7 +204,7 @@ const (
 // costs writes each block of a file once, with NOWAIT, in virtual time, and counts.
 func (l Nowait) costs() (ok bool, text string, err error) {
 	var c sched.Counts
-	r := rig{cpus: 2, flags: format.InodeNoDataCow | format.InodeNoDataSum, opt: fs.Options{Policy: policy.MustParse(nowaitPolicy), NowaitExtent: l.extent}}
+	r := rig{cpus: 2, flags: format.InodeNoDataCow | format.InodeNoDataSum, opt: fs.Options{Policy: policy.MustParse(nowaitPolicy), Lab: iopath.Lab{Nowait: l.extent}}}
 	if err := r.run(func(t *sched.Task, x *fs.FS, f *fs.File) error { return nowaitJob(t, x, f, &c) }); err != nil {
 		return false, "", err
 	}
@@ -250,5 +250,3 @@ func nowaitJob(t *sched.Task, x *fs.FS, f *fs.File, c *sched.Counts) error {
 	}
 	return stamped(t, f, nowaitWrites)
 }
-
-var _ kit.NowaitSteps = (iopath.NowaitSteps)(nil)

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"btrlab/internal/fs"
+	"btrlab/internal/iopath"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
 	"btrlab/internal/study/grade"
@@ -71,9 +71,9 @@ func scored(rows []grade.Row) (sum float64) {
 func TestNoRatioOfTheWrong(t *testing.T) {
 	s := RangeLock{func() kit.RangeLocker { return nothing{} }}
 	ok, text, err := speedup("locked", minRatio,
-		func() (int64, error) { return disjoint("locked", fs.Options{}, nil, nil) },
+		func() (int64, error) { return disjoint("locked", iopath.Lab{}, nil) },
 		func() (int64, error) {
-			return disjoint("range-lock", fs.Options{NewRangeLocker: s.make}, nil, nil)
+			return disjoint("range-lock", iopath.Lab{RangeLock: s.make}, nil)
 		})
 	if err != nil || !ok {
 		t.Fatalf("without a lock the ratio is %s %v: too slow to tempt anybody", text, err)

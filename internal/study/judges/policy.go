@@ -5,32 +5,10 @@ import (
 
 	"btrlab/internal/iopath"
 	"btrlab/internal/module"
-	"btrlab/internal/sched"
 	"btrlab/internal/study/grade"
 	"btrlab/internal/study/sandbox"
 	"btrlab/labs/kit"
 )
-
-// filePolicy makes an iopath.FilePolicy of a student's policy.
-type filePolicy struct{ run kit.PolicyRunner }
-
-var _ iopath.FilePolicy = filePolicy{}
-
-func (p filePolicy) Write(t *sched.Task, w iopath.WriteSteps) error   { return p.run.Write(t, w) }
-func (p filePolicy) Read(t *sched.Task, r iopath.ReadSteps)           { p.run.Read(t, r) }
-func (p filePolicy) Truncate(t *sched.Task, x iopath.TruncateSteps)   { p.run.Truncate(t, x) }
-func (p filePolicy) Fallocate(t *sched.Task, x iopath.FallocateSteps) { p.run.Fallocate(t, x) }
-func (p filePolicy) Fsync(t *sched.Task, x iopath.FsyncSteps)         { p.run.Fsync(t, x) }
-
-// writePolicy is a policy of writes alone.
-type writePolicy func(t *sched.Task, w iopath.WriteSteps) error
-
-func (p writePolicy) Write(t *sched.Task, w iopath.WriteSteps) error { return p(t, w) }
-
-// writesBy makes each file's policy of write.
-func writesBy(write writePolicy) func() iopath.WritePolicy {
-	return func() iopath.WritePolicy { return write }
-}
 
 // Policy is lab 12: a policy of one's own.
 type Policy struct {
@@ -50,19 +28,19 @@ func (Policy) About() *About {
 			Sections: []string{"Idea", "Invariants", "What it is good for", "What it costs", "What I could not show"}}}
 }
 
-// file makes the student's policy of each file as the file system takes it. watch, if set, is put
-// between its operations and their locks.
-func (l Policy) file(watch func(kit.FileSide) kit.FileSide) func() iopath.WritePolicy {
-	return func() iopath.WritePolicy { return filePolicy{kit.PolicyRunner{Policy: l.New(), Watch: watch}} }
+// lab is the student's policy as the file system takes it. watch, if set, is put between its
+// operations and their locks.
+func (l Policy) lab(watch func(iopath.FileSteps) iopath.FileSteps) iopath.Lab {
+	return iopath.Lab{File: func() iopath.FilePolicy { return kit.PolicyRunner{Policy: l.New(), Watch: watch} }}
 }
 
-// ownBase is the policy of a file system with a policy of the student's: what does not go by the
+// labBase is the policy of a file system with a policy of the student's: what does not go by the
 // steps of the kit follows it. Dirty throttling is the student's, and so is not in a batch.
-const ownBase = "locked+BALANCE_OUTSIDE" + commits
+const labBase = "locked+BALANCE_OUTSIDE" + commits
 
-// ownSchedules bounds each pass of each search of lab 12, so that all of them together take less
+// labSchedules bounds each pass of each search of lab 12, so that all of them together take less
 // than a minute.
-const ownSchedules = 200
+const labSchedules = 200
 
 // families are the rows of lab 12's scenarios. Every scenario of the matrix whose operations go by
 // the steps of the kit is in one.
@@ -103,7 +81,7 @@ func (l Policy) Workloads() []Workload {
 			if len(s.Switch) > 0 { // where the student's own locks are, tasks are switched as well
 				s.Switch = slices.Concat(s.Switch, kit.Classes())
 			}
-			rows = append(rows, Workload{name: name, asks: s.About, family: &f.family, policy: ownBase, scenario: &s, limit: ownSchedules})
+			rows = append(rows, Workload{name: name, asks: s.About, family: &f.family, policy: labBase, scenario: &s, limit: labSchedules})
 		}
 		for k, name := range f.far {
 			i := slices.IndexFunc(rows, func(w Workload) bool { return w.name == name })
@@ -118,5 +96,5 @@ func (l Policy) Workloads() []Workload {
 		j := &jobs[i]
 		rows = append(rows, Workload{name: j.name, asks: j.asks(), points: j.points, measure: func(clean bool, r *grade.Row) error { return j.measure(l, clean, r) }})
 	}
-	return hooks{file: l.file(nil)}.with(rows)
+	return with(l.lab(nil), rows)
 }

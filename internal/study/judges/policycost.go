@@ -15,7 +15,6 @@ import (
 	"btrlab/internal/sched"
 	"btrlab/internal/study/grade"
 	"btrlab/internal/trace"
-	"btrlab/labs/kit"
 )
 
 // job is one measurement of lab 12: tasks on one file of a simulated machine.
@@ -79,7 +78,7 @@ func (l Policy) writeProfile(path string) error {
 // measure fills the row with the times of the presets, and with the student's if clean.
 func (j *job) measure(l Policy, clean bool, r *grade.Row) error {
 	for _, name := range policy.Names() {
-		n, err := j.run(name+commits, nil)
+		n, err := j.run(name+commits, iopath.Lab{})
 		if err != nil {
 			return err
 		}
@@ -91,7 +90,7 @@ func (j *job) measure(l Policy, clean bool, r *grade.Row) error {
 		return nil
 	}
 	w, h := &waits{}, &waits{}
-	n, err := j.runWith(ownBase, l.file(h.watch), w, l.Profile)
+	n, err := j.runWith(labBase, l.lab(h.watch), w, l.Profile)
 	if err != nil {
 		return err
 	}
@@ -127,23 +126,25 @@ func (w *waits) list() []grade.Wait {
 }
 
 // watch notes how long an operation holds its locks.
-func (w *waits) watch(side kit.FileSide) kit.FileSide { return &holding{FileSide: side, to: w} }
+func (w *waits) watch(side iopath.FileSteps) iopath.FileSteps {
+	return &holding{FileSteps: side, to: w}
+}
 
 // holding is an operation's locks with the time that it got them.
 type holding struct {
-	kit.FileSide
+	iopath.FileSteps
 	to           *waits
 	inode, bytes int64 // since when
 	name         string
 }
 
 func (h *holding) Share(t *sched.Task) {
-	h.FileSide.Share(t)
+	h.FileSteps.Share(t)
 	h.inode, h.name = t.Now(), "i_rwsem shared"
 }
 
 func (h *holding) Alone(t *sched.Task) {
-	h.FileSide.Alone(t)
+	h.FileSteps.Alone(t)
 	h.inode, h.name = t.Now(), "i_rwsem for writing"
 }
 
@@ -151,11 +152,11 @@ func (h *holding) Unlock(t *sched.Task) {
 	if t.Op != "" { // else the preparation of the file
 		h.to.add(h.name, 1, t.Now()-h.inode)
 	}
-	h.FileSide.Unlock(t)
+	h.FileSteps.Unlock(t)
 }
 
 func (h *holding) LockRange(t *sched.Task, start, end uint64) {
-	h.FileSide.LockRange(t, start, end)
+	h.FileSteps.LockRange(t, start, end)
 	h.bytes = t.Now()
 }
 
@@ -163,7 +164,7 @@ func (h *holding) UnlockRange(t *sched.Task) {
 	if t.Op != "" {
 		h.to.add("range", 1, t.Now()-h.bytes)
 	}
-	h.FileSide.UnlockRange(t)
+	h.FileSteps.UnlockRange(t)
 }
 
 // stripes writes n pieces; neighbours in the file are of different tasks.
@@ -246,15 +247,15 @@ func syncs(n int) func(*sched.Task, *recorder, int) error {
 }
 
 // run is the virtual time that the job takes, in nanoseconds.
-func (j *job) run(pol string, own func() iopath.WritePolicy) (took int64, err error) {
-	return j.runWith(pol, own, &waits{}, nil)
+func (j *job) run(pol string, lab iopath.Lab) (took int64, err error) {
+	return j.runWith(pol, lab, &waits{}, nil)
 }
 
 // runWith is run with the waits of the job's tasks added to w, and those of all tasks meanwhile
 // handed to profile, if it is not nil.
-func (j *job) runWith(pol string, own func() iopath.WritePolicy, w *waits, profile LockProfile) (took int64, err error) {
+func (j *job) runWith(pol string, lab iopath.Lab, w *waits, profile LockProfile) (took int64, err error) {
 	name := ""
-	if own != nil {
+	if lab.File != nil {
 		name = grade.Yours
 	}
 	dirty := j.dirty
@@ -262,7 +263,7 @@ func (j *job) runWith(pol string, own func() iopath.WritePolicy, w *waits, profi
 		dirty = 4 * j.size
 	}
 	r := rig{cpus: j.cpus, flags: j.flags, model: j.model,
-		opt: fs.Options{Policy: policy.MustParse(pol), DirtyLimit: dirty, DirtyBackground: dirty / 2}, own: own}
+		opt: fs.Options{Policy: policy.MustParse(pol), DirtyLimit: dirty, DirtyBackground: dirty / 2, Lab: lab}}
 	err = r.run(func(t *sched.Task, x *fs.FS, f *fs.File) error {
 		p := make([]byte, 1<<20)
 		for at := int64(0); at < j.size; at += int64(len(p)) {
@@ -284,7 +285,7 @@ func (j *job) runWith(pol string, own func() iopath.WritePolicy, w *waits, profi
 				})
 			}
 		}
-		if took, err = timed(t, all, w, profile); err != nil || own == nil {
+		if took, err = timed(t, all, w, profile); err != nil || lab.File == nil {
 			return err
 		}
 		if err := seen.judge(t, 0, j.size, calls, "in what was measured"); err != nil {

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"btrlab/internal/data/inode"
-	"btrlab/internal/fs"
+	"btrlab/internal/iopath"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
 	"btrlab/internal/sched/vtime"
@@ -180,7 +180,7 @@ func (l RangeLock) Workloads() []Workload {
 		far(Workload{name: "far-writers", asks: "two writes to one range do not mix in a file as big as the measured one", points: 5, policy: "range-lock", scenario: &same}))
 	rows = append(rows, Workload{name: "virtual-time", points: 20, ratio: l.speed,
 		asks: fmt.Sprintf("%d writers of different pages on %d CPUs: at least %d times policy locked", ratioTasks, ratioTasks, minRatio)})
-	return hooks{rangeLock: l.make}.with(rows)
+	return with(iopath.Lab{RangeLock: l.make}, rows)
 }
 
 // minRatio is what the row virtual-time asks for.
@@ -190,10 +190,10 @@ const minRatio = 3
 // i_rwsem.
 func (l RangeLock) speed() (bool, string, error) {
 	return speedup("locked", minRatio,
-		func() (int64, error) { return disjoint("locked", fs.Options{}, nil, nil) },
+		func() (int64, error) { return disjoint("locked", iopath.Lab{}, nil) },
 		func() (int64, error) {
 			judge := &exclusion{newLock: l.make}
-			took, err := disjoint("range-lock", fs.Options{NewRangeLocker: judge.make}, nil, &meeting{rule: calls, piece: ratioBytes})
+			took, err := disjoint("range-lock", iopath.Lab{RangeLock: judge.make}, &meeting{rule: calls, piece: ratioBytes})
 			return took, cmp.Or(err, judge.wrong)
 		})
 }

@@ -140,7 +140,7 @@ func whole(n, want int, err error) error {
 	return err
 }
 
-// pagesIn are the offsets in (lo, hi) at which a page begins: where a policy of its own may end a
+// pagesIn are the offsets in (lo, hi) at which a page begins: where a lab may end a
 // batch.
 func pagesIn(lo, hi int64) (l []int64) {
 	for at := lo&^4095 + 4096; at < hi; at += 4096 {

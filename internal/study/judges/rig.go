@@ -26,12 +26,11 @@ const (
 )
 
 // disjoint is the virtual time that writers of different pages inside EOF take under a policy, in
-// nanoseconds. opt and own have a lab's code; with judged set what it has written is judged, and
+// nanoseconds. With judged set what it has written is judged, and
 // requests meet in the file afterwards.
-func disjoint(pol string, opt fs.Options, own func() iopath.WritePolicy, judged *meeting) (took int64, err error) {
+func disjoint(pol string, lab iopath.Lab, judged *meeting) (took int64, err error) {
 	const size = measuredBytes
-	opt.Policy, opt.DirtyLimit, opt.DirtyBackground = policy.MustParse(pol), 2*size, 2*size
-	r := rig{cpus: ratioTasks, flags: format.InodeNoDataCow, opt: opt, own: own}
+	r := rig{cpus: ratioTasks, flags: format.InodeNoDataCow, opt: fs.Options{Policy: policy.MustParse(pol), DirtyLimit: 2 * size, DirtyBackground: 2 * size, Lab: lab}}
 	err = r.run(func(t *sched.Task, _ *fs.FS, f *fs.File) error {
 		if err := f.Fallocate(t, 0, 0, size); err != nil {
 			return err
@@ -79,7 +78,6 @@ type rig struct {
 	flags uint64 // of the file
 	model string // of the device; "" has none
 	opt   fs.Options
-	own   func() iopath.WritePolicy // of the files; nil is the policy's
 }
 
 // run runs body in virtual time and returns its error, or what went wrong around it.
@@ -108,7 +106,6 @@ func (r rig) open(t *sched.Task, body func(t *sched.Task, x *fs.FS, f *fs.File) 
 		return err
 	}
 	defer func() { err = errors.Join(err, x.Close(t)) }()
-	x.SetFilePolicy(t, r.own)
 	f, err := x.Create(t, "/file", 0o644)
 	if err != nil {
 		return err

@@ -4,11 +4,8 @@ import (
 	"fmt"
 	"strings"
 
-	"btrlab/internal/data/inode"
-	"btrlab/internal/data/treelog"
 	"btrlab/internal/iopath"
 	"btrlab/internal/iopath/policy"
-	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
 	"btrlab/internal/study/grade"
 	"btrlab/internal/study/sandbox"
@@ -39,24 +36,10 @@ func (w *Workload) search(j *judging, r *grade.Row) error {
 	return nil
 }
 
-// hooks are a student's functions in the write path; those that are nil are the policy's.
-type hooks struct {
-	rangeLock func() inode.RangeLocker
-	extent    func(*sched.Task, iopath.NowaitSteps) error
-	item      func(*sched.Task, treelog.ItemSteps) error
-	sectors   func(*sched.Task, iopath.SectorWrite)
-	file      func() iopath.WritePolicy
-}
-
-// in is the scenario on a file system with the hooks.
-func (h hooks) in(s *scenario.Scenario) *scenario.Scenario {
-	return s.WithRangeLocker(h.rangeLock).WithNowaitExtent(h.extent).WithSectors(h.sectors).WithLogItem(h.item).WithFilePolicy(h.file)
-}
-
-// with puts the hooks into the workloads.
-func (h hooks) with(l []Workload) []Workload {
+// with puts a student's functions into the workloads.
+func with(lab iopath.Lab, l []Workload) []Workload {
 	for i := range l {
-		l[i].hooks = h
+		l[i].lab = lab
 	}
 	return l
 }
@@ -89,7 +72,7 @@ func (w *Workload) prog() (func(w *explore.World), error) {
 	if w.scenario == nil {
 		return func(x *explore.World) { sandbox.Again(); w.program(x) }, nil
 	}
-	p, err := w.hooks.in(w.scenario).Program(w.pol(), false)
+	p, err := w.scenario.WithLab(w.lab).Program(w.pol(), false)
 	return func(x *explore.World) { sandbox.Again(); p(x) }, err
 }
 

@@ -16,11 +16,6 @@ import (
 	"btrlab/labs/kit"
 )
 
-// side makes a kit.SectorSide of the write path's.
-type side struct{ iopath.SectorWrite }
-
-func (s side) Look(t *sched.Task) kit.Blocks { return kit.Blocks(s.SectorWrite.Look(t)) }
-
 // Sectors is lab 10: a direct write of less than a block.
 type Sectors struct {
 	Write func(t *kit.Task, w *kit.SectorWrite)
@@ -35,7 +30,7 @@ func (Sectors) About() *About {
 }
 
 // write is the student's order as the file system takes it.
-func (l Sectors) write(t *sched.Task, w iopath.SectorWrite) { kit.RunSectors(l.Write, t, side{w}) }
+func (l Sectors) write(t *sched.Task, w iopath.SectorSteps) { kit.RunSectors(l.Write, t, w) }
 
 // Workloads are two tasks of which one or both write a sector, on the real write
 // path, then the ratio.
@@ -49,7 +44,7 @@ func (l Sectors) Workloads() []Workload {
 			scenario: &scenario.Scenario{Name: name, About: asks, File: f, Tasks: tasks, Switch: classes, Rule: rule, Deep: true}}
 	}
 	unwritten, written := scenario.File{Nocow: true, Unwritten: 4 * kib}, scenario.File{Nocow: true, Size: 8 * kib}
-	return hooks{sectors: l.write}.with([]Workload{
+	return with(iopath.Lab{Sectors: l.write}, []Workload{
 		w("sectors-unwritten", "two sectors of a block that is not written: no zeros over another's bytes", 15, design, unwritten,
 			task("writer A", scenario.DirectWrite(0, 512)), task("writer B", scenario.DirectWrite(512, 512))),
 		w("sectors-block", "a sector of a block that a direct write in flight has not marked yet", 10, "locked+UNALIGNED_CHECK_FIRST", unwritten,
@@ -127,15 +122,15 @@ const (
 // a time.
 func (l Sectors) speed() (bool, string, error) {
 	return speedup("one at a time", minSectors,
-		func() (int64, error) { return sectorTime("unaligned-exclusive", nil) },
-		func() (int64, error) { return sectorTime("unaligned-check-first", l.write) })
+		func() (int64, error) { return sectorTime("unaligned-exclusive", iopath.Lab{}) },
+		func() (int64, error) { return sectorTime("unaligned-check-first", iopath.Lab{Sectors: l.write}) })
 }
 
 // sectorTime is the virtual time that the writes take, in nanoseconds. Their bytes are compared
 // afterwards.
-func sectorTime(pol string, write func(t *sched.Task, w iopath.SectorWrite)) (took int64, err error) {
+func sectorTime(pol string, lab iopath.Lab) (took int64, err error) {
 	const bytes = 2048
-	r := rig{cpus: sectorTasks, flags: format.InodeNoDataCow | format.InodeNoDataSum, model: "delay", opt: fs.Options{Policy: policy.MustParse(pol), Sectors: write}}
+	r := rig{cpus: sectorTasks, flags: format.InodeNoDataCow | format.InodeNoDataSum, model: "delay", opt: fs.Options{Policy: policy.MustParse(pol), Lab: lab}}
 	err = r.run(func(t *sched.Task, _ *fs.FS, f *fs.File) error {
 		if _, err := f.WriteDirect(t, make([]byte, sectorTasks*sectorWrites*bytes), 0); err != nil {
 			return err

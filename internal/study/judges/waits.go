@@ -31,9 +31,9 @@ func (Waits) About() *About {
 			"judges.Waits{Write: student.Write}")}
 }
 
-// policy is the student's write as the file system takes it.
-func (l Waits) policy() func() iopath.WritePolicy {
-	return writesBy(func(t *sched.Task, w iopath.WriteSteps) error { return kit.RunWaits(l.Write, t, w) })
+// lab is the student's write as the file system takes it.
+func (l Waits) lab() iopath.Lab {
+	return iopath.Lab{Write: func(t *sched.Task, w iopath.WriteSteps) error { return kit.RunWaits(l.Write, t, w) }}
 }
 
 // Workloads are writes on the real write path that meet writeback, ordered extents,
@@ -58,7 +58,7 @@ func (l Waits) Workloads() []Workload {
 	space.scenario.FillTo = 24 * kib
 	// the second extent needs two preemptions
 	again := func(w Workload) Workload { w.limit = 2_000; return w }
-	return hooks{file: l.policy()}.with([]Workload{
+	return with(l.lab(), []Workload{
 		w("wait-stable", "a rewrite of a page while the device reads it: checksum and bytes fit", 10, data, dirty(4*kib, oracle.Range{Lo: 0, Hi: 4 * kib}),
 			task("writer", scenario.Write(0, 4*kib)), task("writeback", scenario.Flush())),
 		w("wait-second", "the same, and the device reads the second page of the write only", 8, data, dirty(8*kib, oracle.Range{Lo: 4 * kib, Hi: 8 * kib}),
@@ -89,6 +89,8 @@ func mayFail(o scenario.Op) scenario.Op { o.Fails = true; return o }
 // make them dirty and writeback begins with them. A wait ends; it lasts for as long as i_rwsem, or
 // the pages, stay locked.
 type hot struct {
+	iopath.WriteSteps // what is not here is not called
+
 	state  explore.Atomic[int] // bits of busy*
 	locked bool
 	pages  bool
@@ -174,14 +176,14 @@ const (
 
 // holds compares how long a write of job holds i_rwsem: the student's, one under policy locked,
 // and one under prewait, of which it may take most per cent.
-func (l Waits) holds(job func(pol string, own func() iopath.WritePolicy) (sched.Counts, error), most int64) func() (bool, string, error) {
+func (l Waits) holds(job func(pol string, lab iopath.Lab) (sched.Counts, error), most int64) func() (bool, string, error) {
 	return func() (bool, string, error) {
 		var each [3]float64
 		for i, x := range []struct {
 			pol string
-			own func() iopath.WritePolicy
-		}{{"locked", nil}, {"prewait", nil}, {"locked", l.policy()}} {
-			c, err := job(x.pol, x.own)
+			lab iopath.Lab
+		}{{"locked", iopath.Lab{}}, {"prewait", iopath.Lab{}}, {"locked", l.lab()}} {
+			c, err := job(x.pol, x.lab)
 			if err != nil {
 				return false, "", err
 			}
@@ -198,14 +200,14 @@ func (l Waits) holds(job func(pol string, own func() iopath.WritePolicy) (sched.
 
 // hotJob is writers of a few blocks of one file, which a task writes back again and again
 // meanwhile.
-func hotJob(pol string, own func() iopath.WritePolicy) (sched.Counts, error) {
+func hotJob(pol string, lab iopath.Lab) (sched.Counts, error) {
 	return holdJob{background: 1 << 30, hard: 1 << 30, think: 50_000, flush: 200_000,
-		block: func(i, n int) int64 { return int64((n*holdTasks + i) * 7 % holdBlocks) }}.run(pol, own)
+		block: func(i, n int) int64 { return int64((n*holdTasks + i) * 7 % holdBlocks) }}.run(pol, lab)
 }
 
 // dirtyJob is writers of blocks of their own, faster than the device takes them.
-func dirtyJob(pol string, own func() iopath.WritePolicy) (sched.Counts, error) {
-	return holdJob{background: 16 << 10, hard: 64 << 10, block: func(i, n int) int64 { return int64(n*holdTasks + i) }}.run(pol, own)
+func dirtyJob(pol string, lab iopath.Lab) (sched.Counts, error) {
+	return holdJob{background: 16 << 10, hard: 64 << 10, block: func(i, n int) int64 { return int64(n*holdTasks + i) }}.run(pol, lab)
 }
 
 // holdJob is writers of blocks of one file.
@@ -218,7 +220,7 @@ type holdJob struct {
 
 // run lets the tasks write, in virtual time, and counts how long they hold i_rwsem. The bytes are
 // compared afterwards.
-func (j holdJob) run(pol string, own func() iopath.WritePolicy) (sched.Counts, error) {
+func (j holdJob) run(pol string, lab iopath.Lab) (sched.Counts, error) {
 	const size = format.SectorSize
 	var sum sched.Counts
 	r := rig{cpus: holdTasks, model: "delay", opt: fs.Options{Policy: policy.MustParse(pol)}}
@@ -230,7 +232,7 @@ func (j holdJob) run(pol string, own func() iopath.WritePolicy) (sched.Counts, e
 			return err
 		}
 		x.SetDirtyLimits(j.background, j.hard)
-		x.SetFilePolicy(t, own)
+		x.SetLab(t, lab)
 		var counts [holdTasks]sched.Counts
 		writing := holdTasks
 		if _, err := inTasks(t, holdTasks+1, func(t *sched.Task, i int) error {
@@ -261,7 +263,7 @@ func (j holdJob) run(pol string, own func() iopath.WritePolicy) (sched.Counts, e
 		}); err != nil {
 			return err
 		}
-		x.SetFilePolicy(t, nil)
+		x.SetLab(t, iopath.Lab{})
 		for i := range counts {
 			sum.Add(&counts[i])
 		}

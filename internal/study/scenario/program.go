@@ -118,7 +118,7 @@ func (s *Scenario) open(dev *blockdev.Memory, p *policy.Policy) *opened {
 		s.warm(t, o.fs, o.f)
 		o.fs.Pause(t)
 		o.fs.SetPolicy(t, p)
-		o.fs.SetFilePolicy(t, s.own)
+		o.fs.SetLab(t, s.lab)
 		if limit > 0 {
 			o.fs.SetDirtyLimits(limit/2, limit)
 		}
@@ -512,8 +512,8 @@ func (r *run) batches(o Op, hi int64) []int64 {
 	case o.Direct:
 		step = r.s.File.Extent
 		lo -= lo % step
-	case r.policy.Has(policy.CopyByFolio) || r.s.own != nil:
-		// a policy of its own may cut where it likes
+	case r.policy.Has(policy.CopyByFolio) || r.s.lab.Write != nil || r.s.lab.File != nil:
+		// a lab may cut where it likes
 		step = 1 << 12
 	}
 	var l []int64

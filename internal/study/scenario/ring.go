@@ -1,7 +1,6 @@
 package scenario
 
 import (
-	"btrlab/internal/iopath/policy"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +8,7 @@ import (
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/iopath"
+	"btrlab/internal/iopath/policy"
 	"btrlab/internal/judge/oracle"
 	"btrlab/internal/kiocb"
 	"btrlab/internal/sched"

@@ -19,9 +19,7 @@ import (
 	"slices"
 	"strings"
 
-	"btrlab/internal/data/inode"
 	"btrlab/internal/data/pagecache"
-	"btrlab/internal/data/treelog"
 	"btrlab/internal/iopath"
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/judge/oracle"
@@ -292,13 +290,9 @@ type Scenario struct {
 	// have the same File. Empty: Name.
 	Image string
 
-	flags      string                                      // how replay is told of With
-	end        func(*oracle.History) error                 // WithEnd
-	rangeLocks func() inode.RangeLocker                    // WithRangeLocker
-	extents    func(*sched.Task, iopath.NowaitSteps) error // WithNowaitExtent
-	sectors    func(t *sched.Task, w iopath.SectorWrite)   // WithSectors
-	logItem    func(*sched.Task, treelog.ItemSteps) error  // WithLogItem
-	own        func() iopath.WritePolicy                   // WithFilePolicy
+	flags string                      // how replay is told of With
+	end   func(*oracle.History) error // WithEnd
+	lab   iopath.Lab                  // WithLab
 }
 
 // With is the scenario with other switch points ("all" is every class; nil leaves them) and with
@@ -319,27 +313,11 @@ func (s *Scenario) With(classes []string, deep bool) *Scenario {
 	return &n
 }
 
-// WithRangeLocker is the scenario on a file system whose inodes have byte-range locks of another
-// make. No command line replays it.
-func (s *Scenario) WithRangeLocker(newLock func() inode.RangeLocker) *Scenario {
+// WithLab is the scenario on a file system with a lab's functions; those for whole writes and files
+// begin with its tasks. No command line replays it.
+func (s *Scenario) WithLab(lab iopath.Lab) *Scenario {
 	n := *s
-	n.rangeLocks = newLock
-	return &n
-}
-
-// WithNowaitExtent is the scenario on a file system whose NOWAIT direct writes take their steps in
-// another order. No command line replays it.
-func (s *Scenario) WithNowaitExtent(f func(*sched.Task, iopath.NowaitSteps) error) *Scenario {
-	n := *s
-	n.extents = f
-	return &n
-}
-
-// WithSectors is the scenario on a file system whose direct writes of sectors take their steps in
-// an order of another make. No command line replays it.
-func (s *Scenario) WithSectors(write func(t *sched.Task, w iopath.SectorWrite)) *Scenario {
-	n := *s
-	n.sectors = write
+	n.lab = lab
 	return &n
 }
 
@@ -366,22 +344,6 @@ func (s *Scenario) Aim() string {
 		return s.Goal
 	}
 	return "find an order that breaks the contract: " + s.About
-}
-
-// WithLogItem is the scenario on a file system whose fsyncs put file extents into logs in an order
-// of another make. No command line replays it.
-func (s *Scenario) WithLogItem(put func(*sched.Task, treelog.ItemSteps) error) *Scenario {
-	n := *s
-	n.logItem = put
-	return &n
-}
-
-// WithFilePolicy is the scenario on a file system whose files have a policy of their own once its
-// tasks begin. No command line replays it.
-func (s *Scenario) WithFilePolicy(newPolicy func() iopath.WritePolicy) *Scenario {
-	n := *s
-	n.own = newPolicy
-	return &n
 }
 
 // All lists the scenarios in the order of the table.

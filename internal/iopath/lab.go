@@ -2,48 +2,58 @@ package iopath
 
 import (
 	"btrlab/internal/data/inode"
+	"btrlab/internal/data/treelog"
 	"btrlab/internal/format"
 	"btrlab/internal/sched"
 )
 
-// WritePolicy carries out the buffered writes of one file by their steps, in the place of the plans
-// of package policy. It is for labs: fs.FS.SetFilePolicy gives each inode one. Write returns the
-// write's error. Space that it has reserved and not used goes back, and pages and blocks that are
-// still locked are let go.
+// Lab has the functions of a lab in the write path, each in the place of what a policy orders; nil
+// leaves it to the policy. Direct requests but for Nowait and Sectors, clones, NOWAIT requests and
+// the end of a file that is deleted follow the policy always.
 //
-// What does not come here follows the policy of the file system: direct requests, clones, NOWAIT
-// requests, the end of a file that is deleted, and all operations but writes unless the policy is a
-// FilePolicy.
-//
-// Difference: Linux has no such door.
-type WritePolicy interface {
-	Write(t *sched.Task, w WriteSteps) error
+// Difference: Linux has no such hooks.
+type Lab struct {
+	// Write carries out a buffered write by its steps and returns its error. Space that it has
+	// reserved and not used goes back, and pages and blocks that are still locked are let go.
+	Write func(t *sched.Task, w WriteSteps) error
+	// File makes what carries out all operations of one file, writes as well.
+	File func() FilePolicy
+	// RangeLock makes the byte-range lock of one file, for the policies that have one.
+	RangeLock func() inode.RangeLocker
+	// Nowait carries out an extent of a NOWAIT direct write: nil says that it has started it.
+	Nowait func(t *sched.Task, x NowaitSteps) error
+	// Sectors carries out a direct write of sectors that a policy sends to the device.
+	Sectors func(t *sched.Task, w SectorSteps)
+	// Item puts a file extent of an fsync into the log.
+	Item func(t *sched.Task, x treelog.ItemSteps) error
 }
 
-// FilePolicy is a WritePolicy that carries out the other operations of the file as well.
+// FilePolicy carries out the operations on one file by their steps.
 type FilePolicy interface {
-	WritePolicy
+	Write(t *sched.Task, w WriteSteps) error
 	Read(t *sched.Task, r ReadSteps)
 	Truncate(t *sched.Task, x TruncateSteps)
 	Fallocate(t *sched.Task, x FallocateSteps)
 	Fsync(t *sched.Task, x FsyncSteps)
 }
 
-// OwnWrite is the policy of the file's own for its writes, nil for none.
-func OwnWrite(ip *inode.Inode) WritePolicy {
-	p, _ := ip.Own.(WritePolicy)
+// LabWrite is the function of a lab that carries out the writes of the file, nil for none.
+func (e *Env) LabWrite(ip *inode.Inode) func(t *sched.Task, w WriteSteps) error {
+	if p := LabOf(ip); p != nil {
+		return p.Write
+	}
+	return e.Lab.Write
+}
+
+// LabOf is the policy of a lab for the file, nil for none.
+func LabOf(ip *inode.Inode) FilePolicy {
+	p, _ := ip.Lab.(FilePolicy)
 	return p
 }
 
-// Own is the policy of the file's own for all operations, nil for none.
-func Own(ip *inode.Inode) FilePolicy {
-	p, _ := ip.Own.(FilePolicy)
-	return p
-}
-
-// Bare takes the file's capabilities away before a policy of the file's own has an operation that
-// changes bytes: under i_rwsem, which that policy need not take. Difference: Linux does so under
-// the locks of the operation; here an attribute that is set in between stays.
+// Bare removes the file's capabilities before a lab's policy changes data. It takes i_rwsem itself,
+// because that policy need not. Difference: Linux does so under the locks of the operation; here an
+// attribute that is set in between stays.
 func (e *Env) Bare(t *sched.Task, ip *inode.Inode) error {
 	if ip.NoSec() {
 		return nil
@@ -53,10 +63,10 @@ func (e *Env) Bare(t *sched.Task, ip *inode.Inode) error {
 	return e.RemovePrivs(t, ip, false)
 }
 
-// WriteSteps are the steps of one buffered write. Its bytes are copied by Batch, or by BatchSteps.
+// WriteSteps are the steps of one buffered write; *buffered.labWrite is one. Its bytes are copied
+// by Batch, or in one batch by the steps from WaitWriteback on, of which each wait is one.
 type WriteSteps interface {
 	FileSteps
-	BatchSteps
 	// Len is how many bytes are to be written.
 	Len() uint64
 	// Range is the bytes of the write; before Place those of an append are where the end of file is
@@ -77,11 +87,7 @@ type WriteSteps interface {
 	Batch(t *sched.Task, pages int) (more bool, err error)
 	// Balance throttles the writer while too much is dirty.
 	Balance(t *sched.Task)
-}
 
-// BatchSteps are the steps of a Batch that has all bytes of the write, but for the waits: they are
-// steps of their own.
-type BatchSteps interface {
 	// WaitWriteback waits for the end of writeback of the pages of [start, end), one after the
 	// other. With the pages locked none of them can begin again.
 	WaitWriteback(t *sched.Task, start, end uint64)
@@ -105,7 +111,7 @@ type BatchSteps interface {
 	Copy(t *sched.Task)
 }
 
-// ReadSteps are the steps of one buffered read.
+// ReadSteps are the steps of one buffered read; *buffered.labRead is one.
 type ReadSteps interface {
 	FileSteps
 	Range(t *sched.Task) (start, end uint64)
@@ -113,7 +119,7 @@ type ReadSteps interface {
 	Copy(t *sched.Task)
 }
 
-// TruncateSteps are the steps of one change of a file's size.
+// TruncateSteps are the steps of one change of a file's size; *setsize.labTruncate is one.
 type TruncateSteps interface {
 	FileSteps
 	NewSize() uint64
@@ -125,7 +131,8 @@ type TruncateSteps interface {
 	DropExtents(t *sched.Task)
 }
 
-// FallocateSteps are the steps of one allocation, punch or zeroing of a range.
+// FallocateSteps are the steps of one allocation, punch or zeroing of a range; *fallocate.labChange
+// is one.
 type FallocateSteps interface {
 	FileSteps
 	Range(t *sched.Task) (start, end uint64)
@@ -135,7 +142,7 @@ type FallocateSteps interface {
 	Change(t *sched.Task)
 }
 
-// FsyncSteps are the steps of one fsync.
+// FsyncSteps are the steps of one fsync; *fsync.labSync is one.
 type FsyncSteps interface {
 	FileSteps
 	// Start starts writeback of what is dirty. It promises nothing.
@@ -147,7 +154,7 @@ type FsyncSteps interface {
 }
 
 // FileSteps are the steps that every operation has: with the locks of the file, and with its count
-// of I/O in flight.
+// of I/O in flight. *iopath.FileLocks is one.
 type FileSteps interface {
 	Share(t *sched.Task)
 	Alone(t *sched.Task)
@@ -205,3 +212,46 @@ func (l *FileLocks) Drain(t *sched.Task) { l.ip.DIO.WaitZero(t) }
 
 // Size is i_size now.
 func (l *FileLocks) Size(t *sched.Task) uint64 { return l.ip.Size(t) }
+
+// NowaitSteps are the steps of one extent of a NOWAIT direct write; *direct.labExtent is one.
+type NowaitSteps interface {
+	// TryRange locks the range if nobody has it and neither an ordered extent nor a page is in it.
+	// LockRange waits for it.
+	TryRange(t *sched.Task) bool
+	LockRange(t *sched.Task)
+	UnlockRange(t *sched.Task)
+	// Reserve promises metadata, and keeps snapshots out until Release, or until Start has used it.
+	// ENOSPC, EDQUOT and EAGAIN promise nothing.
+	Reserve(t *sched.Task, flush bool) error
+	Release(t *sched.Task)
+	// Place asks whether the blocks may be overwritten in place; EAGAIN says no.
+	Place(t *sched.Task) error
+	// Start makes the ordered extent, at the place that was found last.
+	Start(t *sched.Task)
+}
+
+// Blocks is the state of the blocks that a direct write of sectors touches.
+type Blocks uint8
+
+// The kinds. Only written ones, and unwritten ones with zeros around the sectors, may be written in
+// place.
+const (
+	// a hole, shared, or of several extents: the write goes through the page cache
+	BlocksElsewhere Blocks = iota
+	BlocksUnwritten        // allocated and not written
+	BlocksWritten
+)
+
+// SectorSteps are the steps of a direct write of sectors; *direct.labSectors is one, and says what
+// each does.
+type SectorSteps interface {
+	Share(t *sched.Task)
+	Alone(t *sched.Task)
+	Unlock(t *sched.Task)
+	Inside() bool
+	Look(t *sched.Task) Blocks
+	Drain(t *sched.Task)
+	Submit(t *sched.Task) bool
+	Wait(t *sched.Task)
+	Cache()
+}

@@ -8,8 +8,8 @@ import (
 	"btrlab/internal/sched"
 )
 
-// ownTruncate is a truncate between the steps of a policy for the file.
-type ownTruncate struct {
+// labTruncate is a truncate whose steps a lab orders.
+type labTruncate struct {
 	iopath.FileLocks
 	env     *iopath.Env
 	ip      *inode.Inode
@@ -17,19 +17,19 @@ type ownTruncate struct {
 	err     error
 }
 
-func truncateBy(t *sched.Task, env *iopath.Env, ip *inode.Inode, newSize uint64, own iopath.FilePolicy) error {
-	o := &ownTruncate{FileLocks: iopath.LocksOf(ip), env: env, ip: ip, newSize: newSize}
-	own.Truncate(t, o)
+func byLab(t *sched.Task, env *iopath.Env, ip *inode.Inode, newSize uint64, lab iopath.FilePolicy) error {
+	o := &labTruncate{FileLocks: iopath.LocksOf(ip), env: env, ip: ip, newSize: newSize}
+	lab.Truncate(t, o)
 	return o.err
 }
 
-func (o *ownTruncate) NewSize() uint64 { return o.newSize }
+func (o *labTruncate) NewSize() uint64 { return o.newSize }
 
 // SetSize is the first step of SetSize's orders, or all of grow.
 //
 // Preconditions:
 //   - ip is locked for writing.
-func (o *ownTruncate) SetSize(t *sched.Task) bool {
+func (o *labTruncate) SetSize(t *sched.Task) bool {
 	o.ip.AssertLocked(t)
 	old := o.ip.Size(t)
 	plan := policy.ForSetsize(policy.Facts{ISize: old, NewSize: o.newSize}, o.env.Policy())
@@ -48,7 +48,7 @@ func (o *ownTruncate) SetSize(t *sched.Task) bool {
 	return true
 }
 
-func (o *ownTruncate) DropExtents(t *sched.Task) {
+func (o *labTruncate) DropExtents(t *sched.Task) {
 	if o.err = waitOrdered(t, o.env, o.ip); o.err == nil {
 		o.err = truncateItems(t, o.env, o.ip)
 	}
