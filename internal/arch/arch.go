@@ -13,6 +13,8 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+
+	"btrlab/internal/goast"
 )
 
 const modulePath = "btrlab"
@@ -388,42 +390,13 @@ func writes(f *ast.File, vars map[string]bool, hit func(pos token.Pos, what stri
 	for _, o := range f.Scope.Objects {
 		top[o] = true
 	}
-	target := func(x ast.Expr) {
-		for {
-			switch y := x.(type) {
-			case *ast.ParenExpr:
-				x = y.X
-			case *ast.IndexExpr:
-				x = y.X
-			case *ast.SelectorExpr:
-				x = y.X
-			case *ast.StarExpr:
-				x = y.X
-			case *ast.Ident:
-				// Without an object the name is of another file of the package.
-				if vars[y.Name] && (y.Obj == nil || top[y.Obj]) {
-					hit(y.Pos(), "set:"+y.Name)
-				}
-				return
-			default:
-				return
-			}
-		}
-	}
 	ast.Inspect(f, func(n ast.Node) bool {
-		switch n := n.(type) {
-		case *ast.AssignStmt:
-			for _, x := range n.Lhs {
-				target(x)
+		goast.Changed(n, func(x ast.Expr) {
+			// Without an object the name is of another file of the package.
+			if id := goast.Root(x); id != nil && vars[id.Name] && (id.Obj == nil || top[id.Obj]) {
+				hit(id.Pos(), "set:"+id.Name)
 			}
-		case *ast.IncDecStmt:
-			target(n.X)
-		case *ast.RangeStmt:
-			if n.Tok == token.ASSIGN {
-				target(n.Key)
-				target(n.Value)
-			}
-		}
+		})
 		return true
 	})
 }

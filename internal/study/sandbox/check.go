@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	"btrlab/internal/goast"
 	"btrlab/internal/module"
 )
 
@@ -158,16 +159,8 @@ func (c *checker) file(f *ast.File) {
 	end := token.NoPos // of the last outermost function literal
 	ast.Inspect(f, func(n ast.Node) bool {
 		c.values(n)
+		goast.Changed(n, c.stores)
 		switch n := n.(type) {
-		case *ast.AssignStmt:
-			for _, x := range n.Lhs {
-				c.stores(x)
-			}
-		case *ast.IncDecStmt:
-			c.stores(n.X)
-		case *ast.RangeStmt:
-			c.stores(n.Key)
-			c.stores(n.Value)
 		case *ast.UnaryExpr:
 			if n.Op == token.AND {
 				c.stores(n.X)
@@ -197,7 +190,7 @@ func (c *checker) file(f *ast.File) {
 // scheduling point.
 func (c *checker) captures(f *ast.FuncLit) {
 	changes := func(x ast.Expr) {
-		id := rootOf(x)
+		id := goast.Root(x)
 		if id == nil {
 			return
 		}
@@ -206,66 +199,16 @@ func (c *checker) captures(f *ast.FuncLit) {
 		}
 	}
 	ast.Inspect(f, func(n ast.Node) bool {
-		switch n := n.(type) {
-		case *ast.AssignStmt:
-			if n.Tok != token.DEFINE {
-				for _, x := range n.Lhs {
-					changes(x)
-				}
-			}
-		case *ast.IncDecStmt:
-			changes(n.X)
-		case *ast.RangeStmt:
-			if n.Tok == token.ASSIGN {
-				changes(n.Key)
-				changes(n.Value)
-			}
-		}
+		goast.Changed(n, changes)
 		return true
 	})
 }
 
-// rootOf is the variable that an expression is a part of: x of x.f[i]. Nil is none.
-func rootOf(x ast.Expr) *ast.Ident {
-	for {
-		switch e := x.(type) {
-		case *ast.Ident:
-			return e
-		case *ast.ParenExpr:
-			x = e.X
-		case *ast.StarExpr:
-			x = e.X
-		case *ast.IndexExpr:
-			x = e.X
-		case *ast.SliceExpr:
-			x = e.X
-		case *ast.SelectorExpr:
-			x = e.X
-		default:
-			return nil
-		}
-	}
-}
-
 // stores reports x, which is changed, if it is in a package: policy.Presets[0].Name.
 func (c *checker) stores(x ast.Expr) {
-	for at := x; ; {
-		switch e := at.(type) {
-		case *ast.ParenExpr:
-			at = e.X
-		case *ast.StarExpr:
-			at = e.X
-		case *ast.IndexExpr:
-			at = e.X
-		case *ast.SliceExpr:
-			at = e.X
-		case *ast.SelectorExpr:
-			if c.pkg(e.X) != "" {
-				c.say(x.Pos(), "changes %s, or takes its address: it is not yours", types.ExprString(x))
-				return
-			}
-			at = e.X
-		default:
+	for at := x; at != nil; at = goast.Inside(at) {
+		if s, ok := at.(*ast.SelectorExpr); ok && c.pkg(s.X) != "" {
+			c.say(x.Pos(), "changes %s, or takes its address: it is not yours", types.ExprString(x))
 			return
 		}
 	}
