@@ -34,9 +34,7 @@ func (c *Client) Warmup() int { return c.warmup }
 func (c *Client) Due(i int) int64 { return c.side.Due(i) }
 
 func (c *Client) use(t *Task, call string) {
-	if t == nil || t.t == nil {
-		panic("kit.Client." + call + " without a task: hand on the t that Measure was called with")
-	}
+	t.need("Client", call, "Measure was")
 }
 
 // Now is the clock, in nanoseconds.

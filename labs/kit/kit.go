@@ -26,6 +26,13 @@ import (
 // task does, it does through the types of this package, where every runtime sees it.
 type Task struct{ t *sched.Task }
 
+// need panics, in words for the student, unless t is a task: the one that caller says.
+func (t *Task) need(typ, call, caller string) {
+	if t == nil || t.t == nil {
+		panic("kit." + typ + "." + call + " without a task: hand on the t that " + caller + " called with")
+	}
+}
+
 // On is task t for code of a lab.
 func On(t *sched.Task) *Task { return &Task{t} }
 

@@ -19,9 +19,7 @@ type LockedWrite struct {
 }
 
 func (w *LockedWrite) use(t *Task, call string) {
-	if t == nil || t.t == nil {
-		panic("kit.LockedWrite." + call + " without a task: hand on the t that Write was called with")
-	}
+	t.need("LockedWrite", call, "Write was")
 }
 
 func (w *LockedWrite) take(t *Task, call string) {

@@ -23,9 +23,7 @@ type LogItem struct {
 }
 
 func (x *LogItem) use(t *Task, call string) {
-	if t == nil || t.t == nil {
-		panic("kit.LogItem." + call + " without a task: hand on the t that Put was called with")
-	}
+	t.need("LogItem", call, "Put was")
 }
 
 func (x *LogItem) search(t *Task, call string) {

@@ -32,10 +32,8 @@ type NowaitExtent struct {
 }
 
 func (x *NowaitExtent) mine(t *Task, call string) {
-	switch {
-	case t == nil || t.t == nil:
-		panic("kit.NowaitExtent." + call + " without a task: hand on the t that Extent was called with")
-	case x.started && call != "UnlockRange":
+	t.need("NowaitExtent", call, "Extent was")
+	if x.started && call != "UnlockRange" {
 		panic("kit.NowaitExtent." + call + " after Start: the reservation and the extent are the device's")
 	}
 }

@@ -57,9 +57,8 @@ type op struct {
 
 // use panics unless the operation is t's and is not over.
 func (o *op) use(t *Task, call string) {
+	t.need(o.name, call, "the method was")
 	switch {
-	case t == nil || t.t == nil:
-		o.wrong(call, "without a task: hand on the t that the method was called with")
 	case o.over:
 		o.wrong(call, "after the operation: its method has returned")
 	case t.t != o.task:

@@ -49,9 +49,7 @@ func (q *Request) owned(call string) {
 
 // mine is owned for calls with a task.
 func (q *Request) mine(t *Task, call string) {
-	if t == nil || t.t == nil {
-		panic("kit.Request." + call + " without a task: hand on the t that Submit and Work were called with")
-	}
+	t.need("Request", call, "Submit and Work were")
 	q.owned(call)
 }
 

@@ -30,9 +30,8 @@ type SectorWrite struct {
 }
 
 func (w *SectorWrite) use(t *Task, call string, held bool) {
+	t.need("SectorWrite", call, "Write was")
 	switch {
-	case t == nil || t.t == nil:
-		panic("kit.SectorWrite." + call + " without a task: hand on the t that Write was called with")
 	case held && !w.shared && !w.alone:
 		panic("kit.SectorWrite." + call + " without i_rwsem: what it finds may be otherwise when it returns")
 	case !held && (w.shared || w.alone):

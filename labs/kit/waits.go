@@ -19,10 +19,8 @@ type WaitedWrite struct {
 
 // use panics when the task is none, or when has is false: what the call needs.
 func (w *WaitedWrite) use(t *Task, call string, has bool, without string) {
-	switch {
-	case t == nil || t.t == nil:
-		panic("kit.WaitedWrite." + call + " without a task: hand on the t that Write was called with")
-	case !has:
+	t.need("WaitedWrite", call, "Write was")
+	if !has {
 		panic("kit.WaitedWrite." + call + " " + without)
 	}
 }

@@ -1,10 +1,12 @@
 package course
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"btrlab/internal/study/grade"
@@ -76,34 +78,27 @@ func (l *Lab) PersonalFile(root string) string { return filepath.Join(l.Dir(root
 
 // readPersonal reads the answers, by number; what is wrong with a line is an error of its own.
 func readPersonal(path string, n int) (map[string]string, error) {
-	b, err := sandbox.Read(path)
+	got := map[string]string{}
+	var bad error
+	err := judges.EachAnswer(path, func(line int, name, answer string, ok bool) {
+		num, err := strconv.Atoi(name)
+		wrong := ""
+		switch _, twice := got[name]; {
+		case !ok || err != nil || strconv.Itoa(num) != name || num < 1 || num > n:
+			wrong = fmt.Sprintf("want NUMBER = ANSWER, with a number from 1 to %d", n)
+		case twice:
+			wrong = name + " comes twice"
+		case len(answer) > maxPersonal:
+			wrong = fmt.Sprintf("an answer of %d characters, want at most %d", len(answer), maxPersonal)
+		}
+		if got[name] = answer; wrong != "" && bad == nil {
+			bad = fmt.Errorf("%s, line %d: %s", personalFile, line, wrong)
+		}
+	})
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	got := map[string]string{}
-	for i, line := range strings.Split(string(b), "\n") {
-		line, _, _ = strings.Cut(line, "#")
-		if line = strings.TrimSpace(line); line == "" {
-			continue
-		}
-		name, answer, ok := strings.Cut(line, "=")
-		name, answer = strings.TrimSpace(name), strings.TrimSpace(answer)
-		var num int
-		_, err := fmt.Sscanf(name, "%d", &num)
-		switch _, twice := got[name]; {
-		case !ok || err != nil || fmt.Sprint(num) != name || num < 1 || num > n:
-			return nil, fmt.Errorf("%s, line %d: want NUMBER = ANSWER, with a number from 1 to %d", personalFile, i+1, n)
-		case twice:
-			return nil, fmt.Errorf("%s, line %d: %s comes twice", personalFile, i+1, name)
-		case len(answer) > maxPersonal:
-			return nil, fmt.Errorf("%s, line %d: an answer of %d characters, want at most %d", personalFile, i+1, len(answer), maxPersonal)
-		}
-		got[name] = answer
-	}
-	return got, nil
+	return got, cmp.Or(err, bad)
 }
 
 // gradePersonal judges the answers of a student in dir, a row for each question. The rows do not

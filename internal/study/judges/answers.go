@@ -21,39 +21,48 @@ const (
 	NoAnswer = "no answer" // the result of a task that was left out
 )
 
-// readAnswers reads lines "name = answer"; # starts a comment.
-func readAnswers(path string, tasks []Workload) (map[string]string, []string, error) {
+// EachAnswer calls f for each line "name = answer" of a file; without = ok is false. # starts a
+// comment.
+func EachAnswer(path string, f func(line int, name, answer string, ok bool)) error {
 	b, err := sandbox.Read(path)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
+	for i, line := range strings.Split(string(b), "\n") {
+		line, _, _ = strings.Cut(line, "#")
+		if line = strings.TrimSpace(line); line != "" {
+			name, answer, ok := strings.Cut(line, "=")
+			f(i+1, strings.TrimSpace(name), strings.TrimSpace(answer), ok)
+		}
+	}
+	return nil
+}
+
+// readAnswers reads the answers to tasks, and what is wrong with the lines.
+func readAnswers(path string, tasks []Workload) (got map[string]string, bad []string, err error) {
 	known := map[string]bool{}
 	for _, k := range tasks {
 		known[k.name] = true
 	}
-	got := map[string]string{}
-	var bad []string
-	for i, line := range strings.Split(string(b), "\n") {
-		line, _, _ = strings.Cut(line, "#")
-		if line = strings.TrimSpace(line); line == "" {
-			continue
+	got = map[string]string{}
+	err = EachAnswer(path, func(line int, name, answer string, ok bool) {
+		wrong := func(format string, a ...any) {
+			bad = append(bad, fmt.Sprintf("line %d: ", line)+fmt.Sprintf(format, a...))
 		}
-		name, answer, ok := strings.Cut(line, "=")
-		name, answer = strings.TrimSpace(name), strings.TrimSpace(answer)
 		switch _, twice := got[name]; {
 		case !ok:
-			bad = append(bad, fmt.Sprintf("line %d: want NAME = ANSWER", i+1))
+			wrong("want NAME = ANSWER")
 		case !known[name]:
-			bad = append(bad, fmt.Sprintf("line %d: unknown name %q", i+1, name))
+			wrong("unknown name %q", name)
 		case twice:
-			bad = append(bad, fmt.Sprintf("line %d: %s comes twice", i+1, name))
+			wrong("%s comes twice", name)
 		case len(answer) > maxSchedule:
-			bad = append(bad, fmt.Sprintf("line %d: an answer of %d characters, want at most %d", i+1, len(answer), maxSchedule))
+			wrong("an answer of %d characters, want at most %d", len(answer), maxSchedule)
 		default:
 			got[name] = answer
 		}
-	}
-	return got, bad, nil
+	})
+	return got, bad, err
 }
 
 // gradeAnswers grades a lab without Go: path has the answers.

@@ -7,6 +7,8 @@
 package judges
 
 import (
+	"slices"
+
 	"btrlab/internal/iopath"
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/judge/oracle"
@@ -15,6 +17,7 @@ import (
 	"btrlab/internal/study/grade"
 	"btrlab/internal/study/sandbox"
 	"btrlab/internal/study/scenario"
+	"btrlab/labs/kit"
 )
 
 // Lab is the judge of a lab. A value of its type holds the functions of a submission: the program
@@ -123,6 +126,16 @@ func must(name string) *scenario.Scenario {
 		panic("judges: " + err.Error())
 	}
 	return s
+}
+
+// withLocks is a scenario of the table in which tasks are switched at the student's locks as well,
+// where they are not switched everywhere.
+func withLocks(name string) *scenario.Scenario {
+	s := *must(name)
+	if len(s.Switch) > 0 {
+		s.Switch = slices.Concat(s.Switch, kit.Classes())
+	}
+	return &s
 }
 
 // studentClass is where a lock-level workload looks: between the lock and the unlock, another task

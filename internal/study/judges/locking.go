@@ -42,11 +42,9 @@ const drained = "unlocked-drain"
 // file, then how many writes go without i_rwsem and what that is worth.
 func (l Locking) Workloads() []Workload {
 	classes := []string{"i_rwsem", "dio_wait", "page"}
-	task := func(name string, ops ...scenario.Op) scenario.Task { return scenario.Task{Name: name, Ops: ops} }
 	app := func(n int64) scenario.Op { return scenario.Op{Kind: scenario.OpWrite, N: n, Append: true} }
 	w := func(name, asks string, points float64, size int64, tasks ...scenario.Task) Workload {
-		return Workload{name: name, asks: asks, points: points, policy: drained, limit: 4_000,
-			scenario: &scenario.Scenario{Name: name, About: asks, File: scenario.File{Size: size, Cached: all(size)}, Tasks: tasks, Switch: classes, Rule: calls, Deep: true}}
+		return searched(name, asks, points, drained, 4_000, scenario.Scenario{File: scenario.File{Size: size, Cached: all(size)}, Tasks: tasks, Switch: classes, Rule: calls})
 	}
 	return with(iopath.Lab{Write: l.write}, []Workload{
 		{name: "decide", asks: "CanUnlock says yes inside EOF, and nowhere else", points: 10, ratio: l.decide},

@@ -34,15 +34,12 @@ func (l LogItem) item(t *sched.Task, x treelog.ItemSteps) error { return l.Put.R
 // Workloads are fsyncs on the real write path, each followed by a power cut and a
 // replay of the log, then what they cost.
 func (l LogItem) Workloads() []Workload {
-	task := func(name string, ops ...scenario.Op) scenario.Task { return scenario.Task{Name: name, Ops: ops} }
 	byLog := func(w Workload) Workload {
 		w.scenario.ByLog = true
 		return w
 	}
 	w := func(name, asks string, points float64, f scenario.File, tasks ...scenario.Task) Workload {
-		return Workload{name: name, asks: asks, points: points, policy: logPolicy, limit: 100,
-			scenario: &scenario.Scenario{Name: name, About: asks, File: f, Tasks: tasks,
-				Switch: []string{"i_rwsem", "log_mutex", "tree_log"}, Rule: calls, Deep: true}}
+		return searched(name, asks, points, logPolicy, 100, scenario.Scenario{File: f, Tasks: tasks, Switch: []string{"i_rwsem", "log_mutex", "tree_log"}, Rule: calls})
 	}
 	return with(iopath.Lab{Item: l.item}, []Workload{
 		byLog(w("log-new", "a file that the log does not have: bytes and checksums are there after a power cut", 10, scenario.File{Size: 8 * kib},

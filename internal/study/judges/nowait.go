@@ -153,44 +153,33 @@ func told(err error) string {
 // Workloads are one extent on which something is short or broken, then the real
 // write path beside others, then what a request costs.
 func (l Nowait) Workloads() []Workload {
-	again := error(errno.EAGAIN)
-	var rows []Workload
-	for _, x := range []struct {
-		name, asks string
-		points     float64
-		work       shortWork
-	}{
-		{"nowait-free", "nothing is short: the extent is started", 6, shortWork{}},
-		{"nowait-space", "no metadata space: EAGAIN at once, and nothing is left", 12, shortWork{reserve: errno.ENOSPC, want: again}},
-		{"nowait-quota", "the quota is used up: EAGAIN, because a flush may help", 8, shortWork{reserve: errno.EDQUOT, want: again}},
-		{"nowait-cow", "the blocks cannot be overwritten in place: all is given back", 12, shortWork{place: errno.EAGAIN, want: again}},
-		{"nowait-broken", "a tree cannot be read: the caller is told, and all is given back", 8, shortWork{place: errno.EIO, want: errno.EIO}},
-	} {
-		rows = append(rows, Workload{name: x.name, asks: x.asks, points: x.points, program: x.work.program(l.Extent)})
+	const again = errno.EAGAIN
+	short := func(name, asks string, points float64, work shortWork) Workload {
+		return Workload{name: name, asks: asks, points: points, program: work.program(l.Extent)}
 	}
-	ring := func(ops ...scenario.Op) scenario.Task { return scenario.Task{Name: "ring", Ops: ops} }
-	file := scenario.File{Size: 8 * kib, Nocow: true}
-	locks := []string{"i_rwsem", "dio_wait", "extent"}
-	for _, x := range []struct {
-		name, asks string
-		points     float64
-		tasks      []scenario.Task
-	}{
-		{"nowait-fiemap", "another task has the range: nobody sleeps, and the blocking write after it is done", 12,
-			[]scenario.Task{ring(scenario.NowaitDirect(0, 8*kib), scenario.DirectWrite(0, 8*kib)), {Name: "fiemap", Ops: []scenario.Op{scenario.Map(4*kib, 4*kib)}}}},
-		{"nowait-writers", "two writes of one block: each is whole", 8,
-			[]scenario.Task{ring(scenario.NowaitDirect(0, 4*kib)), {Name: "ring B", Ops: []scenario.Op{scenario.NowaitDirect(0, 4*kib)}}}},
-	} {
-		rows = append(rows, Workload{name: x.name, asks: x.asks, points: x.points, policy: nowaitPolicy, limit: 5_000, scenario: &scenario.Scenario{
-			Name: x.name, About: x.asks, File: file, Tasks: x.tasks, Switch: locks, Rule: calls, Deep: true}})
+	whole := func(name, asks string, points float64, tasks ...scenario.Task) Workload {
+		return searched(name, asks, points, nowaitPolicy, 5_000, scenario.Scenario{File: scenario.File{Size: 8 * kib, Nocow: true}, Tasks: tasks,
+			Switch: []string{"i_rwsem", "dio_wait", "extent"}, Rule: calls})
 	}
-	snap := scenario.Task{Name: "snapshot", Ops: []scenario.Op{scenario.Snapshot()}}
-	rows = append(rows, Workload{name: "nowait-snapshot", asks: "a snapshot is made: no write changes it afterwards", points: 14, policy: nowaitPolicy, limit: 5_000,
-		scenario: &scenario.Scenario{Name: "nowait-snapshot", About: "a NOWAIT direct write while a snapshot is made of its file", File: scenario.File{Size: 4 * kib, Nocow: true},
-			Tasks: []scenario.Task{ring(scenario.NowaitDirect(0, 4*kib)), snap}, Switch: []string{"snapshot_lock", "extent"}, Rule: calls, Deep: true, Preemptions: 2}})
-	rows = append(rows, Workload{name: "costs", points: 20, ratio: l.costs,
-		asks: fmt.Sprintf("%d overwrites of the real write path: none goes to a worker, and each asks the trees once", nowaitWrites)})
-	return with(iopath.Lab{Nowait: l.extent}, rows)
+	ring := func(ops ...scenario.Op) scenario.Task { return task("ring", ops...) }
+	snapshot := searched("nowait-snapshot", "a NOWAIT direct write while a snapshot is made of its file", 14, nowaitPolicy, 5_000, scenario.Scenario{
+		File: scenario.File{Size: 4 * kib, Nocow: true}, Tasks: []scenario.Task{ring(scenario.NowaitDirect(0, 4*kib)), task("snapshot", scenario.Snapshot())},
+		Switch: []string{"snapshot_lock", "extent"}, Rule: calls, Preemptions: 2})
+	snapshot.asks = "a snapshot is made: no write changes it afterwards"
+	return with(iopath.Lab{Nowait: l.extent}, []Workload{
+		short("nowait-free", "nothing is short: the extent is started", 6, shortWork{}),
+		short("nowait-space", "no metadata space: EAGAIN at once, and nothing is left", 12, shortWork{reserve: errno.ENOSPC, want: again}),
+		short("nowait-quota", "the quota is used up: EAGAIN, because a flush may help", 8, shortWork{reserve: errno.EDQUOT, want: again}),
+		short("nowait-cow", "the blocks cannot be overwritten in place: all is given back", 12, shortWork{place: errno.EAGAIN, want: again}),
+		short("nowait-broken", "a tree cannot be read: the caller is told, and all is given back", 8, shortWork{place: errno.EIO, want: errno.EIO}),
+		whole("nowait-fiemap", "another task has the range: nobody sleeps, and the blocking write after it is done", 12,
+			ring(scenario.NowaitDirect(0, 8*kib), scenario.DirectWrite(0, 8*kib)), task("fiemap", scenario.Map(4*kib, 4*kib))),
+		whole("nowait-writers", "two writes of one block: each is whole", 8,
+			ring(scenario.NowaitDirect(0, 4*kib)), task("ring B", scenario.NowaitDirect(0, 4*kib))),
+		snapshot,
+		{name: "costs", points: 20, ratio: l.costs,
+			asks: fmt.Sprintf("%d overwrites of the real write path: none goes to a worker, and each asks the trees once", nowaitWrites)},
+	})
 }
 
 // The measurement of lab 7.

@@ -85,7 +85,6 @@ var orderQuestions = []orderQuestion{
 
 // orderPrograms are what a write's order is tried on.
 func orderPrograms() map[string]*scenario.Scenario {
-	task := func(name string, ops ...scenario.Op) scenario.Task { return scenario.Task{Name: name, Ops: ops} }
 	pages := []string{"i_rwsem", "dio_wait", "page", "extent", "io_tree"}
 	ordered := []string{"i_rwsem", "page", "stable_page", "extent", "io_tree", "ordered_extent", "workqueue_idle", "device"}
 	cached := func(n int64) scenario.File { return scenario.File{Size: n, Cached: all(n)} }

@@ -77,11 +77,8 @@ func (l Policy) Workloads() []Workload {
 	for i := range families {
 		f := &families[i]
 		for _, name := range f.scenarios {
-			s := *must(name)
-			if len(s.Switch) > 0 { // where the student's own locks are, tasks are switched as well
-				s.Switch = slices.Concat(s.Switch, kit.Classes())
-			}
-			rows = append(rows, Workload{name: name, asks: s.About, family: &f.family, policy: labBase, scenario: &s, limit: labSchedules})
+			s := withLocks(name)
+			rows = append(rows, Workload{name: name, asks: s.About, family: &f.family, policy: labBase, scenario: s, limit: labSchedules})
 		}
 		for k, name := range f.far {
 			i := slices.IndexFunc(rows, func(w Workload) bool { return w.name == name })

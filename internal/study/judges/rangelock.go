@@ -145,42 +145,32 @@ func (l RangeLock) together(a, b span) func(w *explore.World) {
 // Workloads are the lock alone, then whole writes of the real write path under policy
 // range-lock, then the ratio.
 func (l RangeLock) Workloads() []Workload {
-	rows := []Workload{
+	writes := func(name, asks string, points float64) Workload {
+		return Workload{name: name, asks: asks, points: points, policy: "range-lock", scenario: withLocks(name)}
+	}
+	farWriters := writes("two-writers-same", "two writes to one range do not mix in a file as big as the measured one", 5)
+	farWriters.name = "far-writers"
+	const at = measuredBytes
+	return with(iopath.Lab{RangeLock: l.make}, []Workload{
 		{name: "lock-identical", asks: "two holders of one range exclude each other", points: 6, program: l.holders([]span{{0, 8}}, []span{{0, 8}})},
 		{name: "lock-nested", asks: "so do a range and one inside it, in both orders", points: 7, program: l.holders([]span{{0, 16}}, []span{{4, 8}, {0, 16}})},
 		{name: "lock-overlap", asks: "three ranges of which neighbours overlap, everybody gets his turn", points: 7, program: l.holders([]span{{0, 8}}, []span{{4, 12}}, []span{{8, 16}})},
 		{name: "lock-touching", asks: "ranges that touch have no byte in common: both are held at one time, and a range over both by one task only", points: 8, program: l.together(span{0, 8}, span{8, 16}),
 			stuck: "[0, 8) and [8, 16) are wanted at one time, and they have no byte in common: whoever comes second may not wait for the first"},
 		{name: "lock-waiters", asks: "two waiters for different parts of a range both go on", points: 7, program: l.holders([]span{{0, 16}}, []span{{0, 4}}, []span{{8, 12}})},
-	}
-	for _, x := range []struct {
-		name string
-		pts  float64
-		asks string
-	}{
-		{"two-writers-same", 6, "two writes to the same range do not mix"},
-		{"two-writers-nested", 6, "a write around another"},
-		{"two-writers-overlap", 6, "writes that overlap in part"},
-		{"two-writers-disjoint", 4, "writes of different pages"},
-		{"two-writers-eof", 4, "writes across the end of the file"},
-		{"truncate-race", 5, "a write and a truncate below it"},
-		{"truncate-into", 4, "a truncate into the middle of a write"},
-	} {
-		s := *must(x.name)
-		s.Switch = append(append([]string(nil), s.Switch...), kit.Classes()...)
-		rows = append(rows, Workload{name: x.name, asks: x.asks, points: x.pts, policy: "range-lock", scenario: &s})
-	}
-	const at = measuredBytes
-	same := *must("two-writers-same")
-	same.Switch = append(append([]string(nil), same.Switch...), kit.Classes()...)
-	same.Name = "far-writers"
-	rows = append(rows,
-		Workload{name: "lock-far", asks: "ranges that overlap at the end of the measured file", points: 2, program: l.holders([]span{{at - 16, at}}, []span{{at - 8, at + 8}, {0, 1 << 40}})},
-		Workload{name: "lock-stress", asks: "thousands of wake-ups that are for others, and ranges of every size on 8 CPUs: no byte is held twice", points: 3, ratio: l.stress, judges: true},
-		far(Workload{name: "far-writers", asks: "two writes to one range do not mix in a file as big as the measured one", points: 5, policy: "range-lock", scenario: &same}))
-	rows = append(rows, Workload{name: "virtual-time", points: 20, ratio: l.speed,
-		asks: fmt.Sprintf("%d writers of different pages on %d CPUs: at least %d times policy locked", ratioTasks, ratioTasks, minRatio)})
-	return with(iopath.Lab{RangeLock: l.make}, rows)
+		writes("two-writers-same", "two writes to the same range do not mix", 6),
+		writes("two-writers-nested", "a write around another", 6),
+		writes("two-writers-overlap", "writes that overlap in part", 6),
+		writes("two-writers-disjoint", "writes of different pages", 4),
+		writes("two-writers-eof", "writes across the end of the file", 4),
+		writes("truncate-race", "a write and a truncate below it", 5),
+		writes("truncate-into", "a truncate into the middle of a write", 4),
+		{name: "lock-far", asks: "ranges that overlap at the end of the measured file", points: 2, program: l.holders([]span{{at - 16, at}}, []span{{at - 8, at + 8}, {0, 1 << 40}})},
+		{name: "lock-stress", asks: "thousands of wake-ups that are for others, and ranges of every size on 8 CPUs: no byte is held twice", points: 3, ratio: l.stress, judges: true},
+		far(farWriters),
+		{name: "virtual-time", points: 20, ratio: l.speed,
+			asks: fmt.Sprintf("%d writers of different pages on %d CPUs: at least %d times policy locked", ratioTasks, ratioTasks, minRatio)},
+	})
 }
 
 // minRatio is what the row virtual-time asks for.

@@ -278,35 +278,31 @@ func result(res int) string {
 func (l Ring) Workloads() []Workload {
 	const direct, nowait = kiocb.Direct, kiocb.Nowait
 	asleep := "nobody may sleep for a request with RWF_NOWAIT: it ends with EAGAIN while the file is locked"
-	var rows []Workload
-	for _, x := range []struct {
-		name, asks, stuck string
-		points            float64
-		work              ringWork
-	}{
-		{"ring-busy", "a write of a file that another task writes, too: its bytes and one completion", "", 12,
-			ringWork{beside: true, writes: []ringWrite{{n: 4, res: 4}}}},
-		{"ring-three", "three writes of two files, one of them for a worker", "", 10,
-			ringWork{writes: []ringWrite{{n: 4, res: 4}, {at: 4, n: 4, res: 4, async: true}, {file: 1, n: 4, res: 4}}}},
-		{"ring-short", "a file that writes three bytes at a time: the whole count, and no byte twice", "", 12,
-			ringWork{part: 3, beside: true, writes: []ringWrite{{n: 8, res: 8}, {file: 1, n: 4, res: 4, async: true}}}},
-		{"ring-full", "no space after a part: the count of the part; no space at all: the error", "", 10,
-			ringWork{part: 3, room: 6, full: errno.ENOSPC, writes: []ringWrite{{n: 8, res: 6}, {at: 8, n: 4, res: -int(errno.ENOSPC)}}}},
-		{"ring-stall", "a file that writes no more and has no error ends the request, too", "", 8,
-			ringWork{part: 3, room: 6, writes: []ringWrite{{n: 8, res: 6}, {file: 1, at: 8, n: 4, async: true}}}},
-		{"ring-nowait", "RWF_NOWAIT: EAGAIN while the file is locked", asleep, 6,
-			ringWork{held: true, writes: []ringWrite{{n: 4, flags: nowait, res: -int(errno.EAGAIN)}, {file: 1, n: 4, flags: nowait, res: 4}}}},
-		{"ring-nowait-part", "RWF_NOWAIT: what needs no sleep is the answer, a part or more", "", 4,
-			ringWork{part: 3, awake: true, writes: []ringWrite{{n: 8, flags: nowait, res: 3, more: true}}}},
-		{"ring-queued", "direct writes that a device ends, of the submitter and of a worker", "", 10,
-			ringWork{queue: true, writes: []ringWrite{{n: 4, flags: direct, res: 4}, {at: 4, n: 4, flags: direct, async: true, res: 4}}}},
-		{"ring-order", "writes of one file that workers do end in their order", "", 8,
-			ringWork{ordered: true, part: 3, writes: []ringWrite{{n: 4, async: true, res: 4}, {n: 4, async: true, res: 4}, {n: 4, async: true, res: 4}}}},
-	} {
-		rows = append(rows, Workload{name: x.name, asks: x.asks, points: x.points, stuck: x.stuck, anyWait: true, program: x.work.program(l.path())})
+	w := func(name, asks, stuck string, points float64, work ringWork) Workload {
+		return Workload{name: name, asks: asks, points: points, stuck: stuck, anyWait: true, program: work.program(l.path())}
 	}
-	return append(rows, Workload{name: "virtual-time", points: 20, ratio: l.speed,
-		asks: fmt.Sprintf("4 KiB overwrites of the real write path, one at a time: at least %d times force_async", minRing)})
+	return []Workload{
+		w("ring-busy", "a write of a file that another task writes, too: its bytes and one completion", "", 12,
+			ringWork{beside: true, writes: []ringWrite{{n: 4, res: 4}}}),
+		w("ring-three", "three writes of two files, one of them for a worker", "", 10,
+			ringWork{writes: []ringWrite{{n: 4, res: 4}, {at: 4, n: 4, res: 4, async: true}, {file: 1, n: 4, res: 4}}}),
+		w("ring-short", "a file that writes three bytes at a time: the whole count, and no byte twice", "", 12,
+			ringWork{part: 3, beside: true, writes: []ringWrite{{n: 8, res: 8}, {file: 1, n: 4, res: 4, async: true}}}),
+		w("ring-full", "no space after a part: the count of the part; no space at all: the error", "", 10,
+			ringWork{part: 3, room: 6, full: errno.ENOSPC, writes: []ringWrite{{n: 8, res: 6}, {at: 8, n: 4, res: -int(errno.ENOSPC)}}}),
+		w("ring-stall", "a file that writes no more and has no error ends the request, too", "", 8,
+			ringWork{part: 3, room: 6, writes: []ringWrite{{n: 8, res: 6}, {file: 1, at: 8, n: 4, async: true}}}),
+		w("ring-nowait", "RWF_NOWAIT: EAGAIN while the file is locked", asleep, 6,
+			ringWork{held: true, writes: []ringWrite{{n: 4, flags: nowait, res: -int(errno.EAGAIN)}, {file: 1, n: 4, flags: nowait, res: 4}}}),
+		w("ring-nowait-part", "RWF_NOWAIT: what needs no sleep is the answer, a part or more", "", 4,
+			ringWork{part: 3, awake: true, writes: []ringWrite{{n: 8, flags: nowait, res: 3, more: true}}}),
+		w("ring-queued", "direct writes that a device ends, of the submitter and of a worker", "", 10,
+			ringWork{queue: true, writes: []ringWrite{{n: 4, flags: direct, res: 4}, {at: 4, n: 4, flags: direct, async: true, res: 4}}}),
+		w("ring-order", "writes of one file that workers do end in their order", "", 8,
+			ringWork{ordered: true, part: 3, writes: []ringWrite{{n: 4, async: true, res: 4}, {n: 4, async: true, res: 4}, {n: 4, async: true, res: 4}}}),
+		{name: "virtual-time", points: 20, ratio: l.speed,
+			asks: fmt.Sprintf("4 KiB overwrites of the real write path, one at a time: at least %d times force_async", minRing)},
+	}
 }
 
 // The measurement of lab 8.

@@ -1,6 +1,7 @@
 package judges
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -30,10 +31,19 @@ func (w *Workload) search(j *judging, r *grade.Row) error {
 	if err := w.runOne(r.Schedule, &x); err != nil {
 		return err
 	}
-	if !x.Pass {
+	if !x.Pass && !x.Misfit { // else the code does not do the same again
 		r.Kind, r.Result, r.Trace = x.Kind, x.Result, x.Trace
 	}
 	return nil
+}
+
+// task is a task of a scenario.
+func task(name string, ops ...scenario.Op) scenario.Task { return scenario.Task{Name: name, Ops: ops} }
+
+// searched is the workload of a scenario of its own.
+func searched(name, asks string, points float64, pol string, limit int, s scenario.Scenario) Workload {
+	s.Name, s.About, s.Deep = name, asks, true
+	return Workload{name: name, asks: asks, points: points, policy: pol, limit: limit, scenario: &s}
 }
 
 // with puts a student's functions into the workloads.
@@ -53,38 +63,26 @@ func (w *Workload) pol() *policy.Policy {
 	return p
 }
 
-func (w *Workload) config() (explore.Config, error) {
-	c := explore.Config{MaxSteps: 5_000}
+// prog is the program that is explored, and how far.
+func (w *Workload) prog() (c explore.Config, prog func(w *explore.World), err error) {
+	c, p := explore.Config{MaxSteps: 5_000}, w.program
 	if w.scenario != nil {
-		var err error
 		if c, err = w.scenario.Config(); err != nil {
-			return c, err
+			return c, nil, err
+		}
+		if p, err = w.scenario.WithLab(w.lab).Program(w.pol(), false); err != nil {
+			return c, nil, err
 		}
 	}
-	c.Schedules = maxSchedules
-	if w.limit > 0 {
-		c.Schedules = w.limit
-	}
-	return c, nil
-}
-
-func (w *Workload) prog() (func(w *explore.World), error) {
-	if w.scenario == nil {
-		return func(x *explore.World) { sandbox.Again(); w.program(x) }, nil
-	}
-	p, err := w.scenario.WithLab(w.lab).Program(w.pol(), false)
-	return func(x *explore.World) { sandbox.Again(); p(x) }, err
+	c.Schedules = cmp.Or(w.limit, maxSchedules)
+	return c, func(x *explore.World) { sandbox.Again(); p(x) }, nil
 }
 
 // explore searches the workload and fills the row: first by number of preemptions, so that a
 // violation comes with its shortest schedule, then with partial-order reduction, which comes to an
 // end where the first cannot.
 func (w *Workload) explore(j *judging, r *grade.Row) error {
-	cfg, err := w.config()
-	if err != nil {
-		return err
-	}
-	prog, err := w.prog()
+	cfg, prog, err := w.prog()
 	if err != nil {
 		return err
 	}
@@ -114,11 +112,7 @@ func (w *Workload) explore(j *judging, r *grade.Row) error {
 // runOne runs one schedule and leaves the steps in the row.
 func (w *Workload) runOne(schedule string, r *grade.Row) error {
 	r.Schedule = schedule
-	cfg, err := w.config()
-	if err != nil {
-		return err
-	}
-	prog, err := w.prog()
+	cfg, prog, err := w.prog()
 	if err != nil {
 		return err
 	}

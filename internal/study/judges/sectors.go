@@ -38,10 +38,8 @@ func (l Sectors) Workloads() []Workload {
 	const design = "unaligned-check-first"
 	rule := oracle.Rule{Write: oracle.Request, Read: oracle.Page, Sizes: oracle.SizesOff}
 	classes := []string{"i_rwsem", "dio_wait", "extent", "ordered_extent", "device"}
-	task := func(name string, ops ...scenario.Op) scenario.Task { return scenario.Task{Name: name, Ops: ops} }
 	w := func(name, asks string, points float64, pol string, f scenario.File, tasks ...scenario.Task) Workload {
-		return Workload{name: name, asks: asks, points: points, policy: pol, limit: 500,
-			scenario: &scenario.Scenario{Name: name, About: asks, File: f, Tasks: tasks, Switch: classes, Rule: rule, Deep: true}}
+		return searched(name, asks, points, pol, 500, scenario.Scenario{File: f, Tasks: tasks, Switch: classes, Rule: rule})
 	}
 	unwritten, written := scenario.File{Nocow: true, Unwritten: 4 * kib}, scenario.File{Nocow: true, Size: 8 * kib}
 	return with(iopath.Lab{Sectors: l.write}, []Workload{

@@ -40,15 +40,13 @@ func (l Waits) lab() iopath.Lab {
 // direct writes, a truncate and a full file system, one with a file whose pages are never at rest,
 // then how long they hold i_rwsem.
 func (l Waits) Workloads() []Workload {
-	task := func(name string, ops ...scenario.Op) scenario.Task { return scenario.Task{Name: name, Ops: ops} }
 	dirty := func(size int64, l ...oracle.Range) scenario.File {
 		return scenario.File{Size: size, Cached: all(size), Dirty: l}
 	}
 	data := []string{"i_rwsem", "page", "stable_page", "extent", "ordered_extent", "device"}
 	ordered := []string{"i_rwsem", "extent", "ordered_extent", "workqueue_idle"}
 	w := func(name, asks string, points float64, classes []string, f scenario.File, tasks ...scenario.Task) Workload {
-		return Workload{name: name, asks: asks, points: points, policy: waitPolicy, limit: 400, scenario: &scenario.Scenario{
-			Name: name, About: asks, File: f, Tasks: tasks, Switch: classes, Rule: calls, Deep: true, MaxSteps: 2_000}}
+		return searched(name, asks, points, waitPolicy, 400, scenario.Scenario{File: f, Tasks: tasks, Switch: classes, Rule: calls, MaxSteps: 2_000})
 	}
 	direct := w("wait-direct", "a direct write of a sector is in flight: its block is not read before its end", 12, []string{"i_rwsem", "dio_wait", "extent", "ordered_extent", "device"},
 		scenario.File{Size: 4 * kib, Nocow: true}, task("direct", scenario.QueuedWrite(0, 512)), task("writer", scenario.Write(512, 512)))
