@@ -222,3 +222,20 @@ func crash(err error, out []byte) []string {
 	}
 	return append([]string{err.Error()}, lines[:min(len(lines), 12)]...)
 }
+
+// Root finds the module's folder from dir upwards.
+func Root(dir string) (string, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	for at := dir; ; at = filepath.Dir(at) {
+		b, err := os.ReadFile(filepath.Join(at, "go.mod"))
+		if err == nil && strings.HasPrefix(string(b), "module "+module.Path+"\n") {
+			return at, nil
+		}
+		if at == filepath.Dir(at) {
+			return "", fmt.Errorf("%s is in no clone of btrlab: labs need its source and the go tool", dir)
+		}
+	}
+}
