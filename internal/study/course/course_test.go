@@ -256,3 +256,95 @@ func TestLimit(t *testing.T) {
 		t.Errorf("have %v, want %v", err, context.Canceled)
 	}
 }
+
+// TestExploredOnce: of a class in which two have the same code it is explored once, and the table
+// and the report say so.
+func TestExploredOnce(t *testing.T) {
+	class, l := t.TempDir(), lab(t, 4)
+	const src = "package p\n\nimport \"btrlab/internal/iopath/policy\"\n\nfunc Steps() []policy.SetsizeStep { return []policy.SetsizeStep{policy.DIOWait} }\n" +
+		"func Answers() map[string]string { all := map[string]string{}; return all }\n"
+	for name, text := range map[string]string{"ada/setsize.go": src, "bob/setsize.go": strings.ReplaceAll(src, "all", "none"), "eve/setsize.go": strings.Replace(src, "DIOWait", "SetISize", 1)} {
+		put(t, class, name, text)
+	}
+	var names []string
+	all, err := GradeAll(t.Context(), root(t), l, class, false, Options{}, nil, func(x []Submission) error { names = append(names, x[len(x)-1].Name); return nil })
+	if err != nil || len(all) != 3 {
+		t.Fatalf("%+v %v", all, err)
+	}
+	const shared = " (same code as ada, explored once: 1 row shared)"
+	if !strings.HasSuffix(all[1].Result, shared) || strings.TrimSuffix(all[1].Result, shared) != all[0].Result || strings.Contains(all[2].Result, "same code") {
+		t.Errorf("%q, %q, %q", all[0].Result, all[1].Result, all[2].Result)
+	}
+	r := &Report{Lab: 4, Rows: []grade.Row{{Name: "a", Shared: "ada"}, {Name: "b", Shared: "ada"}, {Name: "text"}}}
+	if s := text(r); !strings.Contains(strings.Join(strings.Fields(s), " "), "The code is that of ada but for comments, layout and local names, and was explored once; shared with it: a, b.") {
+		t.Error(s)
+	}
+}
+
+// TestPage: the page has what was proved and measured, the student's text, and the rubric with a
+// line for the teacher.
+func TestPage(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "REPORT.md"), []byte("# Mine\n\n## Idea\n\nPages | keep writers apart. <!-- not this -->\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r := &Report{Lab: 12, Title: "A policy of one's own", Dir: "mine", Score: 25, Max: 90, Teacher: 10, Rows: []grade.Row{
+		{Name: "writers", Asks: "two writers", Max: 10, Score: 10, Pass: true, Result: "1 scenario kept", Parts: []grade.Part{{Name: "two-writers-same", Pass: true, Result: "exhausted: 3 schedules"}}},
+		{Name: "holes", Asks: "holes", Max: 6, Result: "long-write-punch: violated\nmore", Parts: []grade.Part{{Name: "long-write-punch", Pass: false, Result: "violated"}}, Replay: "btrlab lab grade 12 --replay long-write-punch=1:1"},
+		{Name: "time-alone", Asks: "one writer", Max: 5, Score: 5, Pass: true, Result: "2.00 times locked", Times: []grade.Time{{Policy: grade.Yours, Nanos: 5e5}, {Policy: "locked", Nanos: 1e6}},
+			Locks: []grade.Wait{{Policy: grade.Yours, Lock: "i_rwsem", Count: 3, Nanos: 2500}}, Holds: []grade.Wait{{Policy: grade.Yours, Lock: "range", Count: 2, Nanos: 1_500_000}}},
+		lab(t, 12).Essay.Row(dir)}}
+	var b strings.Builder
+	if err := lab(t, 12).WriteMarkdown(&b, r, dir, "x.lock.pprof"); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"# Report of lab 12: A policy of one's own\n", "25 of 100 points before the teacher",
+		"| writers | 10 of 10 | 1 scenario kept |\n", "| two-writers-same | yes | exhausted: 3 schedules |\n",
+		"| holes | 0 of 6 | long-write-punch: violated |\n", "| long-write-punch | **no** | violated |\n\n`btrlab lab grade 12 --replay long-write-punch=1:1`",
+		"| **yours** | 2.00 | 0.50 |\n| locked | 1.00 | 1.00 |\n", "waited for:\n\n| lock or event | waits | ms |\n|---|---|---|\n| i_rwsem | 3 | 0.003 |\n",
+		"held:\n\n| lock | times | ms |\n|---|---|---|\n| range | 2 | 1.500 |\n", "go tool pprof -top -tagroot=lock x.lock.pprof",
+		"### Idea\n\nPages | keep writers apart.\n", "### Invariants\n\n(empty)\n",
+		"| time-alone: one writer | 5 | 5 |  |\n", "| 10 | 0 | _____ of 10 |\n", "| sum | 100 | 25 | |\n",
+	} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("the page has no %q:\n%s", want, b.String())
+		}
+	}
+	if strings.Contains(b.String(), "not this") {
+		t.Error("a comment is in the page")
+	}
+}
+
+// TestKept: the last grade of a lab, and whether its files are still those that were graded; a
+// report of one's own counts as a file.
+func TestKept(t *testing.T) {
+	l, dir := lab(t, 12), t.TempDir()
+	if k, _, err := l.Kept(dir); k != nil || err != nil {
+		t.Errorf("nothing was graded: %+v, %v", k, err)
+	}
+	own := l.Dir(dir)
+	put(t, own, "policy.go", "package p\n")
+	put(t, own, "REPORT.md", "## Idea\n")
+	o := Options{Student: "ada"}
+	if err := l.Keep(dir, &Report{Score: 30, Max: 100}, o, l.Digest(dir, o)); err != nil {
+		t.Fatal(err)
+	}
+	want := func(want bool) {
+		t.Helper()
+		if k, changed, err := l.Kept(dir); err != nil || k.Score != 30 || k.Max != 100 || changed != want {
+			t.Errorf("%+v, changed %v, want %v; %v", k, changed, want, err)
+		}
+	}
+	want(false)
+	put(t, own, "REPORT.md", "## Idea\nmore\n")
+	want(true)
+	put(t, own, "REPORT.md", "## Idea\n")
+	want(false)
+	put(t, own, "personal.txt", "1 = a\n")
+	want(true)
+	put(t, dir, "labs/_grade/score-12.json", "{")
+	if _, _, err := l.Kept(dir); err == nil || !strings.Contains(err.Error(), "score-12.json") {
+		t.Errorf("a broken file: %v", err)
+	}
+}

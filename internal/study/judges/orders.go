@@ -200,28 +200,20 @@ func stepOf(stack explore.Stack) (policy.WriteStep, bool) {
 	return 0, false
 }
 
-// atStep says where a batch is when an order broke.
-func atStep(tr *scenario.Trace) string {
-	if s := brokeAt(tr); s != "" {
-		return "the batch is at " + s
-	}
-	return ""
-}
-
-// brokeAt says at which step of its order a batch was when the order broke: a panic's, else that of
+// atStep says at which step of its order a batch was when the order broke: a panic's, else that of
 // a task that was preempted, else the last.
-func brokeAt(tr *scenario.Trace) string {
+func atStep(tr *scenario.Trace) (at string) {
+	say := func(s policy.WriteStep) string { return "the batch is at " + s.GoString() }
 	if s, ok := stepOf(tr.Violation.At); ok {
-		return s.GoString()
+		return say(s)
 	}
-	last := ""
 	for _, x := range tr.Steps {
-		if x.Preempts && last != "" {
-			return last
+		if x.Preempts && at != "" {
+			return at
 		}
 		if s, ok := stepOf(x.Stack); ok {
-			last = s.GoString()
+			at = say(s)
 		}
 	}
-	return last
+	return at
 }

@@ -124,8 +124,11 @@ type job struct {
 type jobTask struct {
 	name string
 	n    int // tasks
-	do   func(t *sched.Task, w *recorder, task int) error
+	do   jobFunc
 }
+
+// jobFunc is what one of the tasks does.
+type jobFunc func(t *sched.Task, w *recorder, task int) error
 
 // jobs are what policies are compared by.
 var jobs = []job{
@@ -257,15 +260,10 @@ func (h *holding) UnlockRange(t *sched.Task) {
 }
 
 // stripes writes n pieces; neighbours in the file are of different tasks.
-func stripes(n int, bytes int64, tasks int) func(*sched.Task, *recorder, int) error {
+func stripes(n int, bytes int64, tasks int) jobFunc {
 	return func(t *sched.Task, w *recorder, task int) error {
 		p := make([]byte, bytes)
-		for i := range n {
-			if err := w.write(t, int64(i*tasks+task%tasks)*bytes%(4<<20), p, 0); err != nil {
-				return err
-			}
-		}
-		return nil
+		return times(n, func(i int) error { return w.write(t, int64(i*tasks+task%tasks)*bytes%(4<<20), p, 0) })
 	}
 }
 
@@ -277,61 +275,36 @@ func spot(task, i int, bytes int64) int64 {
 	return int64(x%(4<<20/uint64(bytes))) * bytes
 }
 
-func scattered(n int, bytes int64) func(*sched.Task, *recorder, int) error {
+func scattered(n int, bytes int64) jobFunc {
 	return func(t *sched.Task, w *recorder, task int) error {
 		p := make([]byte, bytes)
-		for i := range n {
-			if err := w.write(t, spot(task, i, bytes), p, 0); err != nil {
-				return err
-			}
-		}
-		return nil
+		return times(n, func(i int) error { return w.write(t, spot(task, i, bytes), p, 0) })
 	}
 }
 
-func reads(n int, bytes int64) func(*sched.Task, *recorder, int) error {
+func reads(n int, bytes int64) jobFunc {
 	return func(t *sched.Task, w *recorder, task int) error {
 		p := make([]byte, bytes)
-		for i := range n {
-			if err := w.read(t, spot(task, i, bytes), p); err != nil {
-				return err
-			}
-		}
-		return nil
+		return times(n, func(i int) error { return w.read(t, spot(task, i, bytes), p) })
 	}
 }
 
-func appends(n int, bytes int64) func(*sched.Task, *recorder, int) error {
+func appends(n int, bytes int64) jobFunc {
 	return func(t *sched.Task, w *recorder, _ int) error {
 		p := make([]byte, bytes)
-		for range n {
-			if err := w.write(t, int64(w.f.Size(t)), p, 0); err != nil {
-				return err
-			}
-		}
-		return nil
+		return times(n, func(_ int) error { return w.write(t, int64(w.f.Size(t)), p, 0) })
 	}
 }
 
-func resizes(n int, size int64) func(*sched.Task, *recorder, int) error {
+func resizes(n int, size int64) jobFunc {
 	return func(t *sched.Task, w *recorder, _ int) error {
-		for i := range n {
-			if err := w.truncate(t, size+int64(n-i)*64<<10); err != nil {
-				return err
-			}
-		}
-		return nil
+		return times(n, func(i int) error { return w.truncate(t, size+int64(n-i)*64<<10) })
 	}
 }
 
-func syncs(n int) func(*sched.Task, *recorder, int) error {
+func syncs(n int) jobFunc {
 	return func(t *sched.Task, w *recorder, _ int) error {
-		for range n {
-			if err := w.f.Fsync(t); err != nil {
-				return err
-			}
-		}
-		return nil
+		return times(n, func(_ int) error { return w.f.Fsync(t) })
 	}
 }
 

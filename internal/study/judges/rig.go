@@ -38,13 +38,8 @@ func disjoint(pol string, lab iopath.Lab, judged *meeting) (took int64, err erro
 		w := newRecorder(t, f)
 		if took, err = inTasks(t, ratioTasks, func(t *sched.Task, i int) error {
 			p := make([]byte, ratioBytes)
-			for n := range ratioWrites {
-				// Neighbours in the file belong to different writers.
-				if err := w.write(t, int64(n*ratioTasks+i)*ratioBytes, p, 0); err != nil {
-					return err
-				}
-			}
-			return nil
+			// Neighbours in the file belong to different writers.
+			return times(ratioWrites, func(n int) error { return w.write(t, int64(n*ratioTasks+i)*ratioBytes, p, 0) })
 		}); err != nil || judged == nil {
 			return err
 		}
@@ -130,4 +125,14 @@ func inTasks(t *sched.Task, n int, body func(t *sched.Task, i int) error) (int64
 		t.Join(w)
 	}
 	return t.Now() - begin, errors.Join(errs...)
+}
+
+// times calls do with 0 to n-1, until it fails.
+func times(n int, do func(i int) error) error {
+	for i := range n {
+		if err := do(i); err != nil {
+			return err
+		}
+	}
+	return nil
 }
