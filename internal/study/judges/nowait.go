@@ -101,11 +101,6 @@ func (f *shortFile) Start(t *sched.Task) {
 // what is not so.
 const undone explore.Kind = "undo"
 
-// badUndo is the panic of the task that looks.
-type badUndo string
-
-func (b badUndo) String() string { return string(b) }
-
 // shortWork is a workload of one write of a shortFile. want is what the ring is told.
 type shortWork struct{ reserve, place, want error }
 
@@ -120,13 +115,13 @@ func (x shortWork) program(extent kit.NowaitPath) func(w *explore.World) {
 			f.mem.Write(t, f)
 			switch {
 			case !errors.Is(err, x.want):
-				panic(badUndo(fmt.Sprintf("the caller is told %s, want %s", told(err), told(x.want))))
+				breaks(undone, "the caller is told %s, want %s", told(err), told(x.want))
 			case f.held:
-				panic(badUndo(fmt.Sprintf("the range is still locked after %s: a worker that does the write again would wait for ever", told(err))))
+				breaks(undone, "the range is still locked after %s: a worker that does the write again would wait for ever", told(err))
 			case f.reserved != 0:
-				panic(badUndo(fmt.Sprintf("%d reservations are left after %s, want 0", f.reserved, told(err))))
+				breaks(undone, "%d reservations are left after %s, want 0", f.reserved, told(err))
 			case err != nil && f.started > 0:
-				panic(badUndo("the extent was started, and the caller is told " + told(err)))
+				breaks(undone, "the extent was started, and the caller is told %s", told(err))
 			}
 		})
 		w.Go("flusher", func(t *sched.Task) {

@@ -34,20 +34,15 @@ func (l RangeLock) make() inode.RangeLocker { return kit.Locker{RangeLocker: l.N
 // overlaps is the kind of violation in which two tasks hold one byte.
 const overlaps explore.Kind = "exclusion"
 
+// gotHeld says that a task got a span while another one holds bytes of it.
+func gotHeld(task int, got span, other int, held span) {
+	breaks(overlaps, "task %d got %v while task %d holds %v", task, got, other, held)
+}
+
 // span is one hold of a lock-level workload.
 type span struct{ start, end uint64 }
 
 func (x span) String() string { return fmt.Sprintf("[%d, %d)", x.start, x.end) }
-
-// overlap is the panic of a task that got a span while another one holds bytes of it.
-type overlap struct {
-	task, other int
-	got, held   span
-}
-
-func (o overlap) String() string {
-	return fmt.Sprintf("task %d got %v while task %d holds %v", o.task, o.got, o.other, o.held)
-}
 
 // holder is the name of a task of a lock-level workload.
 func holder(spans ...span) string {
@@ -92,7 +87,7 @@ func (l RangeLock) holders(tasks ...[]span) func(w *explore.World) {
 					at.Store(t, i)
 					for j, h := range held {
 						if h.start < x.end && x.start < h.end {
-							panic(overlap{i, j, x, h})
+							gotHeld(i, x, j, h)
 						}
 					}
 					held[i] = x
@@ -131,7 +126,7 @@ func (l RangeLock) together(a, b span) func(w *explore.World) {
 				other.Lock(t, both.start, both.end)
 				at.Store(t, i)
 				if held[1-i] == both {
-					panic(overlap{i, 1 - i, both, both})
+					gotHeld(i, both, 1-i, both)
 				}
 				held[i] = both
 				at.Store(t, -1)

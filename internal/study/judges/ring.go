@@ -83,7 +83,7 @@ func (f *ringFile) WriteIter(t *sched.Task, rq kiocb.Request, src iopath.Source)
 		return 0, errno.EIOCBQUEUED
 	}
 	if f.awake && rq.Flags&kiocb.Nowait == 0 {
-		panic(badCompletion("a transfer that may sleep is asked for, and the request is RWF_NOWAIT"))
+		breaks(completion, "a transfer that may sleep is asked for, and the request is RWF_NOWAIT")
 	}
 	if rq.Flags&kiocb.Nowait == 0 {
 		f.lock.Lock(t)
@@ -121,11 +121,6 @@ type ringWrite struct {
 
 // completion is the kind of violation in which a completion is not what the caller was promised.
 const completion explore.Kind = "completion"
-
-// badCompletion is the panic of the task that takes completions.
-type badCompletion string
-
-func (b badCompletion) String() string { return string(b) }
 
 // ringWork is a workload of the ring alone: a task submits writes together and takes their
 // completions.
@@ -176,12 +171,12 @@ func (x ringWork) program(path *uring.Path) func(w *explore.World) {
 			buf := make([]uring.CQE, 1)
 			for seen := 0; seen < len(x.writes); seen++ {
 				if r.Wait(t, 1); r.Reap(t, buf) == 0 {
-					panic(badCompletion(fmt.Sprintf("have %d completions, want %d", seen, len(x.writes))))
+					breaks(completion, "have %d completions, want %d", seen, len(x.writes))
 				}
 				e := buf[0]
 				told = append(told, fmt.Sprintf("%d:%d", e.UserData, e.Res))
 				if bad := x.judge(t, files, e, seen); bad != "" {
-					panic(badCompletion(bad))
+					breaks(completion, "%s", bad)
 				}
 			}
 			if x.held {
@@ -255,10 +250,10 @@ func (x *ringWork) atEnd(t *sched.Task, files []*ringFile) {
 		f.mem.Read(t, f)
 		for i := range want {
 			if f.moved[i] != want[i] {
-				panic(badCompletion(fmt.Sprintf("byte %d of file %d was written %d times, want %d", i, k, f.moved[i], want[i])))
+				breaks(completion, "byte %d of file %d was written %d times, want %d", i, k, f.moved[i], want[i])
 			}
 			if want[i] > 0 && f.data[i] != data[i] {
-				panic(badCompletion(fmt.Sprintf("byte %d of file %d is %c, want %c of the last request", i, k, f.data[i], data[i])))
+				breaks(completion, "byte %d of file %d is %c, want %c of the last request", i, k, f.data[i], data[i])
 			}
 		}
 		f.lock.Unlock(t)

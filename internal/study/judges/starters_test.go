@@ -209,7 +209,7 @@ func TestWords(t *testing.T) {
 			frame("btrlab/internal/study/judges.holders.func1", "judge.go", 442)}}}}
 	panicked := explore.Violation{Kind: explore.KindPanic, Lead: "task 0 a: panic", Task: "0 a", What: "kit.Mutex.Unlock by a task that does not hold the mutex",
 		At: explore.Stack{frame("btrlab/labs/kit.(*Mutex).Unlock", "kit.go", 70), frame("btrlab/labs/_grade/05-1/student.(*RangeLock).Unlock", "rangelock.go", 50)}}
-	both := overlap{1, 0, span{0, 8}, span{4, 12}}
+	both := breach{overlaps, "task 1 got [0, 8) while task 0 holds [4, 12)"}
 	exclude := explore.Violation{Kind: explore.KindPanic, Lead: "task 1 b: panic", Task: "1 b", What: both.String(), Panic: both}
 	oracle := explore.Violation{Kind: explore.KindOracle, What: "at the end:", More: "  more"}
 	gone := func(in string, class sched.ClassID) explore.Violation {

@@ -62,6 +62,19 @@ func panicLine(at explore.Stack) string {
 	return strings.Join(l, ", called in ")
 }
 
+// breach is the panic of a lab's program that has found a violation.
+type breach struct {
+	kind explore.Kind
+	what string
+}
+
+func (b breach) String() string { return b.what }
+
+// breaks panics with a violation.
+func breaks(kind explore.Kind, format string, a ...any) {
+	panic(breach{kind, fmt.Sprintf(format, a...)})
+}
+
 // words are a violation in words for the student. The kind, which the report names first, is not in
 // them.
 func (w *Workload) words(v explore.Violation) explore.Violation {
@@ -74,14 +87,8 @@ func (w *Workload) words(v explore.Violation) explore.Violation {
 			s.What, s.More = w.stuck, s.What+"\n"+s.More
 		}
 	case explore.KindPanic:
-		if o, ok := v.Panic.(overlap); ok {
-			return explore.Violation{Kind: overlaps, What: o.String()}
-		}
-		if b, ok := v.Panic.(badCompletion); ok {
-			return explore.Violation{Kind: completion, What: b.String()}
-		}
-		if b, ok := v.Panic.(badUndo); ok {
-			return explore.Violation{Kind: undone, What: b.String()}
+		if b, ok := v.Panic.(breach); ok {
+			return explore.Violation{Kind: b.kind, What: b.what}
 		}
 		s.What, s.More = fmt.Sprintf("%s (task %s)", v.What, v.Task), ""
 		if at := panicLine(v.At); at != "" {
