@@ -286,11 +286,21 @@ func TestLockingJudged(t *testing.T) {
 		w.Copy(t)
 		w.End(t)
 	}
+	// Inside EOF, where the timed writes are, this is right and fast.
+	always := func(t *kit.Task, w *kit.LockedWrite) {
+		w.Lock(t)
+		w.Place(t)
+		w.Begin(t)
+		w.Unlock(t)
+		w.Copy(t)
+		w.End(t)
+	}
 	for _, tt := range []struct {
 		name string
 		s    Locking
 		want string // the rows that fail
 	}{
+		{"never locked for a copy", Locking{inside, always}, " inside-truncate one-byte-beyond appends gap far-truncate far-appends fast-path virtual-time"},
 		{"right", Locking{inside, right}, ""},
 		{"locked", Locking{inside, locked}, " fast-path virtual-time"},
 		{"undecided", Locking{func(pos, n, isize uint64) bool { return false }, right}, " decide"},
