@@ -67,3 +67,42 @@ type AIO struct{ Queue }
 
 // NewAIO fails.
 func NewAIO(int) (*AIO, error) { return nil, ErrNotLinux }
+
+// Tracer reads the tracepoints of Linux.
+type Tracer struct{ Missing []string }
+
+// NewTracer fails.
+func NewTracer([]string) (*Tracer, error) { return nil, ErrTracing }
+
+// Start fails.
+func (*Tracer) Start() error { return ErrTracing }
+
+// Stop fails.
+func (*Tracer) Stop() ([]TraceRecord, error) { return nil, ErrTracing }
+
+// Close does nothing.
+func (*Tracer) Close() error { return nil }
+
+// Release is empty.
+func Release() string { return "" }
+
+// KernelEnums fails.
+func KernelEnums(string, func(string) bool) (map[string]int64, error) { return nil, ErrTracing }
+
+// Mount is an image that Linux has mounted.
+type Mount struct {
+	Dir string
+	Dev uint32
+}
+
+// MountLoop fails.
+func MountLoop(string, string, string, string) (*Mount, error) { return nil, ErrNotLinux }
+
+// Sync fails.
+func (*Mount) Sync() error { return ErrNotLinux }
+
+// Close does nothing.
+func (*Mount) Close() error { return nil }
+
+// Snapshot fails.
+func Snapshot(string, string) error { return ErrNotLinux }
