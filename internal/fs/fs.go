@@ -255,6 +255,9 @@ func (f *FS) Sync(t *sched.Task) error {
 	if f.opt.ReadOnly {
 		return nil
 	}
+	if t.Tracing() {
+		t.Trace(sched.TraceEvent{Name: "btrfs_sync_fs"})
+	}
 	err := f.engine.SyncAll(t)
 	if late := f.inodes.failed.Swap(nil); late != nil && err == nil {
 		err = *late

@@ -155,6 +155,7 @@ func (f *FS) iget(t *sched.Task, vol *subvol, ino format.Ino) (*Node, error) {
 		return nil, err
 	}
 	f.setUp(n, &item)
+	tracedInode(t, "btrfs_inode_request")
 	n.ip.SetNoSec(bare)
 	// What the running transaction has written into the tree is not durable: fsync must commit it.
 	n.ip.LastTransid.Store(item.Transid)
@@ -162,6 +163,13 @@ func (f *FS) iget(t *sched.Task, vol *subvol, ino format.Ino) (*Node, error) {
 	n.state.Store(nodeLive)
 	f.inodes.wait.Wake(t)
 	return n, nil
+}
+
+// tracedInode tells a tracer that an inode is read, made or deleted.
+func tracedInode(t *sched.Task, name string) {
+	if t.Tracing() {
+		t.Trace(sched.TraceEvent{Name: name})
+	}
 }
 
 // inMemory is the item of an inode that is in memory, as it is there.
@@ -215,6 +223,7 @@ func (f *FS) setLockMode(n *Node) {
 func (f *FS) insertNew(t *sched.Task, vol *subvol, ino format.Ino, item *format.InodeItem) *Node {
 	n := &Node{fs: f, ip: &inode.Inode{Ino: ino}, vol: vol, refs: 1, nextIndex: 2}
 	f.setUp(n, item)
+	tracedInode(t, "btrfs_inode_new")
 	n.ip.SetNoSec(true) // it has no attributes yet
 	n.state.Store(nodeLive)
 	k := n.key()
@@ -264,6 +273,7 @@ func (f *FS) putRefs(t *sched.Task, n *Node, count int) error {
 // evict deletes an inode without names and references: its data, its items, and its orphan item in
 // the same transaction. Models btrfs_evict_inode().
 func (f *FS) evict(t *sched.Task, n *Node) error {
+	tracedInode(t, "btrfs_inode_evict")
 	err := setsize.Evict(t, &f.env, n.ip)
 	if err == nil {
 		err = f.deleteItems(t, n)

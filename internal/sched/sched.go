@@ -119,8 +119,9 @@ type Task struct {
 	// checked: lockdep watches.
 	checked bool
 	nowait  int
-	audit   *audit // nil until the first NOWAIT request
-	plug    *plug  // nil without one
+	audit   *audit                      // nil until the first NOWAIT request
+	plug    *plug                       // nil without one
+	tracer  func(t *Task, e TraceEvent) // nil: nobody looks
 	park    chan struct{}
 	done    chan struct{}
 	ended   bool
@@ -185,7 +186,7 @@ func (t *Task) Reset(name string) {
 	t.resetNowait()
 	t.Next = Op{}
 	t.Counts, t.ended, t.joiner, t.end = nil, false, nil, Obj{}
-	t.plug = nil
+	t.plug, t.tracer = nil, nil
 	if t.rt != nil {
 		t.checked = t.rt.Checked()
 	}
@@ -203,7 +204,7 @@ func (t *Task) Slow() bool { return t.slow }
 // Go starts f in a new task of the same runtime, which inherits Op and Policy.
 func (t *Task) Go(name string, f func(t *Task)) *Task {
 	c := newTask(name, t.rt)
-	c.Op, c.Policy = t.Op, t.Policy
+	c.Op, c.Policy, c.tracer = t.Op, t.Policy, t.tracer
 	if t.rt != nil {
 		t.rt.Go(t, c, func(c *Task) {
 			f(c)

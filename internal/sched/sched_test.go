@@ -33,6 +33,7 @@ func TestReset(t *testing.T) {
 			f.Set(reflect.New(f.Type().Elem()))
 		}
 	}
+	k.tracer = func(*Task, TraceEvent) {}
 	k.Journal, k.Dirty.Pages, k.Next.ID, k.end.Run = 1, 1, 1, 1
 	for i := range used.NumField() {
 		if name := used.Type().Field(i).Name; !slices.Contains(runtimes, name) && used.Field(i).IsZero() {
@@ -140,6 +141,24 @@ func TestClassSet(t *testing.T) {
 		if s.Has(ClassID(c)) != slices.Contains(want, ClassID(c)) || !AllClasses.Has(ClassID(c)) {
 			t.Errorf("class %d: Has is %v, in AllClasses %v", c, s.Has(ClassID(c)), AllClasses.Has(ClassID(c)))
 		}
+	}
+}
+
+// A task's tracer sees what its children do, and a task that is used again has none.
+func TestTracer(t *testing.T) {
+	root := NewTask("root")
+	var seen []string
+	root.SetTracer(func(k *Task, e TraceEvent) { seen = append(seen, k.Name+" "+e.Name) })
+	root.Join(root.Go("child", func(k *Task) {
+		if k.Tracing() {
+			k.Trace(TraceEvent{Name: "step"})
+		}
+	}))
+	if want := []string{"child step"}; !slices.Equal(seen, want) {
+		t.Errorf("seen %q, want %q", seen, want)
+	}
+	if root.Reset("new"); root.Tracing() {
+		t.Error("a tracer after Reset")
 	}
 }
 

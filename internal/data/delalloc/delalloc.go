@@ -159,9 +159,9 @@ func (r *Reservation) Shrink(t *sched.Task, ip *inode.Inode, end uint64) {
 	if r.meta {
 		old := inode.Extents(r.End - r.Start)
 		if now := inode.Extents(end - r.Start); now < old {
-			ip.ReleaseExtents(uint64(old-now)*inode.MaxExtent, r.inPlace, n)
+			ip.ReleaseExtents(t, uint64(old-now)*inode.MaxExtent, r.inPlace, n)
 		} else {
-			ip.ReleaseExtents(0, r.inPlace, n)
+			ip.ReleaseExtents(t, 0, r.inPlace, n)
 		}
 		ip.Settle(t)
 	}
@@ -176,7 +176,7 @@ func (r *Reservation) Shrink(t *sched.Task, ip *inode.Inode, end uint64) {
 func (r *Reservation) Release(t *sched.Task, ip *inode.Inode) {
 	n := r.End - r.Start
 	if r.meta {
-		ip.ReleaseExtents(n, r.inPlace, n)
+		ip.ReleaseExtents(t, n, r.inPlace, n)
 		ip.Settle(t)
 	}
 	if r.data {
@@ -204,13 +204,13 @@ func (r *Reservation) Ordered(t *sched.Task, ip *inode.Inode, n uint64, typ orde
 	}
 	old := inode.Extents(r.End - r.Start)
 	if r.Start += n; r.Start == r.End {
-		ip.ReleaseExtents(uint64(old)*inode.MaxExtent, r.inPlace, 0)
+		ip.ReleaseExtents(t, uint64(old)*inode.MaxExtent, r.inPlace, 0)
 		ip.Settle(t)
 		r.letSnapshot(t, ip)
 		*r = Reservation{}
 		return
 	}
-	ip.ReleaseExtents(uint64(old-inode.Extents(r.End-r.Start))*inode.MaxExtent, r.inPlace, 0)
+	ip.ReleaseExtents(t, uint64(old-inode.Extents(r.End-r.Start))*inode.MaxExtent, r.inPlace, 0)
 	ip.Settle(t)
 }
 
@@ -246,7 +246,7 @@ func (r *Reservation) SetDelalloc(t *sched.Task, ip *inode.Inode, locked bool) {
 		topUp(t, ip, r.Start, r.End)
 	}
 	ip.IOTree.Change(t, r.Start, r.End, clear, set)
-	ip.ReleaseExtents(r.End-r.Start, r.inPlace, 0)
+	ip.ReleaseExtents(t, r.End-r.Start, r.inPlace, 0)
 	ip.Settle(t)
 	r.letSnapshot(t, ip)
 	*r = Reservation{}

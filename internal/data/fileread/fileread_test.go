@@ -111,12 +111,12 @@ func unfinished(w *datatest.World, ip *inode.Inode, index uint64, data []byte) (
 	x, err := w.Reader.Place.Next(t, ip, off, off+pageSize)
 	datatest.Must(w.TB, err)
 	oe := ip.AddOrdered(t, x.Type, x.Start, x.Len, x.DiskBytenr)
-	ip.ReleaseExtents(pageSize, false, 0)
+	ip.ReleaseExtents(t, pageSize, false, 0)
 	ip.IOTree.Unlock(t, off, off+pageSize)
 	oe.SetSums(t, append(oe.SumsBuffer(), format.CRC32C(data)))
 	datatest.Must(w.TB, blockdev.Do(t, w.Manager.Volumes, &blockdev.Bio{Op: blockdev.OpWrite, Off: int64(oe.DiskBytenr), Vecs: [][]byte{data}}))
 	return func() {
-		if oe.Done(oe.Len, nil) {
+		if oe.Done(t, oe.Len, nil) {
 			w.Finisher.Complete(t, oe)
 		}
 		datatest.Must(w.TB, ip.Ordered.WaitRange(t, off, off+pageSize))

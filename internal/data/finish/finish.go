@@ -115,7 +115,12 @@ const (
 )
 
 // Complete queues an ordered extent whose data is on the device for a worker. It never sleeps.
-func (f *Finisher) Complete(t *sched.Task, oe *ordered.Extent) { f.queue.Queue(t, &oe.Completion) }
+func (f *Finisher) Complete(t *sched.Task, oe *ordered.Extent) {
+	if t.Tracing() {
+		t.Trace(sched.TraceEvent{Name: "btrfs_ordered_extent_mark_finished", Start: oe.Start, Len: oe.Len, What: oe.Type.String()})
+	}
+	f.queue.Queue(t, &oe.Completion)
+}
 
 // finish brings an ordered extent into the trees and takes it off its inode, which wakes those who
 // wait for it. On an error nothing is inserted, a new extent goes back to free space, and the error

@@ -45,7 +45,7 @@ func direct(w *datatest.World, ip *inode.Inode, data []byte, off uint64, fail er
 		types = append(types, x.Type)
 		at += x.Len
 	}
-	ip.ReleaseExtents(n, false, 0)
+	ip.ReleaseExtents(t, n, false, 0)
 	if ip.Size(t) < off+n {
 		ip.SetSize(t, off+n)
 	}
@@ -60,7 +60,7 @@ func direct(w *datatest.World, ip *inode.Inode, data []byte, off uint64, fail er
 			oe.SetSums(t, sums)
 		}
 		datatest.Must(w.TB, blockdev.Do(t, w.Manager.Volumes, &blockdev.Bio{Op: blockdev.OpWrite, Off: int64(oe.DiskBytenr), Vecs: [][]byte{piece}}))
-		if oe.Done(oe.Len, fail) {
+		if oe.Done(t, oe.Len, fail) {
 			w.Finisher.Complete(t, oe)
 		}
 	}

@@ -55,11 +55,23 @@ func (ip *Inode) Outstanding() int64 { return ip.acct.outstanding.Load() + ip.ac
 // DelallocBytes is the bytes of the inode that are dirty and have no place on disk yet.
 func (ip *Inode) DelallocBytes() uint64 { return uint64(max(ip.acct.delalloc.Load(), 0)) }
 
-func (a *account) class(inPlace bool) *atomic.Int64 {
-	if inPlace {
-		return &a.inPlace
+// count adds n extents of a kind. Models btrfs_mod_outstanding_extents().
+func (a *account) count(t *sched.Task, inPlace bool, n int64) {
+	if t.Tracing() && n != 0 {
+		t.Trace(sched.TraceEvent{Name: "btrfs_inode_mod_outstanding_extents", Val: n})
 	}
-	return &a.outstanding
+	if inPlace {
+		a.inPlace.Add(n)
+	} else {
+		a.outstanding.Add(n)
+	}
+}
+
+// traced tells a tracer of n bytes more in the inode's metadata reservation.
+func (a *account) traced(t *sched.Task, n int64) {
+	if t.Tracing() {
+		t.Trace(sched.TraceEvent{Name: "btrfs_space_reservation", What: "delalloc", Val: n})
+	}
 }
 
 // rsvSize converts the counters to metadata bytes. Models
@@ -101,7 +113,7 @@ func (ip *Inode) ReserveExtents(t *sched.Task, n uint64, inPlace bool, mode spac
 	// The counters go up before the space: a completion that releases surplus meanwhile must leave
 	// ours.
 	ip.mu.Lock(t)
-	a.class(inPlace).Add(nr)
+	a.count(t, inPlace, nr)
 	if !inPlace && ip.Sums() {
 		a.csumBytes.Add(int64(n))
 	}
@@ -123,7 +135,7 @@ func (ip *Inode) ReserveExtents(t *sched.Task, n uint64, inPlace bool, mode spac
 	if err == nil {
 		a.reserved += need
 	} else {
-		a.class(inPlace).Add(-nr)
+		a.count(t, inPlace, -nr)
 		if !inPlace && ip.Sums() {
 			a.csumBytes.Add(-int64(n))
 		}
@@ -131,17 +143,19 @@ func (ip *Inode) ReserveExtents(t *sched.Task, n uint64, inPlace bool, mode spac
 	ip.mu.Unlock(t)
 	if err != nil {
 		ip.Settle(t) // of the qgroup, too
+		return err
 	}
-	return err
+	a.traced(t, int64(need))
+	return nil
 }
 
 // ReleaseExtents takes the temporary count of n bytes back once SetDelalloc has counted the extent
 // itself, or because the bytes will not be dirtied; in that case released says how many bytes'
 // checksums are not needed either. Models btrfs_delalloc_release_extents() and
 // btrfs_delalloc_release_metadata(). Call Settle afterwards.
-func (ip *Inode) ReleaseExtents(n uint64, inPlace bool, released uint64) {
+func (ip *Inode) ReleaseExtents(t *sched.Task, n uint64, inPlace bool, released uint64) {
 	a := &ip.acct
-	a.class(inPlace).Add(-Extents(n))
+	a.count(t, inPlace, -Extents(n))
 	if !inPlace && released > 0 && ip.Sums() {
 		a.csumBytes.Add(-int64(released))
 	}
@@ -154,7 +168,7 @@ func (ip *Inode) ReleaseExtents(n uint64, inPlace bool, released uint64) {
 //   - the extent lock of the range is held, and nothing ordered is in it.
 func (ip *Inode) AddOrdered(t *sched.Task, typ ordered.Type, start, n uint64, diskBytenr format.Logical) *ordered.Extent {
 	ip.IOTree.AssertLocked(t, start, start+n)
-	ip.acct.class(typ == ordered.Nocow).Add(1)
+	ip.acct.count(t, typ == ordered.Nocow, 1)
 	oe := ip.Ordered.Add(t, ip, typ, start, n, diskBytenr)
 	if ip.FS.Quota.On() {
 		ip.orderQuota(t, oe)
@@ -173,8 +187,8 @@ func (ip *Inode) SplitOrdered(t *sched.Task, oe *ordered.Extent, n uint64) (*ord
 	if err := ip.ReserveExtents(t, rest, inPlace, spaceinfo.NoFlush); err != nil {
 		return nil, err
 	}
-	ip.acct.class(inPlace).Add(1)
-	ip.ReleaseExtents(rest, inPlace, rest)
+	ip.acct.count(t, inPlace, 1)
+	ip.ReleaseExtents(t, rest, inPlace, rest)
 	return ip.Ordered.Split(t, oe, n), nil
 }
 
@@ -183,7 +197,7 @@ func (ip *Inode) SplitOrdered(t *sched.Task, oe *ordered.Extent, n uint64) (*ord
 // transaction handle or releases them. Models trans->block_rsv = &inode->block_rsv in
 // btrfs_finish_one_ordered().
 func (ip *Inode) TakeOrdered(t *sched.Task, oe *ordered.Extent) uint64 {
-	ip.acct.class(oe.Type == ordered.Nocow).Add(-1)
+	ip.acct.count(t, oe.Type == ordered.Nocow, -1)
 	if ip.Sums() {
 		ip.acct.csumBytes.Add(-int64(oe.Len))
 	}
@@ -215,6 +229,9 @@ func (ip *Inode) TakeSurplus(t *sched.Task) (surplus uint64) {
 		a.reserved -= surplus
 	}
 	ip.mu.Unlock(t)
+	if surplus > 0 {
+		a.traced(t, -int64(surplus))
+	}
 	return surplus
 }
 
@@ -242,7 +259,7 @@ func (h hooks) SetDelalloc(t *sched.Task, start, end uint64, set, old extentio.B
 	}
 	n := end - start
 	a := &h.ip.acct
-	a.class((set|old)&extentio.InPlace != 0).Add(Extents(n))
+	a.count(t, (set|old)&extentio.InPlace != 0, Extents(n))
 	a.delalloc.Add(int64(n))
 	h.ip.FS.delalloc.Add(int64(n))
 }
@@ -255,7 +272,7 @@ func (h hooks) ClearDelalloc(t *sched.Task, start, end uint64, clear, old extent
 	n := end - start
 	a := &h.ip.acct
 	inPlace := old&extentio.InPlace != 0
-	a.class(inPlace).Add(-Extents(n))
+	a.count(t, inPlace, -Extents(n))
 	a.delalloc.Add(-int64(n))
 	h.ip.FS.delalloc.Add(-int64(n))
 	if clear&extentio.ClearMetaResv != 0 && !inPlace && h.ip.Sums() {
@@ -268,10 +285,10 @@ func (h hooks) ClearDelalloc(t *sched.Task, start, end uint64, clear, old extent
 
 // SplitDelalloc models btrfs_split_delalloc_extent().
 func (h hooks) SplitDelalloc(t *sched.Task, start, at, end uint64, bits extentio.Bits) {
-	h.ip.acct.class(bits&extentio.InPlace != 0).Add(Extents(at-start) + Extents(end-at) - Extents(end-start))
+	h.ip.acct.count(t, bits&extentio.InPlace != 0, Extents(at-start)+Extents(end-at)-Extents(end-start))
 }
 
 // MergeDelalloc models btrfs_merge_delalloc_extent().
 func (h hooks) MergeDelalloc(t *sched.Task, start, at, end uint64, bits extentio.Bits) {
-	h.ip.acct.class(bits&extentio.InPlace != 0).Add(Extents(end-start) - Extents(at-start) - Extents(end-at))
+	h.ip.acct.count(t, bits&extentio.InPlace != 0, Extents(end-start)-Extents(at-start)-Extents(end-at))
 }

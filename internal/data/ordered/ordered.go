@@ -116,7 +116,10 @@ func (e *Extent) String() string {
 // Done accounts bytes whose bio has ended, with err or nil. It reports true exactly once: to the
 // caller that ended the last byte, who queues the extent for completion. It never sleeps. Models
 // btrfs_mark_ordered_io_finished().
-func (e *Extent) Done(bytes uint64, err error) (last bool) {
+func (e *Extent) Done(t *sched.Task, bytes uint64, err error) (last bool) {
+	if t.Tracing() {
+		t.Trace(sched.TraceEvent{Name: "btrfs_finish_ordered_extent", Len: bytes})
+	}
 	if err != nil {
 		e.Fail(err)
 	}
@@ -141,9 +144,17 @@ func (e *Extent) Err() error {
 // Finished reports whether completion is over.
 func (e *Extent) Finished() bool { return e.done.Load() }
 
+// traced tells a tracer of a step with the extent.
+func (e *Extent) traced(t *sched.Task, name string) {
+	if t.Tracing() {
+		t.Trace(sched.TraceEvent{Name: name, Start: e.Start, Len: e.Len, What: e.Type.String()})
+	}
+}
+
 // Wait waits until completion is over. No page and no range of the extent may be locked by t.
 // Models btrfs_start_ordered_extent().
 func (e *Extent) Wait(t *sched.Task) {
+	e.traced(t, "btrfs_ordered_extent_start")
 	e.wait.WaitFor(t, e, e.done.Load)
 }
 

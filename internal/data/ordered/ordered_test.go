@@ -139,7 +139,7 @@ func TestDone(tt *testing.T) {
 	_, tr := newTree()
 	e := tr.Add(t, nil, Regular, 0, 12288, 1<<30)
 	bad := errors.New("bad")
-	if e.Done(4096, nil) || e.Done(4096, bad) || !e.Done(4096, errors.New("worse")) {
+	if e.Done(t, 4096, nil) || e.Done(t, 4096, bad) || !e.Done(t, 4096, errors.New("worse")) {
 		tt.Fatal("last bio not told apart")
 	}
 	if e.Err() != bad {

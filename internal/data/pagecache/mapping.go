@@ -391,6 +391,9 @@ func (m *Mapping) SetDirty(t *sched.Task, p *Page) bool {
 	m.chunk(p.index).dirty.Or(1 << (p.index & (chunkPages - 1)))
 	m.change(t)
 	m.dirty.Add(1)
+	if t.Tracing() {
+		t.Trace(sched.TraceEvent{Name: "writeback_dirty_folio", Val: int64(p.index)})
+	}
 	m.cache.BDI.dirtied(t, m)
 	return true
 }

@@ -96,6 +96,14 @@ func (f *Finder) TryAt(t *sched.Task, ip *inode.Inode, off uint64) (extentmap.Ma
 type lookup = func(t *sched.Task, r *ctree.Root, ino format.Ino, off uint64) (start uint64, fe format.FileExtent, ok bool, err error)
 
 func (f *Finder) at(t *sched.Task, ip *inode.Inode, off uint64, lookup lookup) (extentmap.Map, error) {
+	m, err := f.find(t, ip, off, lookup)
+	if err == nil && t.Tracing() {
+		t.Trace(sched.TraceEvent{Name: "btrfs_get_extent", Start: m.Start, Len: m.End - m.Start})
+	}
+	return m, err
+}
+
+func (f *Finder) find(t *sched.Task, ip *inode.Inode, off uint64, lookup lookup) (extentmap.Map, error) {
 	if m, ok := ip.Extents.Lookup(t, off); ok {
 		return m, nil
 	}

@@ -138,6 +138,9 @@ func (e *Engine) lockRun(t *sched.Task, ip *inode.Inode, w *run, first, end uint
 func (e *Engine) writeRun(t *sched.Task, ip *inode.Inode, w *run) error {
 	m := &ip.Pages
 	for _, p := range w.pages {
+		if t.Tracing() {
+			t.Trace(sched.TraceEvent{Name: "extent_writepage", Val: int64(p.Index())})
+		}
 		// Writeback first: a task that looks for pages in flight must find one or the other.
 		m.StartWriteback(t, p)
 		m.ClearDirty(t, p)
@@ -319,7 +322,7 @@ func endWrite(t *sched.Task, bio *blockdev.Bio) {
 		ip.Pages.EndWriteback(t, p)
 	}
 	e.putBio(t, b)
-	if oe.Done(n, err) {
+	if oe.Done(t, n, err) {
 		e.cfg.Finish.Complete(t, oe)
 	}
 }

@@ -86,7 +86,7 @@ var busies = []busy{
 			ip.IOTree.Unlock(t, 4096, 8192)
 			t.Discharge(oe)
 			return func() {
-				oe.Done(4096, nil)
+				oe.Done(t, 4096, nil)
 				ip.Ordered.Remove(t, oe)
 				ip.FS.Space.Metadata().Release(t, ip.TakeOrdered(t, oe))
 				oe.Put(t)

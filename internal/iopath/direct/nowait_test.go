@@ -203,7 +203,7 @@ func orderedIn(t *sched.Task, ip *inode.Inode) (end func()) {
 	ip.IOTree.Unlock(t, 4096, 8192)
 	t.Discharge(oe)
 	return func() {
-		oe.Done(4096, nil)
+		oe.Done(t, 4096, nil)
 		ip.Ordered.Remove(t, oe)
 		ip.FS.Space.Metadata().Release(t, ip.TakeOrdered(t, oe))
 		oe.Put(t)

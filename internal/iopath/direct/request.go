@@ -178,7 +178,7 @@ func endWrite(t *sched.Task, bb *blockdev.Bio) {
 		rq.fail(err)
 		rq.ip.SetError(t, err)
 	}
-	if oe != nil && oe.Done(b.n, err) {
+	if oe != nil && oe.Done(t, b.n, err) {
 		rq.env.Finish.Complete(t, oe)
 	}
 	rq.put(t)

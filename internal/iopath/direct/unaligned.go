@@ -230,7 +230,7 @@ func (w *write) markWritten(t *sched.Task, from, to uint64) {
 	w.rsv.Ordered(t, w.ip, to-from, ordered.Prealloc)
 	w.unlockExtent(t, from, to)
 	t.Discharge(oe)
-	if oe.Done(to-from, nil) {
+	if oe.Done(t, to-from, nil) {
 		w.env.Finish.Complete(t, oe)
 	}
 	_ = w.ip.Ordered.WaitRange(t, from, to)

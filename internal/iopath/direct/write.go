@@ -397,7 +397,7 @@ func (w *write) fault(t *sched.Task, oe *ordered.Extent) error {
 
 // giveUp ends n bytes of oe that no bio will write.
 func (w *write) giveUp(t *sched.Task, oe *ordered.Extent, n uint64) {
-	if oe.Done(n, errno.EFAULT) {
+	if oe.Done(t, n, errno.EFAULT) {
 		t.Discharge(oe)
 		w.env.Finish.Complete(t, oe)
 	}

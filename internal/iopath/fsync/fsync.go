@@ -39,6 +39,9 @@ import (
 // A direct write calls it with i_rwsem held and says so in t.Journal; then the lock is not taken
 // again.
 func Sync(t *sched.Task, env *iopath.Env, ip *inode.Inode, seen *atomic.Uint64) (err error) {
+	if t.Tracing() {
+		t.Trace(sched.TraceEvent{Name: "btrfs_sync_file"})
+	}
 	s := fsync{env: env, ip: ip, seen: seen, pl: policy.ForFsync(env.Policy())}
 	if _, s.held = t.Journal.(iopath.DirectSync); s.held {
 		t.Journal = nil // the task may open a transaction from here on

@@ -109,9 +109,9 @@ func (f *Forest) lockNeighbour(t *sched.Task, tr *Trans, r *Root, p *Path, level
 	if err != nil {
 		return nil, err
 	}
-	b.lock.LockNested(t, lockSub(b.level, nest))
+	b.lockBeside(t, nest)
 	if fits != nil && !fits(b.Node) {
-		b.lock.Unlock(t)
+		b.Unlock(t)
 		b.Put()
 		return nil, nil
 	}
@@ -123,7 +123,7 @@ func (f *Forest) lockNeighbour(t *sched.Task, tr *Trans, r *Root, p *Path, level
 		if c == nil {
 			c = b
 		}
-		c.lock.Unlock(t)
+		c.Unlock(t)
 		c.Put()
 		return nil, err
 	}
@@ -132,7 +132,7 @@ func (f *Forest) lockNeighbour(t *sched.Task, tr *Trans, r *Root, p *Path, level
 
 func drop(t *sched.Task, b *Buffer) {
 	if b != nil {
-		b.lock.Unlock(t)
+		b.Unlock(t)
 		b.Put()
 	}
 }

@@ -111,9 +111,9 @@ func (d *DirtySet) Buffers(t *sched.Task) []*Buffer {
 //   - No task of the set's transaction changes a tree any more.
 func (f *Forest) Seal(t *sched.Task, d *DirtySet) {
 	for _, b := range d.Buffers(t) {
-		b.lock.LockNested(t, lockSub(b.level, nestNormal))
+		b.Lock(t)
 		b.Node.SetWritten(true)
-		b.lock.Unlock(t)
+		b.Unlock(t)
 	}
 }
 

@@ -617,7 +617,7 @@ func (f *Forest) delLeaf(t *sched.Task, tr *Trans, r *Root, p *Path, leaf *Buffe
 	} else {
 		p.Release(t)
 		// Nobody can reach the leaf any more; a task that still waits for its lock finds it empty.
-		leaf.lock.LockNested(t, lockSub(0, nestNormal))
+		leaf.Lock(t)
 	}
 	return f.freeBlock(t, tr, r, leaf, true)
 }

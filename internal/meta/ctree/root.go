@@ -82,7 +82,7 @@ func (f *Forest) FreeRoot(t *sched.Task, tr *Trans, r *Root) error {
 	if b.Node.Nritems() > 0 {
 		panic(fmt.Sprintf("ctree: free of tree %d, which has %d items", int64(r.ID), b.Node.Nritems()))
 	}
-	b.lock.LockNested(t, lockSub(b.level, nestNormal))
+	b.Lock(t)
 	return f.freeBlock(t, tr, r, b, true)
 }
 
@@ -110,7 +110,7 @@ func (f *Forest) Snapshot(t *sched.Task, tr *Trans, r *Root, id uint64) (*Root, 
 	c.Node.SetNritems(old.Node.Nritems())
 	copy(c.Node[format.HeaderSize:], old.Node[format.HeaderSize:])
 	err = f.alloc.IncRefs(t, tr, snap, c)
-	c.lock.Unlock(t)
+	c.Unlock(t)
 	if err != nil {
 		c.Put()
 		return nil, err
@@ -135,7 +135,7 @@ func (f *Forest) NewRoot(t *sched.Task, tr *Trans, id uint64) (*Root, error) {
 	if err != nil {
 		return nil, err
 	}
-	b.lock.Unlock(t)
+	b.Unlock(t)
 	r.node.Store(b)
 	if tr.RootDirtied != nil {
 		tr.RootDirtied(r)
@@ -172,14 +172,14 @@ func (r *Root) lockRoot(t *sched.Task, p *Path, writeLevel int) error {
 		switch {
 		case b.level <= writeLevel:
 			kind = lockWrite
-			b.lock.LockNested(t, lockSub(b.level, nestNormal))
+			b.Lock(t)
 		case p.Nowait:
-			if !b.lock.TryRLock(t) {
+			if !b.tryRLock(t) {
 				b.Put()
 				return kiocb.AgainTree
 			}
 		default:
-			b.lock.RLockNested(t, lockSub(b.level, nestNormal))
+			b.rlock(t)
 		}
 		if b == r.node.Load() {
 			p.Nodes[b.level], p.locks[b.level], p.top = b, kind, b.level
@@ -223,6 +223,9 @@ func (f *Forest) newBlock(t *sched.Task, tr *Trans, r *Root, level int, hint uin
 	if !b.lock.TryLock(t) {
 		panic(fmt.Sprintf("ctree: new block %d is locked", bytenr))
 	}
+	if t.Tracing() {
+		t.Trace(sched.TraceEvent{Name: "btrfs_tree_lock"}) // its header names no tree yet, in Linux
+	}
 	f.cache.setDirty(b, true)
 	f.cache.add(t, b, true)
 	tr.Dirty.add(t, b)
@@ -234,6 +237,15 @@ func (f *Forest) newBlock(t *sched.Task, tr *Trans, r *Root, level int, hint uin
 //
 // Models fs/btrfs/extent-tree.c:btrfs_free_tree_block().
 func (f *Forest) freeBlock(t *sched.Task, tr *Trans, r *Root, b *Buffer, last bool) error {
+	err := f.freeLocked(t, tr, r, b, last)
+	b.Unlock(t)
+	b.Put()
+	return err
+}
+
+// freeLocked is freeBlock that leaves b locked.
+func (f *Forest) freeLocked(t *sched.Task, tr *Trans, r *Root, b *Buffer, last bool) error {
+	b.lock.AssertHeld(t)
 	if last {
 		if b.generation == tr.ID && !b.Node.Written() {
 			// It never existed on disk, so it need not be written. From FreeTreeBlock on, another
@@ -243,10 +255,7 @@ func (f *Forest) freeBlock(t *sched.Task, tr *Trans, r *Root, b *Buffer, last bo
 		}
 		f.cache.drop(t, b)
 	}
-	err := f.alloc.FreeTreeBlock(t, tr, r, b, last)
-	b.lock.Unlock(t)
-	b.Put()
-	return err
+	return f.alloc.FreeTreeBlock(t, tr, r, b, last)
 }
 
 // madeBy reports whether b is a block of the running transaction, which has not been written.
@@ -298,5 +307,11 @@ func (f *Forest) cow(t *sched.Task, tr *Trans, r *Root, b, parent *Buffer, slot 
 		parent.Node.SetBlockptr(slot, c.Bytenr)
 		parent.Node.SetPtrGeneration(slot, tr.ID)
 	}
-	return c, f.freeBlock(t, tr, r, b, last)
+	err = f.freeLocked(t, tr, r, b, last)
+	if t.Tracing() {
+		t.Trace(sched.TraceEvent{Name: "btrfs_cow_block", Root: r.ID, Val: int64(b.level)})
+	}
+	b.Unlock(t)
+	b.Put()
+	return c, err
 }

@@ -20,9 +20,9 @@ const (
 func (b *Buffer) unlock(t *sched.Task, kind uint8) {
 	switch kind {
 	case lockRead:
-		b.lock.RUnlock(t)
+		b.runlock(t)
 	case lockWrite:
-		b.lock.Unlock(t)
+		b.Unlock(t)
 	}
 }
 
@@ -112,7 +112,7 @@ func (p *Path) unlockSafe(t *sched.Task, level int) {
 // one is unlocked and put.
 func (p *Path) replace(t *sched.Task, b *Buffer, slot int) {
 	old := p.Nodes[b.level]
-	old.lock.Unlock(t)
+	old.Unlock(t)
 	old.Put()
 	p.Nodes[b.level], p.Slots[b.level] = b, slot
 	// It was locked as a neighbour; now it may have neighbours of its own locked beside it.
@@ -288,7 +288,7 @@ again:
 		level--
 		p.Nodes[level] = c
 		if level <= writeLevel {
-			c.lock.LockNested(t, lockSub(level, nestNormal))
+			c.Lock(t)
 			p.holds(t, level)
 		} else if err := p.readLock(t, c); err != nil {
 			return false, err
@@ -299,11 +299,11 @@ again:
 // readLock locks c, the path's node at its level, for reading.
 func (p *Path) readLock(t *sched.Task, c *Buffer) error {
 	if p.Nowait {
-		if !c.lock.TryRLock(t) {
+		if !c.tryRLock(t) {
 			return kiocb.AgainTree
 		}
 	} else {
-		c.lock.RLockNested(t, lockSub(c.level, nestNormal))
+		c.rlock(t)
 	}
 	p.locks[c.level] = lockRead
 	return nil

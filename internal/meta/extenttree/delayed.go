@@ -74,6 +74,41 @@ func (e *ExtentTree) addRef(t *sched.Task, h head, r backRef, mod int) {
 	e.refsMu.Lock(t)
 	defer e.refsMu.Unlock(t)
 	e.headLocked(t, h).add(r, mod)
+	if t.Tracing() {
+		h.tracedRef(t, "add", r, mod)
+	}
+}
+
+// tracedHead tells a tracer of a step, add or run, with the extent's queue.
+func (h *head) tracedHead(t *sched.Task, step, action string) {
+	t.Trace(sched.TraceEvent{Name: step + "_delayed_ref_head", Len: h.num, What: action + " " + h.kind()})
+}
+
+func (h *head) kind() string {
+	if h.data {
+		return "DATA"
+	}
+	return "TREE"
+}
+
+// tracedRef tells a tracer of a step with one of its references.
+func (h *head) tracedRef(t *sched.Task, step string, r backRef, mod int) {
+	action := "ADD_DELAYED_REF"
+	if mod < 0 {
+		action = "DROP_DELAYED_REF"
+	}
+	if step == "add" {
+		if h.mustInsert {
+			h.tracedHead(t, step, "ADD_DELAYED_EXTENT")
+		} else {
+			h.tracedHead(t, step, action)
+		}
+	}
+	if h.data {
+		t.Trace(sched.TraceEvent{Name: step + "_delayed_data_ref", Root: r.Root, Start: uint64(r.Offset), Len: h.num, What: action})
+		return
+	}
+	t.Trace(sched.TraceEvent{Name: step + "_delayed_tree_ref", Root: r.Root, Val: int64(h.level), What: action})
 }
 
 // headLocked is the queue's head for the extent that h describes, a new one if there is none.

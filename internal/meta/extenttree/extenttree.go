@@ -154,7 +154,29 @@ func (e *ExtentTree) ReserveExtent(t *sched.Task, numBytes, minBytes uint64, hin
 		return 0, 0, err
 	}
 	e.space.Data().Allocated(t, length)
+	tracedReserve(t, format.BlockGroupData, length)
 	return start, length, nil
+}
+
+// tracedReserve tells a tracer of an allocation from free space.
+func tracedReserve(t *sched.Task, typ, length uint64) {
+	if !t.Tracing() {
+		return
+	}
+	what := "METADATA"
+	switch typ {
+	case format.BlockGroupData:
+		what = "DATA"
+	case format.BlockGroupSystem:
+		what = "SYSTEM"
+	}
+	t.Trace(sched.TraceEvent{Name: "btrfs_reserve_extent", Len: length, What: what})
+}
+
+func tracedFree(t *sched.Task, length uint64) {
+	if t.Tracing() {
+		t.Trace(sched.TraceEvent{Name: "btrfs_reserved_extent_free", Len: length})
+	}
 }
 
 // FreeReservedExtent undoes ReserveExtent for an extent that was never given to
@@ -163,6 +185,7 @@ func (e *ExtentTree) ReserveExtent(t *sched.Task, numBytes, minBytes uint64, hin
 func (e *ExtentTree) FreeReservedExtent(t *sched.Task, start format.Logical, length uint64) {
 	e.giveBack(t, spanOf(start, length))
 	e.space.Data().Unallocated(t, length, false)
+	tracedFree(t, length)
 }
 
 // infoOf is the account that pays for blocks of the tree.
@@ -214,6 +237,7 @@ func (e *ExtentTree) AllocTreeBlock(t *sched.Task, tr *ctree.Trans, r *ctree.Roo
 		return 0, &errno.OpError{Op: "allocate tree block", Err: err}
 	}
 	info.Allocated(t, e.nodeSize)
+	tracedReserve(t, typ, e.nodeSize)
 	e.addRef(t, head{bytenr: bytenr, num: e.nodeSize, level: uint8(level), mustInsert: true}, byTree(r.ID), 1)
 	return uint64(bytenr), nil
 }
@@ -239,6 +263,7 @@ func (e *ExtentTree) FreeTreeBlock(t *sched.Task, tr *ctree.Trans, r *ctree.Root
 		if promise {
 			rsv.Add(t, e.nodeSize)
 		}
+		tracedFree(t, e.nodeSize)
 	}
 	return nil
 }

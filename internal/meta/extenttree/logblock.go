@@ -49,6 +49,7 @@ func (e *ExtentTree) allocLogBlock(t *sched.Task) (uint64, error) {
 		return 0, &errno.OpError{Op: "allocate log block", Err: errno.ENOSPC}
 	}
 	info.Allocated(t, e.nodeSize)
+	tracedReserve(t, format.BlockGroupMetadata, e.nodeSize)
 	e.logs.mu.Lock(t)
 	e.logs.all[start] = struct{}{}
 	e.logs.mu.Unlock(t)
@@ -73,6 +74,7 @@ func (e *ExtentTree) freeLogBlock(t *sched.Task, tr *ctree.Trans, b *ctree.Buffe
 	}
 	e.giveBack(t, spanOf(bytenr, e.nodeSize))
 	e.space.Metadata().Unallocated(t, e.nodeSize, false)
+	tracedFree(t, e.nodeSize)
 }
 
 // FreeLogs pins every block of the transaction's logs: the commit at work makes the superblock name

@@ -99,6 +99,12 @@ func (e *ExtentTree) runHead(t *sched.Task, tr *ctree.Trans, h *head) error {
 	if err != nil {
 		return fmt.Errorf("references of extent %d, %d bytes: %w", h.bytenr, h.num, err)
 	}
+	if t.Tracing() {
+		for _, m := range h.mods {
+			h.tracedRef(t, "run", m.backRef, m.mod)
+		}
+		h.tracedHead(t, "run", "RUN")
+	}
 	return nil
 }
 
@@ -137,6 +143,9 @@ func (e *ExtentTree) insertExtent(t *sched.Task, tr *ctree.Trans, h *head) error
 	e.space.Of(e.group(h.bytenr).Flags).Recorded(t, h.num)
 	if err := e.fstRemove(t, tr, h.span()); err != nil {
 		return err
+	}
+	if t.Tracing() {
+		t.Trace(sched.TraceEvent{Name: "btrfs_reserved_extent_alloc", Len: h.num})
 	}
 	if !h.data {
 		e.countTreeBlock(m.Root, 1)

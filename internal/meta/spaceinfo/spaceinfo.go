@@ -17,6 +17,7 @@ package spaceinfo
 
 import (
 	"fmt"
+	"strings"
 
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
@@ -216,7 +217,7 @@ func (i *Info) Reserve(t *sched.Task, bytes uint64, mode FlushMode) error {
 	// its commit.
 	inLine := mode != FlushLimit && mode != FlushEmergency
 	if (len(i.tickets) == 0 || !inLine) && i.fitsLocked(t, bytes, mode) || mode == FlushEmergency && i.freeLocked(t) >= bytes {
-		i.u.MayUse += bytes
+		i.promiseLocked(t, bytes)
 		i.mu.Unlock(t)
 		return nil
 	}
@@ -237,10 +238,13 @@ func (i *Info) reserveTicketLocked(t *sched.Task, bytes uint64, mode FlushMode) 
 		i.allocChunk(t)
 		i.mu.Lock(t)
 		if i.fitsLocked(t, bytes, mode) {
-			i.u.MayUse += bytes
+			i.promiseLocked(t, bytes)
 			return nil
 		}
 		return errno.ENOSPC
+	}
+	if t.Tracing() {
+		t.Trace(sched.TraceEvent{Name: "btrfs_reserve_ticket", What: strings.ToUpper(i.kind()), Len: bytes})
 	}
 	tk := &ticket{bytes: bytes}
 	i.tickets = append(i.tickets, tk)
@@ -366,6 +370,7 @@ func (i *Info) allocChunk(t *sched.Task) bool {
 	if f == nil {
 		return false
 	}
+	i.tracedFlush(t, "ALLOC_CHUNK")
 	// No room is no error here: the caller looks at the account again.
 	added, err := f.AllocChunk(t, i.Type)
 	return added && err == nil
@@ -380,12 +385,18 @@ func (i *Info) granted(t *sched.Task, tk *ticket) bool {
 
 func (i *Info) flush(t *sched.Task, bytes uint64, wait bool) {
 	if f := i.space.flushers; f != nil && (wait || f.DirtyDelalloc() > 0) {
+		if wait {
+			i.tracedFlush(t, "FLUSH_DELALLOC_WAIT")
+		} else {
+			i.tracedFlush(t, "FLUSH_DELALLOC")
+		}
 		f.FlushDelalloc(t, bytes, wait)
 	}
 }
 
 func (i *Info) commit(t *sched.Task) {
 	if f := i.space.flushers; f != nil {
+		i.tracedFlush(t, "COMMIT_TRANS")
 		// A failed commit aborts the file system; the ticket then fails for want of space.
 		_ = f.CommitTransaction(t)
 	}
@@ -400,7 +411,7 @@ func (i *Info) grantLocked(t *sched.Task) {
 		if !i.fitsLocked(t, tk.bytes, FlushAll) {
 			break
 		}
-		i.u.MayUse += tk.bytes
+		i.promiseLocked(t, tk.bytes)
 		tk.granted = true
 		i.grants++
 		n++
@@ -417,11 +428,38 @@ func (i *Info) Release(t *sched.Task, bytes uint64) {
 		return
 	}
 	i.mu.Lock(t)
-	i.subLocked(t, &i.u.MayUse, bytes, "may_use")
+	i.unpromiseLocked(t, bytes)
 	if len(i.tickets) > 0 {
 		i.grantLocked(t)
 	}
 	i.mu.Unlock(t)
+}
+
+// promiseLocked adds to may_use. Models btrfs_space_info_update_bytes_may_use().
+func (i *Info) promiseLocked(t *sched.Task, bytes uint64) {
+	i.mu.AssertHeld(t)
+	i.u.MayUse += bytes
+	i.traced(t, int64(bytes))
+}
+
+func (i *Info) unpromiseLocked(t *sched.Task, bytes uint64) {
+	i.mu.AssertHeld(t)
+	i.subLocked(t, &i.u.MayUse, bytes, "may_use")
+	i.traced(t, -int64(bytes))
+}
+
+// traced tells a tracer of a change of may_use.
+func (i *Info) traced(t *sched.Task, diff int64) {
+	if t.Tracing() && diff != 0 {
+		t.Trace(sched.TraceEvent{Name: "update_bytes_may_use", What: strings.ToUpper(i.kind()), Val: diff})
+	}
+}
+
+// tracedFlush tells a tracer of a step of flushing.
+func (i *Info) tracedFlush(t *sched.Task, state string) {
+	if t.Tracing() {
+		t.Trace(sched.TraceEvent{Name: "btrfs_flush_space", What: state + " " + strings.ToUpper(i.kind())})
+	}
 }
 
 func (i *Info) subLocked(t *sched.Task, v *uint64, bytes uint64, what string) {
@@ -448,7 +486,7 @@ func (i *Info) AddTotal(t *sched.Task, total, used, readonly uint64) {
 // reserved up.
 func (i *Info) Allocated(t *sched.Task, bytes uint64) {
 	i.mu.Lock(t)
-	i.subLocked(t, &i.u.MayUse, bytes, "may_use")
+	i.unpromiseLocked(t, bytes)
 	i.u.Reserved += bytes
 	i.mu.Unlock(t)
 }
@@ -459,7 +497,7 @@ func (i *Info) Unallocated(t *sched.Task, bytes uint64, promise bool) {
 	i.mu.Lock(t)
 	i.subLocked(t, &i.u.Reserved, bytes, "reserved")
 	if promise {
-		i.u.MayUse += bytes
+		i.promiseLocked(t, bytes)
 	}
 	i.grantLocked(t)
 	i.mu.Unlock(t)
@@ -586,7 +624,7 @@ func (b *BlockRsv) Resize(t *sched.Task, size uint64) {
 		if room := u.Total - min(u.Total, u.sum()); want > room {
 			want = room
 		}
-		b.info.u.MayUse += want
+		b.info.promiseLocked(t, want)
 		b.info.mu.Unlock(t)
 		b.Add(t, want)
 	}

@@ -118,6 +118,8 @@ type Handle struct {
 	rsv   spaceinfo.BlockRsv
 	refs  int
 	start bool // Start opened it, not Join
+	// reserved is the bytes that it began with, for a tracer.
+	reserved uint64
 }
 
 // Manager runs the transactions of one file system and holds its metadata parts.
@@ -228,8 +230,16 @@ func (m *Manager) reserveJoin(t *sched.Task, items int, mode spaceinfo.FlushMode
 		if err := m.Space.Metadata().Reserve(t, bytes, mode); err != nil {
 			return nil, err
 		}
+		m.tracedReserve(t, int64(bytes))
 	}
 	return m.join(t, bytes, true)
+}
+
+// tracedReserve tells a tracer of bytes that a handle reserves or gives back.
+func (m *Manager) tracedReserve(t *sched.Task, bytes int64) {
+	if t.Tracing() && bytes != 0 {
+		t.Trace(sched.TraceEvent{Name: "btrfs_space_reservation", What: "transaction", Val: bytes})
+	}
 }
 
 // StartReserved is Start with bytes that the caller has reserved in the metadata account: a task
@@ -292,6 +302,7 @@ func (m *Manager) openReserved(t *sched.Task, bytes uint64, start bool) (*Handle
 	}
 	if start {
 		m.relieve(t)
+		m.tracedReserve(t, int64(bytes))
 	} else {
 		m.relieveJoin(t)
 	}
@@ -412,6 +423,7 @@ func (m *Manager) enter(t *sched.Task, bytes uint64, start bool) *Handle {
 func (m *Manager) open(t *sched.Task, tx *Transaction, bytes uint64) *Handle {
 	h := &Handle{m: m, tx: tx, refs: 1}
 	m.Space.InitRsv(&h.rsv, bytes)
+	h.reserved = bytes
 	h.tr = ctree.Trans{ID: tx.id, Dirty: tx.dirty, Priv: &h.rsv, RootDirtied: func(r *ctree.Root) {
 		m.lockWrite(t)
 		tx.roots[r.ID] = r
@@ -435,6 +447,9 @@ func (h *Handle) End(t *sched.Task) error {
 	}
 	m := h.m
 	t.Journal = nil
+	if h.start {
+		m.tracedReserve(t, -int64(h.reserved))
+	}
 	h.rsv.ReleaseAll(t)
 	if m.Extents.GlobalShort(t) {
 		m.Extents.FillGlobalReserve(t)
@@ -654,6 +669,9 @@ func (m *Manager) commit(t *sched.Task, tx *Transaction) error {
 	}
 	m.Extents.Unpin(t, pinned)
 	m.Extents.FillGlobalReserve(t)
+	if t.Tracing() {
+		t.Trace(sched.TraceEvent{Name: "btrfs_transaction_commit"})
+	}
 
 	m.lockWrite(t)
 	m.committing = nil

@@ -330,6 +330,9 @@ func (v *Volumes) Read(t *sched.Task, p []byte, logical uint64, mirror int) erro
 		err = errno.EIO
 	}
 	if err == nil {
+		if t.Tracing() {
+			tracedBio(t, blockdev.OpRead, len(p))
+		}
 		err = blockdev.Read(t, v.dev, p, int64(c.Chunk.Stripes[mirror].Offset+(logical-c.Logical)))
 	}
 	if err != nil {
@@ -388,7 +391,7 @@ func (v *Volumes) Submit(t *sched.Task, b *blockdev.Bio) {
 	t.Spend(cost.Vec, len(b.Vecs))
 	b.Err = nil
 	if b.Op == blockdev.OpFlush {
-		v.dev.Submit(t, b)
+		v.start(t, b)
 		return
 	}
 	n := b.Len()
@@ -414,8 +417,28 @@ func (v *Volumes) Submit(t *sched.Task, b *blockdev.Bio) {
 	}
 	// The end of the last mirror gives r back, so r is not touched after its submit.
 	for i := range mirrors {
-		v.dev.Submit(t, &r.bio[i])
+		v.start(t, &r.bio[i])
 	}
+}
+
+// start gives a bio to the device.
+func (v *Volumes) start(t *sched.Task, b *blockdev.Bio) {
+	if t.Tracing() {
+		tracedBio(t, b.Op, b.Len())
+	}
+	v.dev.Submit(t, b)
+}
+
+// tracedBio tells a tracer of a bio of n bytes.
+func tracedBio(t *sched.Task, op blockdev.Op, n int) {
+	what := "R"
+	switch op {
+	case blockdev.OpWrite:
+		what = "W"
+	case blockdev.OpFlush:
+		what = "F"
+	}
+	t.Trace(sched.TraceEvent{Name: "block_bio_queue", What: what, Len: uint64(n)})
 }
 
 // endMirror is the end of one mirror's bio.
@@ -429,7 +452,7 @@ func endMirror(t *sched.Task, m *blockdev.Bio) {
 			r.retry = -1
 			t.Go("mirror-read", func(t *sched.Task) {
 				m.Off, m.Err = off, nil
-				v.dev.Submit(t, m)
+				v.start(t, m)
 			})
 			return
 		}
@@ -467,6 +490,9 @@ func endMirror(t *sched.Task, m *blockdev.Bio) {
 
 // Flush makes every completed write durable.
 func (v *Volumes) Flush(t *sched.Task) error {
+	if t.Tracing() {
+		tracedBio(t, blockdev.OpFlush, 0)
+	}
 	if err := blockdev.Flush(t, v.dev); err != nil {
 		return fmt.Errorf("flush %s: %w", v.dev.Name(), err)
 	}
@@ -498,6 +524,9 @@ func (v *Volumes) PutSupers(t *sched.Task, sb *format.Super, n int) error {
 			continue
 		}
 		format.SetBytenr(b, off)
+		if t.Tracing() {
+			tracedBio(t, blockdev.OpWrite, len(b))
+		}
 		if err := blockdev.Write(t, v.dev, b, int64(off)); err != nil {
 			return fmt.Errorf("write superblock copy %d of %s: %w", i, v.dev.Name(), err)
 		}
