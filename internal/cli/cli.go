@@ -249,7 +249,7 @@ An image is named by its path, a file in it as IMAGE:/path. Sizes take the suffi
 	a.add(root, "image", a.mkfs(), a.check(), a.info(), a.df(), a.dump(), a.quota(), a.rescue())
 	a.add(root, "files", append(a.fileVerbs(), a.sh())...)
 	a.add(root, "measure", a.bench(), a.compare(), a.calibrate(), a.reproduce())
-	a.add(root, "study", a.explore(), a.replay(), a.step(), a.museum(), a.policy(), a.crash(), completeLabs(a.lab()), a.practice())
+	a.add(root, "study", a.explore(), a.replay(), a.step(), a.museum(), a.policy(), a.crash(), a.conform(), completeLabs(a.lab()), a.practice())
 	root.AddCommand(a.man())
 	root.InitDefaultCompletionCmd() // for wrapArgs
 	a.faultFlags(root)

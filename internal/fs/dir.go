@@ -14,15 +14,17 @@ import (
 // Units of metadata reservation of the namespace operations: items that they insert or change, as
 // the kernel counts them in btrfs_create_new_inode(), btrfs_unlink() and btrfs_rename().
 const (
-	// inode item, inode ref, dir item, dir index, parent's inode item, symlink's extent
-	unitsCreate = 6
-	unitsUnlink = 6 // dir item, dir index, inode ref, both inode items, orphan item
-	unitsLink   = 5 // dir item, dir index, inode ref, both inode items
-	// unitsRename is the kernel's count: two unlinks, of the name that moves and of the one that it
-	// replaces, with five items each (dir item, dir index, inode ref, inode item, orphan item), and
-	// one for the new link.
-	unitsRename = 11
-	unitsEvict  = 2
+	// inode item, inode ref, dir item, dir index, parent's inode item
+	unitsCreate  = 5
+	unitsSymlink = 1 // more: its extent
+	unitsUnlink  = 6 // dir item, dir index, inode ref, both inode items, orphan item
+	unitsLink    = 5 // dir item, dir index, inode ref, both inode items
+	// of the old name: dir item, dir index, inode ref, inode item, parent's inode item; of the new
+	// name: dir item, dir index, inode ref
+	unitsRename  = 8
+	unitsNewDir  = 1 // more in another directory: its inode item
+	unitsReplace = 5 // more over a file: dir item, dir index, inode ref, inode item, orphan item
+	unitsEvict   = 2
 )
 
 // maxLinks bounds the hard links of an inode, as BTRFS_LINK_MAX.
@@ -196,7 +198,11 @@ func (f *FS) create(t *sched.Task, dir *Node, name string, c *creation) (*Node, 
 	if err != nil {
 		return nil, err
 	}
-	h, err := f.trans.StartIn(t, dir.vol.root, unitsCreate)
+	units := unitsCreate
+	if c.target != "" {
+		units += unitsSymlink
+	}
+	h, err := f.trans.StartIn(t, dir.vol.root, units)
 	if err != nil {
 		return nil, err
 	}

@@ -308,6 +308,12 @@ func (r *rename) change(t *sched.Task) error {
 		return err
 	}
 	units := unitsRename
+	if r.newDir != r.oldDir {
+		units += unitsNewDir
+	}
+	if r.over.Name != "" {
+		units += unitsReplace
+	}
 	if r.isSubvol() {
 		units += transaction.UnitsMoveSubvol
 	}

@@ -164,7 +164,7 @@ func (f *Finisher) finishItems(t *sched.Task, ip *inode.Inode, oe *ordered.Exten
 	// Joining may wait for a commit; the extent range ranks above it, so it is locked before (9.1,
 	// level 11).
 	ip.IOTree.LockBits(t, start, end, extentio.Locked|extentio.FinishingOrdered)
-	defer ip.IOTree.Unlock(t, start, end)
+	defer ip.IOTree.Clear(t, start, end, extentio.Locked|extentio.FinishingOrdered)
 	h, err := f.cfg.Join(t, rsv)
 	if err != nil {
 		if oe.Type == ordered.Regular {

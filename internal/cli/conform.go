@@ -1,0 +1,138 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"btrlab/internal/judge/conform"
+	"btrlab/internal/prose"
+)
+
+// conformFlags are the flags of conform.
+type conformFlags struct {
+	ops    []string
+	list   bool
+	asJSON bool
+}
+
+func (a *app) conform() *cobra.Command {
+	var c conformFlags
+	cmd := &cobra.Command{
+		Use:   "conform",
+		Short: "compare the engine with the running kernel, step by step",
+		Long: `Conform runs a table of operations twice: on a loop mount of btrfs under the running kernel's tracepoints, and on the engine
+with policy ` + conform.Policy + `, which tells the same steps under the same names: bits of io trees, ordered extents, reservations, locks of tree blocks,
+copies of blocks, delayed references, pages and bios. Addresses are left out; the two sequences are aligned, and what differs is marked: missing
+and extra are steps of one side, order and count steps of both in another order or not as often, value a step with another range, size or bit.
+A difference has a name where its reason is known, which is printed; one without a name is open. The names are for Linux ` + conform.KnownRelease + `.
+With --op the two sequences of an operation are printed side by side; --list names the operations and what is not compared, with the reasons.
+It needs root, btrfs in the kernel, and tracepoints that may be read. An image is made in the folder for temporary files.
+Exit code 1 means that a difference is open.`,
+		Example: `  sudo btrlab conform
+  sudo btrlab conform --op write-inside --op fsync-fast
+  sudo btrlab conform --json > conform.json
+  btrlab conform --list`,
+		Args: cobra.NoArgs,
+	}
+	f := cmd.Flags()
+	f.StringSliceVar(&c.ops, "op", nil, "print this operation's sequences; several, with commas")
+	f.BoolVar(&c.list, "list", false, "list the operations, and what is not compared")
+	jsonFlag(cmd, &c.asJSON)
+	names := make([]string, 0, len(conform.Ops))
+	for _, op := range conform.Ops {
+		names = append(names, op.Name)
+	}
+	_ = cmd.RegisterFlagCompletionFunc("op", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if c.list {
+			return a.listConform()
+		}
+		ops, err := c.operations(cmd)
+		if err != nil {
+			return err
+		}
+		return a.runConform(&c, ops)
+	}
+	return cmd
+}
+
+// operations are those of --op, or all.
+func (c *conformFlags) operations(cmd *cobra.Command) (list []*conform.Op, err error) {
+	for _, name := range c.ops {
+		op := conform.Find(name)
+		if op == nil {
+			return nil, usagef(cmd, "op %q, want one of those that --list names", name)
+		}
+		list = append(list, op)
+	}
+	for i := range conform.Ops {
+		if len(c.ops) == 0 {
+			list = append(list, &conform.Ops[i])
+		}
+	}
+	return list, nil
+}
+
+func (a *app) listConform() error {
+	for _, op := range conform.Ops {
+		fmt.Fprintf(a.out, "%-21s %s\n", op.Name, op.About)
+	}
+	fmt.Fprintln(a.out, "\nNot compared:")
+	for _, l := range conform.LeftOut() {
+		for _, line := range prose.Hang("  ", "      ", l.Name+": "+l.Why, prose.Width) {
+			fmt.Fprintln(a.out, line)
+		}
+	}
+	return nil
+}
+
+func (a *app) runConform(c *conformFlags, ops []*conform.Op) (err error) {
+	k, err := conform.Open(os.TempDir())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, k.Close()) }()
+	r := conform.Report{Kernel: k.Release(), Missing: k.Missing()}
+	bar := a.newBar("conform", len(ops) > 1)
+	defer bar.done()
+	for i, op := range ops {
+		if err := a.interrupted(); err != nil {
+			return err
+		}
+		bar.set(op.Name, uint64(i), uint64(len(ops)))
+		x, err := k.Compare(op)
+		if err != nil {
+			return err
+		}
+		r.Results = append(r.Results, x)
+	}
+	bar.done()
+	if err := a.printConform(&r, c); err != nil {
+		return err
+	}
+	if t := r.Totals(); t.Open > 0 {
+		return errFound
+	}
+	return nil
+}
+
+func (a *app) printConform(r *conform.Report, c *conformFlags) error {
+	if c.asJSON {
+		return a.printJSON(r.JSON())
+	}
+	if len(c.ops) == 0 {
+		return r.WriteText(a.out)
+	}
+	for i, x := range r.Results {
+		if i > 0 {
+			fmt.Fprintln(a.out)
+		}
+		if err := x.WriteText(a.out); err != nil {
+			return err
+		}
+	}
+	return nil
+}

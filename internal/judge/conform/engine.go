@@ -1,0 +1,242 @@
+package conform
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/blockdev/dm"
+	"btrlab/internal/format"
+	"btrlab/internal/fs"
+	"btrlab/internal/iopath/policy"
+	"btrlab/internal/sched"
+	"btrlab/internal/sched/vtime"
+)
+
+// recorder notes the steps between the start and the end of the
+// operation.
+type recorder struct {
+	caller *sched.Task
+	on     bool
+	events []Event
+}
+
+func (r *recorder) trace(t *sched.Task, e sched.TraceEvent) {
+	if !r.on {
+		return
+	}
+	lane := Elsewhere
+	if t == r.caller {
+		lane = Caller
+	}
+	if ev, ok := abstract(lane, e); ok {
+		r.events = append(r.events, ev)
+	}
+}
+
+// engine is the machine of ours.
+type engine struct {
+	t     *sched.Task
+	fs    *fs.FS
+	files map[string]*fs.File
+}
+
+// runEngine runs an operation on a copy of the image in virtual time, over a device that ends its
+// requests after a millisecond: the same steps every time.
+func runEngine(image *blockdev.Memory, op *Op) (events []Event, err error) {
+	_, verr := vtime.Run(vtime.Machine{CPUs: 2}, func(t *sched.Task) {
+		events, err = engineSteps(t, image.Snapshot(), op)
+	})
+	return events, errors.Join(err, verr)
+}
+
+func engineSteps(t *sched.Task, image *blockdev.Memory, op *Op) (_ []Event, err error) {
+	p, err := dm.Parse("delay:jitter=0")
+	if err != nil {
+		return nil, err
+	}
+	r := &recorder{caller: t}
+	t.SetTracer(r.trace)
+	dev := dm.New(t, image, p)
+	defer func() { err = errors.Join(err, dev.Close()) }()
+	pol, err := policy.Parse(Policy)
+	if err != nil {
+		return nil, err
+	}
+	x, err := fs.Open(t, []blockdev.Device{dev}, fs.Options{Policy: &pol, EndioWorkers: 1})
+	if err != nil {
+		return nil, err
+	}
+	m := &engine{t, x, map[string]*fs.File{}}
+	defer func() { err = errors.Join(err, m.end()) }()
+	if err := setUp(m, op); err != nil {
+		return nil, err
+	}
+	t.Sleep(time.Second)
+	r.on = true
+	err = script(m, op.Do)
+	t.Sleep(time.Second) // what the operation began elsewhere
+	r.on = false
+	return r.events, err
+}
+
+func (m *engine) end() error {
+	var errs []error
+	for _, f := range m.files {
+		errs = append(errs, f.Close(m.t))
+	}
+	return errors.Join(append(errs, m.fs.Close(m.t))...)
+}
+
+// open gives the file, which stays open.
+func (m *engine) open(name string) (*fs.File, error) {
+	if f := m.files[name]; f != nil {
+		return f, nil
+	}
+	f, err := m.fs.OpenFile(m.t, "/"+name, fs.O_RDWR, 0)
+	if err == nil {
+		m.files[name] = f
+	}
+	return f, err
+}
+
+func (m *engine) on(name string, do func(f *fs.File) error) error {
+	f, err := m.open(name)
+	if err != nil {
+		return err
+	}
+	return do(f)
+}
+
+func (m *engine) create(name string) error {
+	f, err := m.fs.Create(m.t, "/"+name, 0o644)
+	if err == nil {
+		m.files[name] = f
+	}
+	return err
+}
+
+func (m *engine) write(name string, off, n int64, direct bool) error {
+	return m.on(name, func(f *fs.File) (err error) {
+		if direct {
+			_, err = f.WriteDirect(m.t, content(n), off)
+		} else {
+			_, err = f.WriteAt(m.t, content(n), off)
+		}
+		return err
+	})
+}
+
+func (m *engine) read(name string, off, n int64, direct bool) error {
+	return m.on(name, func(f *fs.File) (err error) {
+		if direct {
+			_, err = f.ReadDirect(m.t, make([]byte, n), off)
+		} else {
+			_, err = f.ReadAt(m.t, make([]byte, n), off)
+		}
+		if errors.Is(err, io.EOF) {
+			err = nil
+		}
+		return err
+	})
+}
+
+// fault reads a byte: the engine maps no files, and a fault of Linux reads the page the same way.
+func (m *engine) fault(name string, off int64) error { return m.read(name, off, 1, false) }
+
+func (m *engine) truncate(name string, size int64) error {
+	return m.on(name, func(f *fs.File) error { return f.Truncate(m.t, size) })
+}
+
+func (m *engine) fallocate(name string, mode uint32, off, n int64) error {
+	return m.on(name, func(f *fs.File) error { return f.Fallocate(m.t, mode, off, n) })
+}
+
+func (m *engine) fsync(name string) error {
+	if f := m.files[name]; f != nil {
+		return f.Fsync(m.t)
+	}
+	return m.fs.Fsync(m.t, "/"+strings.TrimPrefix(name, "."))
+}
+
+func (m *engine) sync() error { return m.fs.Sync(m.t) }
+
+func (m *engine) start(name string) error {
+	return m.on(name, func(f *fs.File) error { return m.fs.Flush(m.t, f) })
+}
+
+func (m *engine) drop(name string) error {
+	return m.on(name, func(f *fs.File) error { f.DropCache(m.t, 0, 1<<40); return nil })
+}
+
+func (m *engine) nocow(name string) error {
+	return m.on(name, func(f *fs.File) error {
+		return f.SetFlags(m.t, f.Flags()|format.InodeNoDataCow|format.InodeNoDataSum)
+	})
+}
+
+func (m *engine) close(name string) error {
+	f := m.files[name]
+	delete(m.files, name)
+	if f == nil {
+		return nil
+	}
+	return f.Close(m.t)
+}
+
+func (m *engine) mkdir(name string) error           { return m.fs.Mkdir(m.t, "/"+name, 0o755) }
+func (m *engine) rmdir(name string) error           { return m.fs.Rmdir(m.t, "/"+name) }
+func (m *engine) link(old, name string) error       { return m.fs.Link(m.t, "/"+old, "/"+name) }
+func (m *engine) unlink(name string) error          { return m.fs.Unlink(m.t, "/"+name) }
+func (m *engine) rename(old, name string) error     { return m.fs.Rename(m.t, "/"+old, "/"+name) }
+func (m *engine) symlink(target, name string) error { return m.fs.Symlink(m.t, target, "/"+name) }
+func (m *engine) snapshot(name string) error        { return m.fs.Snapshot(m.t, "/", "/"+name, false) }
+func (m *engine) chmod(name string) error           { return m.fs.Chmod(m.t, "/"+name, 0o600) }
+
+func (m *engine) setxattr(name string) error {
+	return m.fs.Setxattr(m.t, "/"+name, "user.k", []byte("value"))
+}
+
+func (m *engine) reflink(src, name string) error {
+	return m.on(src, func(from *fs.File) error {
+		return m.on(name, func(to *fs.File) error { return to.ReflinkAll(m.t, from) })
+	})
+}
+
+func (m *engine) fill(name string) error {
+	return m.on(name, func(f *fs.File) error {
+		return fill(func(off, n int64) error { return f.Fallocate(m.t, 0, off, n) })
+	})
+}
+
+// fill allocates until not even a block is left.
+func fill(alloc func(off, n int64) error) error {
+	off := int64(0)
+	for n := int64(8 << 20); n >= format.SectorSize; {
+		if err := alloc(off, n); err != nil {
+			n /= 2
+			continue
+		}
+		off += n
+	}
+	if off == 0 {
+		return fmt.Errorf("fill: no space at all")
+	}
+	return nil
+}
+
+// content is n bytes that do not compress and are no zeros.
+func content(n int64) []byte {
+	p := make([]byte, n)
+	x := uint32(2463534242)
+	for i := range p {
+		x ^= x << 13
+		x ^= x >> 17
+		x ^= x << 5
+		p[i] = byte(x)
+	}
+	return p
+}

@@ -1,0 +1,80 @@
+package conform
+
+// Setups: a file of 64 KiB, of one extent on the device, open; the same NOCOW; and one that is
+// preallocated.
+const (
+	file     = "create f; write f 0 64k; sync;"
+	nocow    = "create f; nocow f; write f 0 64k; sync;"
+	prealloc = "create f; falloc f 0 64k; sync;"
+)
+
+// Ops is the table of operations.
+var Ops = []Op{
+	{Name: "write-inside", About: "buffered write of a block inside EOF", Setup: file, Do: "write f 4k 4k"},
+	{Name: "write-half-page", About: "buffered write of half a cached page", Setup: file, Do: "write f 4k 2k"},
+	{Name: "write-half-page-cold", About: "buffered write of half a page that is not in memory", Setup: file + "drop f", Do: "write f 4k 2k"},
+	{Name: "write-extending", About: "buffered write at EOF", Setup: file, Do: "write f 64k 4k"},
+	{Name: "write-beyond", About: "buffered write beyond EOF", Setup: file, Do: "write f 128k 4k"},
+	{Name: "write-again", About: "buffered write of a block that is dirty", Setup: file + "write f 4k 4k", Do: "write f 4k 4k"},
+	{Name: "write-new-file", About: "first buffered write of an empty file", Setup: "create f; sync", Do: "write f 0 64k"},
+	{Name: "write-nocow", About: "buffered write of a NOCOW file", Setup: nocow, Do: "write f 4k 4k"},
+	{Name: "write-prealloc", About: "buffered write into preallocated space", Setup: prealloc, Do: "write f 4k 4k"},
+	{Name: "writeback", About: "writeback of a dirty block, and its completion", Setup: file + "write f 4k 4k", Do: "start f"},
+	{Name: "writeback-nocow", About: "writeback of a dirty block of a NOCOW file", Setup: nocow + "write f 4k 4k", Do: "start f"},
+	{Name: "writeback-prealloc", About: "writeback into preallocated space", Setup: prealloc + "write f 4k 4k", Do: "start f"},
+	{Name: "writeback-many", About: "writeback of eight blocks with holes between them", Setup: file +
+		"write f 0 4k; write f 8k 4k; write f 16k 4k; write f 24k 4k; write f 32k 4k; write f 40k 4k; write f 48k 4k; write f 56k 4k", Do: "start f"},
+	{Name: "writeback-inline", About: "writeback of a file of 1 KiB, which becomes inline", Setup: "create f; sync; write f 0 1k", Do: "start f"},
+	{Name: "dwrite", About: "direct write of an aligned block", Setup: file, Do: "dwrite f 4k 4k"},
+	{Name: "dwrite-extending", About: "direct write at EOF", Setup: file, Do: "dwrite f 64k 4k"},
+	{Name: "dwrite-nocow", About: "direct write of a NOCOW file", Setup: nocow, Do: "dwrite f 4k 4k"},
+	{Name: "dwrite-prealloc", About: "direct write into preallocated space", Setup: prealloc, Do: "dwrite f 4k 4k"},
+	{Name: "dwrite-sector", About: "direct write of a sector of 512 bytes", Setup: file, Do: "dwrite f 4k 512"},
+	{Name: "read-cached", About: "buffered read of cached pages", Setup: file, Do: "read f 0 64k"},
+	{Name: "read-cold", About: "buffered read of pages that are not in memory", Setup: file + "drop f", Do: "read f 0 4k"},
+	{Name: "read-hole", About: "buffered read of a hole", Setup: "create f; truncate f 64k; sync", Do: "read f 0 4k"},
+	{Name: "dread", About: "direct read", Setup: file + "drop f", Do: "dread f 0 4k"},
+	{Name: "fault", About: "page fault of a mapping, of a page that is not in memory", Setup: file + "drop f", Do: "fault f 0"},
+	{Name: "truncate-down", About: "truncate to a block boundary", Setup: file, Do: "truncate f 32k"},
+	{Name: "truncate-into", About: "truncate into a block", Setup: file, Do: "truncate f 6k"},
+	{Name: "truncate-up", About: "truncate that makes the file longer", Setup: file, Do: "truncate f 128k"},
+	{Name: "truncate-dirty", About: "truncate below dirty pages", Setup: file + "write f 48k 16k", Do: "truncate f 32k"},
+	{Name: "punch", About: "punch a hole of whole blocks", Setup: file, Do: "punch f 16k 16k"},
+	{Name: "punch-part", About: "punch a hole inside a block", Setup: file, Do: "punch f 5k 1k"},
+	{Name: "zero", About: "zero a range of whole blocks", Setup: file, Do: "zero f 16k 16k"},
+	{Name: "falloc", About: "allocate beyond EOF", Setup: file, Do: "falloc f 64k 64k"},
+	{Name: "falloc-keep", About: "allocate beyond EOF, and keep the size", Setup: file, Do: "keep f 64k 64k"},
+	{Name: "fsync-clean", About: "fsync of a file that is durable", Setup: file, Do: "fsync f"},
+	{Name: "fsync-fast", About: "fsync of a dirty block: log", Setup: file + "fsync f; write f 4k 4k", Do: "fsync f"},
+	{Name: "fsync-new", About: "fsync of a new file", Setup: "sync; create f; write f 0 4k", Do: "fsync f"},
+	{Name: "fsync-nocow", About: "fsync of a dirty block of a NOCOW file", Setup: nocow + "write f 4k 4k", Do: "fsync f"},
+	{Name: "fsync-dir", About: "fsync of a directory with a new file", Setup: "mkdir d; sync; create d/f", Do: "fsync d"},
+	{Name: "fsync-renamed", About: "fsync after rename", Setup: file + "rename f g; close f; write g 0 4k", Do: "fsync g"},
+	{Name: "fsync-linked", About: "fsync of a file with a new name", Setup: file + "link f g", Do: "fsync f"},
+	{Name: "create", About: "create a file", Setup: file, Do: "create g"},
+	{Name: "mkdir", About: "make a directory", Setup: file, Do: "mkdir d"},
+	{Name: "rmdir", About: "remove a directory", Setup: file + "mkdir d; sync", Do: "rmdir d"},
+	{Name: "link", About: "one more name", Setup: file, Do: "link f g"},
+	{Name: "unlink", About: "remove the last name of a file, which goes", Setup: file + "close f", Do: "unlink f"},
+	{Name: "rename", About: "rename in one directory", Setup: file, Do: "rename f g"},
+	{Name: "rename-over", About: "rename over another file, which goes", Setup: file + "create g; write g 0 64k; sync; close g", Do: "rename f g"},
+	{Name: "symlink", About: "make a symbolic link", Setup: file, Do: "symlink f g"},
+	{Name: "chmod", About: "change the mode", Setup: file, Do: "chmod f"},
+	{Name: "setxattr", About: "set an attribute", Setup: file, Do: "setxattr f"},
+	{Name: "reflink", About: "clone a file", Setup: file + "create g; sync", Do: "reflink f g"},
+	{Name: "snapshot", About: "snapshot of the top directory", Setup: file, Do: "snapshot s"},
+	{Name: "commit-empty", About: "sync with nothing changed", Setup: file, Do: "sync"},
+	{Name: "commit", About: "sync after chmod: commit alone", Setup: file + "chmod f", Do: "sync"},
+	{Name: "sync-dirty", About: "sync with a dirty block: writeback and commit", Setup: file + "write f 4k 4k", Do: "sync"},
+	{Name: "enospc", About: "buffered write without space", Setup: "create f; create g; fill f; sync", Do: "! write g 0 64m", Size: 128 << 20},
+}
+
+// Find gives the operation of the name, or nil.
+func Find(name string) *Op {
+	for i := range Ops {
+		if Ops[i].Name == name {
+			return &Ops[i]
+		}
+	}
+	return nil
+}
