@@ -394,7 +394,9 @@ func (h *host) read(name string, off, n int64, direct bool) error {
 	if err != nil {
 		return err
 	}
-	if _, err = f.ReadAt(hostio.Aligned(int(n)), off); errors.Is(err, io.EOF) {
+	p := hostio.Aligned(int(n))
+	copy(p, content(n)) // pages that are not there yet would turn a direct read into a buffered one
+	if _, err = f.ReadAt(p, off); errors.Is(err, io.EOF) {
 		err = nil
 	}
 	return err

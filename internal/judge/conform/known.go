@@ -88,7 +88,10 @@ var known = []Known{
 	{Name: "range-locked-once", Step: step(`(set|clear)_extent_bit LOCKED `), Marks: []Mark{Missing, Count, Order}, Ops: ops(withWriteback),
 		Why: "Writeback of Linux locks a range to find what is delalloc, unlocks it, and locks each extent again once it has its place. The engine holds the range from the first to the last."},
 	{Name: "lock-beyond-eof", Step: step(`(set|clear)_extent_bit LOCKED `), Marks: []Mark{Missing}, Ops: ops(`write-(extending|beyond|new-file)|enospc`),
-		Why: "6.18 locks the extent range of a buffered write beyond EOF, too; kernels before locked it inside EOF only, and so does the engine."},
+		Why: "6.18 locks the extent range of a buffered write beyond EOF as well. The engine locks it inside EOF only, as the kernels that its eras were read from."},
+	{Name: "full-fsync-waits", Step: step(`ordered_extent_start `), Marks: []Mark{Missing}, Ops: ops(`fsync-.*|write-fsync|sync-dirty`),
+		Why: "An fsync of Linux that logs all of an inode (a new one, or one whose extent maps are gone) waits for its ordered extents, if they are still unfinished. " +
+			"The engine logs from the ordered extents."},
 	{Name: "fsync-locks-range", Step: step(`(set|clear)_extent_bit LOCKED \[0,end\)`), Marks: []Mark{Extra},
 		Why: "The engine locks the extent range of the whole file while it logs, because what it logs are items and ordered extents. Linux logs extent maps, which have a lock of their own."},
 	{Name: "place-in-hand", Step: step(`get_extent `), Marks: []Mark{Missing, Count},
