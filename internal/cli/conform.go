@@ -15,6 +15,8 @@ import (
 type conformFlags struct {
 	ops    []string
 	list   bool
+	record string
+	stored bool
 	asJSON bool
 }
 
@@ -28,18 +30,23 @@ with policy ` + conform.Policy + `, which tells the same steps under the same na
 copies of blocks, delayed references, pages and bios. Addresses are left out; the two sequences are aligned, and what differs is marked: missing
 and extra are steps of one side, order and count steps of both in another order or not as often, value a step with another range, size or bit.
 A difference has a name where its reason is known, which is printed; one without a name is open. The names are for Linux ` + conform.KnownRelease + `.
+With --recorded the kernel's side is a run of Linux ` + conform.KnownRelease + ` that is in the program: it needs neither root nor Linux. --record saves this run's.
 With --op the two sequences of an operation are printed side by side; --list names the operations and what is not compared, with the reasons.
-It needs root, btrfs in the kernel, and tracepoints that may be read. An image is made in the folder for temporary files.
+Otherwise it needs root, btrfs in the kernel, and tracepoints that may be read. An image is made in the folder for temporary files.
 Exit code 1 means that a difference is open.`,
 		Example: `  sudo btrlab conform
   sudo btrlab conform --op write-inside --op fsync-fast
   sudo btrlab conform --json > conform.json
+  btrlab conform --recorded --op write-inside
   btrlab conform --list`,
 		Args: cobra.NoArgs,
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&c.ops, "op", nil, "print this operation's sequences; several, with commas")
 	f.BoolVar(&c.list, "list", false, "list the operations, and what is not compared")
+	f.BoolVar(&c.stored, "recorded", false, "compare with the recorded run of the kernel, not with the one that runs")
+	f.StringVar(&c.record, "record", "", "write the kernel's side of all operations to this file")
+	outputFlag(cmd, "record")
 	jsonFlag(cmd, &c.asJSON)
 	names := make([]string, 0, len(conform.Ops))
 	for _, op := range conform.Ops {
@@ -53,6 +60,9 @@ Exit code 1 means that a difference is open.`,
 		ops, err := c.operations(cmd)
 		if err != nil {
 			return err
+		}
+		if c.stored && c.record != "" {
+			return usagef(cmd, "--record is for the running kernel, not for --recorded")
 		}
 		return a.runConform(&c, ops)
 	}
@@ -90,12 +100,20 @@ func (a *app) listConform() error {
 }
 
 func (a *app) runConform(c *conformFlags, ops []*conform.Op) (err error) {
+	if c.stored {
+		k := conform.OpenRecorded()
+		return a.compareConform(c, ops, conform.Report{Kernel: k.Release}, k.Compare)
+	}
 	k, err := conform.Open(os.TempDir())
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, k.Close()) }()
-	r := conform.Report{Kernel: k.Release(), Missing: k.Missing()}
+	return a.compareConform(c, ops, conform.Report{Kernel: k.Release(), Missing: k.Missing()}, k.Compare)
+}
+
+// compareConform fills the report and prints it.
+func (a *app) compareConform(c *conformFlags, ops []*conform.Op, r conform.Report, compare func(op *conform.Op) (*conform.Result, error)) error {
 	bar := a.newBar("conform", len(ops) > 1)
 	defer bar.done()
 	for i, op := range ops {
@@ -103,13 +121,18 @@ func (a *app) runConform(c *conformFlags, ops []*conform.Op) (err error) {
 			return err
 		}
 		bar.set(op.Name, uint64(i), uint64(len(ops)))
-		x, err := k.Compare(op)
+		x, err := compare(op)
 		if err != nil {
 			return err
 		}
 		r.Results = append(r.Results, x)
 	}
 	bar.done()
+	if c.record != "" {
+		if err := replaceFile(c.record, r.Record); err != nil {
+			return err
+		}
+	}
 	if err := a.printConform(&r, c); err != nil {
 		return err
 	}

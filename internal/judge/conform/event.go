@@ -184,8 +184,13 @@ func whatRange(e *sched.TraceEvent) string { return strings.ToUpper(e.What) + " 
 func level(e *sched.TraceEvent) string     { return fmt.Sprint(treeName(e.Root), " level ", e.Val) }
 func owner(e *sched.TraceEvent) string     { return treeName(e.Root) }
 func span(e *sched.TraceEvent) string {
-	return fmt.Sprintf("[%s,%s)", amount(e.Start), amount(e.Start+e.Len))
+	end := e.Start + e.Len
+	if end < e.Start {
+		end = ^uint64(0)
+	}
+	return fmt.Sprintf("[%s,%s)", amount(e.Start), amount(end))
 }
+
 func dataRef(e *sched.TraceEvent) string {
 	return fmt.Sprintf("%s %s of %s at %s", e.What, amount(e.Len), treeName(e.Root), amount(e.Start))
 }

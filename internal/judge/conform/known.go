@@ -141,8 +141,6 @@ var known = []Known{
 		Why: "The engine gives the reservation of an inline file back before the item is inserted, Linux after."},
 	{Name: "direct-lock", Step: step(`(set|clear)_extent_bit (LOCKED\|)?(DIO_LOCKED|LOCKED)|get_extent `), Ops: ops(`dwrite.*`),
 		Why: "A direct write of Linux takes the two locks of its range before it asks whether the range may be overwritten in place, and lets both go in one step."},
-	{Name: "extent-leaf", Step: step(`tree_(lock|unlock) (extent|free-space|dev|root|chunk|uuid)`), Marks: []Mark{Missing, Extra, Count, Order},
-		Why: "Locks of trees that the commit changes: see commit-order."},
 	{Name: "completions-in-turn", Step: step(`finish_ordered_extent |ordered_extent_|tree_|add_delayed_|cow_block |space_reservation |(set|clear)_extent_bit |reserve_extent METADATA `), Ops: ops(`writeback-many`),
 		Why: "Eight bios end at once: in which order, and how the workers take turns, is the machine's."},
 }

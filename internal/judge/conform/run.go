@@ -20,6 +20,8 @@ type Op struct {
 	Size  int64  // of the image, bytes; 0 is DefaultSize
 }
 
+func (op *Op) size() int64 { return cmp.Or(op.Size, DefaultSize) }
+
 // DefaultSize is the size of an image in bytes.
 const DefaultSize = 512 << 20
 
@@ -77,7 +79,7 @@ func Open(dir string) (*Kernel, error) {
 
 // Compare runs an operation on both sides.
 func (k *Kernel) Compare(op *Op) (*Result, error) {
-	img, err := makeImage(cmp.Or(op.Size, DefaultSize))
+	img, err := makeImage(op.size())
 	if err != nil {
 		return nil, err
 	}
