@@ -99,8 +99,6 @@ var known = []Known{
 			"where the engine has the place in hand."},
 	{Name: "dirty-then-delalloc", Step: step(`writeback_dirty_folio `), Marks: []Mark{Order},
 		Why: "The engine marks the pages dirty, then the range delalloc; Linux the other way round. Both hold the page locks meanwhile."},
-	{Name: "new-block-referenced-first", Step: step(`tree_lock new`), Marks: []Mark{Order, Count, Missing, Extra},
-		Why: "The engine's allocator queues the reference of a new block before the block is made and locked. Nobody else knows of it until then."},
 	{Name: "csum-neighbours", Step: step(`tree_(read_)?(lock|unlock) csum`), Marks: []Mark{Extra, Count, Order},
 		Why: "Before checksums extend an item, the engine looks where the next item begins, and searches again. Linux extends the item in the leaf that it has."},
 	{Name: "nocow-remembered", Step: step(`tree_read_(lock|unlock) (fs|extent|csum)`), Ops: ops(`.*nocow|.*prealloc`),

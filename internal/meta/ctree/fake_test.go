@@ -89,7 +89,7 @@ func (s *store) Submit(t *sched.Task, b *blockdev.Bio) {
 	b.EndIO(t, b)
 }
 
-func (s *store) AllocTreeBlock(t *sched.Task, tr *Trans, r *Root, level int, hint uint64) (uint64, error) {
+func (s *store) AllocTreeBlock(t *sched.Task, tr *Trans, r *Root, hint uint64) (uint64, error) {
 	t.Enter(sched.PointYield, 0, nil) // a real one takes locks
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,6 +109,8 @@ func (s *store) AllocTreeBlock(t *sched.Task, tr *Trans, r *Root, level int, hin
 	s.used[b] = true
 	return b, nil
 }
+
+func (s *store) RefTreeBlock(*sched.Task, *Root, uint64, int) {}
 
 func (s *store) FreeTreeBlock(t *sched.Task, tr *Trans, r *Root, b *Buffer, last bool) error {
 	b.lock.AssertHeld(t)

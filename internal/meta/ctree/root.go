@@ -210,7 +210,7 @@ func (r *Root) setRoot(tr *Trans, b *Buffer) {
 //
 // Models fs/btrfs/extent-tree.c:btrfs_alloc_tree_block() and btrfs_init_new_buffer().
 func (f *Forest) newBlock(t *sched.Task, tr *Trans, r *Root, level int, hint uint64) (*Buffer, error) {
-	bytenr, err := f.alloc.AllocTreeBlock(t, tr, r, level, hint)
+	bytenr, err := f.alloc.AllocTreeBlock(t, tr, r, hint)
 	if err != nil {
 		return nil, err
 	}
@@ -229,6 +229,7 @@ func (f *Forest) newBlock(t *sched.Task, tr *Trans, r *Root, level int, hint uin
 	f.cache.setDirty(b, true)
 	f.cache.add(t, b, true)
 	tr.Dirty.add(t, b)
+	f.alloc.RefTreeBlock(t, r, bytenr, level)
 	return b, nil
 }
 

@@ -206,7 +206,7 @@ func rsvOf(tr *ctree.Trans) *spaceinfo.BlockRsv {
 // is left, or at last with a promise too many: an error would abort the transaction, and most
 // promises are not used. It is called with tree nodes locked. Models btrfs_alloc_tree_block() and
 // btrfs_use_block_rsv().
-func (e *ExtentTree) AllocTreeBlock(t *sched.Task, tr *ctree.Trans, r *ctree.Root, level int, hint uint64) (uint64, error) {
+func (e *ExtentTree) AllocTreeBlock(t *sched.Task, tr *ctree.Trans, r *ctree.Root, hint uint64) (uint64, error) {
 	if r.ID == format.TREE_LOG_OBJECTID {
 		return e.allocLogBlock(t)
 	}
@@ -238,8 +238,15 @@ func (e *ExtentTree) AllocTreeBlock(t *sched.Task, tr *ctree.Trans, r *ctree.Roo
 	}
 	info.Allocated(t, e.nodeSize)
 	tracedReserve(t, typ, e.nodeSize)
-	e.addRef(t, head{bytenr: bytenr, num: e.nodeSize, level: uint8(level), mustInsert: true}, byTree(r.ID), 1)
 	return uint64(bytenr), nil
+}
+
+// RefTreeBlock queues the first reference to a block from AllocTreeBlock. A log's have none. Models
+// the end of btrfs_alloc_tree_block().
+func (e *ExtentTree) RefTreeBlock(t *sched.Task, r *ctree.Root, bytenr uint64, level int) {
+	if r.ID != format.TREE_LOG_OBJECTID {
+		e.addRef(t, head{bytenr: format.Logical(bytenr), num: e.nodeSize, level: uint8(level), mustInsert: true}, byTree(r.ID), 1)
+	}
 }
 
 // FreeTreeBlock says that r no longer points at b. With last nothing else does: a block that this

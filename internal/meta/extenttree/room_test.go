@@ -65,7 +65,7 @@ func TestNoRoomForATreeBlock(t *testing.T) {
 	meta.AddTotal(w.t, 1<<30, 0, 0) // promises beyond what there is
 	tr := &ctree.Trans{ID: w.m.Generation(w.t) + 1}
 	for n := 0; ; n++ {
-		if _, err := x.AllocTreeBlock(w.t, tr, root, 0, 0); err != nil {
+		if _, err := x.AllocTreeBlock(w.t, tr, root, 0); err != nil {
 			if !errors.Is(err, errno.ENOSPC) || n < 100 {
 				t.Fatalf("block %d: %v", n, err)
 			}
@@ -96,7 +96,7 @@ func TestNoRoomForATreeBlock(t *testing.T) {
 			w.m.Space.Global.ReleaseAll(w.t)
 		}
 		before := fmt.Sprintf("%+v, bucket %d, global %d", meta.Usage(w.t), bucket.Reserved(w.t), w.m.Space.Global.Reserved(w.t))
-		_, err := x.AllocTreeBlock(w.t, c.tr, root, 0, 0)
+		_, err := x.AllocTreeBlock(w.t, c.tr, root, 0)
 		if !errors.Is(err, errno.ENOSPC) {
 			t.Errorf("paid by %s: %v, want ENOSPC", c.name, err)
 		}
@@ -130,8 +130,9 @@ func TestTreeBlockGivenBack(t *testing.T) {
 		{"the chunk tree's, of the committer", format.CHUNK_TREE_OBJECTID, &ctree.Trans{ID: id}},
 	} {
 		before, root := state(), ctree.BareRoot(c.root)
-		bytenr, err := x.AllocTreeBlock(w.t, c.tr, root, 0, 0)
+		bytenr, err := x.AllocTreeBlock(w.t, c.tr, root, 0)
 		w.ok(err)
+		x.RefTreeBlock(w.t, root, bytenr, 0)
 		if during := state(); during == before {
 			t.Errorf("%s: nobody pays for the block: %s", c.name, during)
 		}

@@ -5,7 +5,7 @@ package extenttree
 // Handles queue, with tree nodes locked. A head collects all that a transaction did to one extent,
 // so a reference that comes and goes inside a transaction costs no item. The committer runs:
 //
-//	AllocTreeBlock           +1, mustInsert \
+//	RefTreeBlock             +1, mustInsert \
 //	AllocReservedFileExtent  +1, mustInsert  \
 //	IncExtentRef             +1               > addRef -> heads, by address
 //	FreeTreeBlock            -1              /               |

@@ -66,12 +66,14 @@ func (d *fakeDisk) Submit(t *sched.Task, b *blockdev.Bio) {
 	b.EndIO(t, b)
 }
 
-func (d *fakeDisk) AllocTreeBlock(t *sched.Task, tr *ctree.Trans, r *ctree.Root, level int, hint uint64) (uint64, error) {
+func (d *fakeDisk) AllocTreeBlock(t *sched.Task, tr *ctree.Trans, r *ctree.Root, hint uint64) (uint64, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.next += d.node
 	return d.next, nil
 }
+
+func (d *fakeDisk) RefTreeBlock(*sched.Task, *ctree.Root, uint64, int) {}
 
 func (d *fakeDisk) FreeTreeBlock(*sched.Task, *ctree.Trans, *ctree.Root, *ctree.Buffer, bool) error {
 	return nil
