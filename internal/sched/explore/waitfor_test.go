@@ -156,7 +156,7 @@ func (s *orderedExtents) init(w *explore.World, mode extentio.Mode) {
 // submit makes an ordered extent whose data is on the device at once.
 func (s *orderedExtents) submit(t *sched.Task, start, n uint64) *ordered.Extent {
 	oe := s.tree.Add(t, nil, ordered.Regular, start, n, 0)
-	oe.Done(n, nil)
+	oe.Done(t, n, nil)
 	t.Discharge(oe)
 	s.q.Queue(t, &oe.Completion)
 	return oe
