@@ -218,7 +218,8 @@ func TestRecorded(t *testing.T) {
 	}
 	golden(t, "agreement.txt", b.String())
 	for _, d := range Differences() {
-		if n := r.Totals().Named[d.Name]; n == 0 && d.Name != "full-fsync-waits" { // comes with the machine's timing
+		// full-fsync-waits comes with the machine's timing
+		if n := r.Totals().Named[d.Name]; n == 0 && d.Name != "full-fsync-waits" {
 			t.Errorf("difference %s covers no row any more: take it out", d.Name)
 		}
 	}

@@ -87,8 +87,8 @@ var known = []Known{
 			"an unlinked file it truncates once more, with the same function."},
 	{Name: "range-locked-once", Step: step(`(set|clear)_extent_bit LOCKED `), Marks: []Mark{Missing, Count, Order}, Ops: ops(withWriteback),
 		Why: "Writeback of Linux locks a range to find what is delalloc, unlocks it, and locks each extent again once it has its place. The engine holds the range from the first to the last."},
-	{Name: "lock-beyond-eof", Step: step(`(set|clear)_extent_bit LOCKED `), Marks: []Mark{Missing}, Ops: ops(`write-(extending|beyond|new-file)|enospc`),
-		Why: "6.18 locks the extent range of a buffered write beyond EOF as well. The engine locks it inside EOF only, as the kernels that its eras were read from."},
+	{Name: "one-change", Step: step(`clear_extent_bit LOCKED `), Marks: []Mark{Order}, Ops: ops(`write-new-file`),
+		Why: "A batch of the engine sets delalloc and unlocks its range in one change of the tree, in which the range is merged with the one before. Linux merges them when it unlocks."},
 	{Name: "full-fsync-waits", Step: step(`ordered_extent_start `), Marks: []Mark{Missing}, Ops: ops(`fsync-.*|write-fsync|sync-dirty`),
 		Why: "An fsync of Linux that logs all of an inode (a new one, or one whose extent maps are gone) waits for its ordered extents, if they are still unfinished. " +
 			"The engine logs from the ordered extents."},
