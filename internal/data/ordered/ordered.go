@@ -144,17 +144,17 @@ func (e *Extent) Err() error {
 // Finished reports whether completion is over.
 func (e *Extent) Finished() bool { return e.done.Load() }
 
-// traced tells a tracer of a step with the extent.
+// traced tells the tracer of a step with the extent.
 func (e *Extent) traced(t *sched.Task, name string) {
-	if t.Tracing() {
-		t.Trace(sched.TraceEvent{Name: name, Start: e.Start, Len: e.Len, What: e.Type.String()})
-	}
+	t.Trace(sched.TraceEvent{Name: name, Start: e.Start, Len: e.Len, What: e.Type.String()})
 }
 
 // Wait waits until completion is over. No page and no range of the extent may be locked by t.
 // Models btrfs_start_ordered_extent().
 func (e *Extent) Wait(t *sched.Task) {
-	e.traced(t, "btrfs_ordered_extent_start")
+	if t.Tracing() {
+		e.traced(t, "btrfs_ordered_extent_start")
+	}
 	e.wait.WaitFor(t, e, e.done.Load)
 }
 

@@ -54,7 +54,9 @@ func (tr *Tree) Add(t *sched.Task, owner any, typ Type, start, length uint64, di
 	if o != nil {
 		panic(fmt.Sprintf("ordered: add [%d, %d) over %v", start, start+length, o))
 	}
-	e.traced(t, "btrfs_ordered_extent_add")
+	if t.Tracing() {
+		e.traced(t, "btrfs_ordered_extent_add")
+	}
 	t.Owe(e)
 	return e
 }
@@ -84,7 +86,9 @@ func (tr *Tree) Split(t *sched.Task, e *Extent, n uint64) *Extent {
 	tr.insertLocked(t, r)
 	tr.n.Add(1)
 	tr.mu.Unlock(t)
-	r.traced(t, "btrfs_ordered_extent_split")
+	if t.Tracing() {
+		r.traced(t, "btrfs_ordered_extent_split")
+	}
 	t.Owe(r)
 	return r
 }
@@ -173,7 +177,9 @@ func (tr *Tree) Remove(t *sched.Task, e *Extent) {
 	e.left_, e.right_, e.inTree = nil, nil, false
 	attached := e.attached
 	tr.n.Add(-1)
-	e.traced(t, "btrfs_ordered_extent_remove")
+	if t.Tracing() {
+		e.traced(t, "btrfs_ordered_extent_remove")
+	}
 	tr.mu.Unlock(t)
 	tr.pool.unlink(t, e)
 	e.done.Store(true)

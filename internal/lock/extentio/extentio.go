@@ -203,7 +203,9 @@ func (x *Tree) lockBits(t *sched.Task, start, end uint64, bits Bits, sub uint64)
 	if !ok {
 		x.changeAt(t, p, start, end, 0, bits)
 		x.mu.Unlock(t)
-		x.traced(t, "btrfs_set_extent_bit", start, end, bits)
+		if t.Tracing() {
+			x.traced(t, "btrfs_set_extent_bit", start, end, bits)
+		}
 		return
 	}
 	c := x.classOf(lb)
@@ -225,7 +227,9 @@ func (x *Tree) lockBits(t *sched.Task, start, end uint64, bits Bits, sub uint64)
 	}
 	x.changeAt(t, p, start, end, 0, bits)
 	x.mu.Unlock(t)
-	x.traced(t, "btrfs_set_extent_bit", from, end, bits)
+	if t.Tracing() {
+		x.traced(t, "btrfs_set_extent_bit", from, end, bits)
+	}
 	t.Waited(c.ID, c.Name, began)
 }
 
@@ -319,7 +323,9 @@ func (x *Tree) TryLockBits(t *sched.Task, start, end uint64, bits Bits) bool {
 	x.seeIf(t, busy)
 	if !busy {
 		x.changeAt(t, p, start, end, 0, bits)
-		x.traced(t, "btrfs_set_extent_bit", start, end, bits)
+		if t.Tracing() {
+			x.traced(t, "btrfs_set_extent_bit", start, end, bits)
+		}
 	}
 	x.mu.Unlock(t)
 	if !busy && t.Checked() {
@@ -374,13 +380,17 @@ func (x *Tree) Change(t *sched.Task, start, end uint64, clear, set Bits) {
 	x.lockStates(t)
 	// Where Linux clears, sets and unlocks with the range locked, this is one step.
 	last := Bits(0)
-	if set != 0 {
-		last = asked & LockBits
+	if t.Tracing() {
+		if set != 0 {
+			last = asked & LockBits
+		}
+		x.traced(t, "btrfs_clear_extent_bit", start, end, asked&^last)
+		x.traced(t, "btrfs_set_extent_bit", start, end, set)
 	}
-	x.traced(t, "btrfs_clear_extent_bit", start, end, asked&^last)
-	x.traced(t, "btrfs_set_extent_bit", start, end, set)
 	x.changeAt(t, x.states.find(start), start, end, clear, set)
-	x.traced(t, "btrfs_clear_extent_bit", start, end, last)
+	if last != 0 {
+		x.traced(t, "btrfs_clear_extent_bit", start, end, last)
+	}
 	if clear&LockBits != 0 && len(x.waiters) > 0 {
 		x.wake(start, end, clear)
 	}
@@ -538,9 +548,9 @@ func (x *Tree) conflict(p pos, end uint64, lb Bits) (uint64, bool) {
 	return 0, false
 }
 
-// traced tells a tracer of a change of bits, if the tree is an inode's.
+// traced tells the tracer of a change of bits, if the tree is an inode's.
 func (x *Tree) traced(t *sched.Task, name string, start, end uint64, bits Bits) {
-	if bits != 0 && x.hooks != nil && t.Tracing() {
+	if bits != 0 && x.hooks != nil {
 		t.Trace(sched.TraceEvent{Name: name, Start: start, Len: end - start, What: bits.String()})
 	}
 }

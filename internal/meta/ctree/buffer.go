@@ -114,40 +114,48 @@ func (b *Buffer) Lock(t *sched.Task) { b.lockBeside(t, nestNormal) }
 // lockBeside is Lock of a block at a place beside the path.
 func (b *Buffer) lockBeside(t *sched.Task, nest int) {
 	b.lock.LockNested(t, lockSub(b.level, nest))
-	b.traced(t, "btrfs_tree_lock")
+	if t.Tracing() {
+		b.traced(t, "btrfs_tree_lock")
+	}
 }
 
 // Unlock ends Lock.
 func (b *Buffer) Unlock(t *sched.Task) {
-	b.traced(t, "btrfs_tree_unlock")
+	if t.Tracing() {
+		b.traced(t, "btrfs_tree_unlock")
+	}
 	b.lock.Unlock(t)
 }
 
 // rlock locks the block for reading.
 func (b *Buffer) rlock(t *sched.Task) {
 	b.lock.RLockNested(t, lockSub(b.level, nestNormal))
-	b.traced(t, "btrfs_tree_read_lock")
+	if t.Tracing() {
+		b.traced(t, "btrfs_tree_read_lock")
+	}
 }
 
 // tryRLock is rlock that gives up instead of sleeping.
 func (b *Buffer) tryRLock(t *sched.Task) bool {
 	ok := b.lock.TryRLock(t)
 	if ok {
-		b.traced(t, "btrfs_try_tree_read_lock")
+		if t.Tracing() {
+			b.traced(t, "btrfs_try_tree_read_lock")
+		}
 	}
 	return ok
 }
 
 func (b *Buffer) runlock(t *sched.Task) {
-	b.traced(t, "btrfs_tree_read_unlock")
+	if t.Tracing() {
+		b.traced(t, "btrfs_tree_read_unlock")
+	}
 	b.lock.RUnlock(t)
 }
 
-// traced tells a tracer of a step with the block.
+// traced tells the tracer of a step with the block.
 func (b *Buffer) traced(t *sched.Task, name string) {
-	if t.Tracing() {
-		t.Trace(sched.TraceEvent{Name: name, Root: b.owner, Val: int64(b.level)})
-	}
+	t.Trace(sched.TraceEvent{Name: name, Root: b.owner, Val: int64(b.level)})
 }
 
 // Put ends the use of a buffer.

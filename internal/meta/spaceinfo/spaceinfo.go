@@ -439,18 +439,22 @@ func (i *Info) Release(t *sched.Task, bytes uint64) {
 func (i *Info) promiseLocked(t *sched.Task, bytes uint64) {
 	i.mu.AssertHeld(t)
 	i.u.MayUse += bytes
-	i.traced(t, int64(bytes))
+	if t.Tracing() {
+		i.traced(t, int64(bytes))
+	}
 }
 
 func (i *Info) unpromiseLocked(t *sched.Task, bytes uint64) {
 	i.mu.AssertHeld(t)
 	i.subLocked(t, &i.u.MayUse, bytes, "may_use")
-	i.traced(t, -int64(bytes))
+	if t.Tracing() {
+		i.traced(t, -int64(bytes))
+	}
 }
 
-// traced tells a tracer of a change of may_use.
+// traced tells the tracer of a change of may_use.
 func (i *Info) traced(t *sched.Task, diff int64) {
-	if t.Tracing() && diff != 0 {
+	if diff != 0 {
 		t.Trace(sched.TraceEvent{Name: "update_bytes_may_use", What: strings.ToUpper(i.kind()), Val: diff})
 	}
 }
