@@ -525,14 +525,9 @@ func (w *write) partial(i uint64) bool {
 	return w.pos > lo || w.pos+uint64(w.n) < hi || w.force && w.pos == lo
 }
 
-// locksExtent reports whether a batch from start on locks its extent range: one that starts inside
-// EOF, or, a folio at a time, each.
-func (w *write) locksExtent(t *sched.Task, start uint64) bool {
-	return w.pl.Has(policy.CopyByFolio) || start < w.ip.Size(t)
-}
-
-// lockExtent locks the batch's extent range: see locksExtent. While an ordered extent is in
-// the range it lets everything go but the reservation, waits for it and prepares the pages again.
+// lockExtent locks the batch's extent range if it starts inside EOF; folio by folio, always. While
+// an ordered extent is in the range it lets everything go but the reservation, waits for it and
+// prepares the pages again.
 // Models lock_and_cleanup_extent_if_need() and its callers' loop.
 func (w *write) lockExtent(t *sched.Task) error {
 	start, end := w.rsv.Start, w.rsv.End
@@ -542,7 +537,7 @@ func (w *write) lockExtent(t *sched.Task) error {
 	if w.nowait {
 		return w.tryExtent(t, start, end)
 	}
-	for w.locksExtent(t, start) {
+	for w.pl.Has(policy.CopyByFolio) || start < w.ip.Size(t) {
 		oe := w.ip.LockUnlessOrdered(t, start, end)
 		if oe == nil {
 			w.locked = true
@@ -563,7 +558,7 @@ func (w *write) lockExtent(t *sched.Task) error {
 // tryExtent is lockExtent of a NOWAIT write. Linux waits for an ordered extent all the same, with
 // everything let go, before it says EAGAIN. Models lock_and_cleanup_extent_if_need().
 func (w *write) tryExtent(t *sched.Task, start, end uint64) error {
-	if !w.locksExtent(t, start) {
+	if !w.pl.Has(policy.CopyByFolio) && start >= w.ip.Size(t) {
 		return nil
 	}
 	if !w.ip.IOTree.TryLock(t, start, end) {

@@ -1,7 +1,9 @@
 package conform
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"btrlab/internal/sched"
@@ -37,6 +39,11 @@ const (
 	Block
 	Groups
 )
+
+// abbreviation is the group in a table.
+func (g Group) abbreviation() string {
+	return [...]string{"bit", "ord", "spc", "lck", "cow", "ref", "plc", "syn", "ino", "pag", "blk"}[g]
+}
 
 func (g Group) String() string {
 	return [...]string{"extent bits", "ordered extents", "space", "tree locks", "cow", "delayed refs", "places", "sync", "inodes", "pages", "block"}[g]
@@ -164,7 +171,11 @@ func abstract(lane Lane, e sched.TraceEvent) (Event, bool) {
 	return Event{lane, tp.group, strings.TrimPrefix(e.Name, "btrfs_"), tp.about(&e)}, true
 }
 
-// masked drops the bits that are not compared.
+// bitOrder is the order in which bits are told, whatever their numbers are; others come last.
+var bitOrder = []string{"LOCKED", "DIO_LOCKED", "FINISHING_ORDERED", "DELALLOC", "NORESERVE"}
+
+// masked drops the bits that are not compared, and puts the others into one order. The two that
+// give reservations back are DO_ACCOUNTING together, as in Linux.
 func masked(bits string) string {
 	var keep []string
 	for _, b := range strings.Split(bits, "|") {
@@ -172,7 +183,14 @@ func masked(bits string) string {
 			keep = append(keep, b)
 		}
 	}
-	return strings.Join(keep, "|")
+	place := func(b string) int {
+		if i := slices.Index(bitOrder, b); i >= 0 {
+			return i
+		}
+		return len(bitOrder)
+	}
+	slices.SortFunc(keep, func(a, b string) int { return cmp.Or(cmp.Compare(place(a), place(b)), strings.Compare(a, b)) })
+	return strings.Replace(strings.Join(keep, "|"), "CLEAR_DATA_RESV|CLEAR_META_RESV", "DO_ACCOUNTING", 1)
 }
 
 func nothing(*sched.TraceEvent) string     { return "" }

@@ -141,6 +141,10 @@ func (k *tracedKernel) run(image *blockdev.Memory, op *Op) (_ []Event, err error
 	}
 	h := &host{dir: mnt, mount: m, files: map[string]*os.File{}}
 	defer func() { err = errors.Join(err, h.end(), m.Close()) }()
+	bdi, err := bdiOf(fsid)
+	if err != nil {
+		return nil, err
+	}
 	if err := setUp(h, op); err != nil {
 		return nil, err
 	}
@@ -154,7 +158,32 @@ func (k *tracedKernel) run(image *blockdev.Memory, op *Op) (_ []Event, err error
 	if err = errors.Join(err, serr); err != nil {
 		return nil, err
 	}
-	return k.events(records, unix.Gettid(), fsid, m.Dev), nil
+	return k.events(records, &mounted{unix.Gettid(), fsid, m.Dev, bdi}), nil
+}
+
+// mounted tells the events of our file system from those of others.
+type mounted struct {
+	tid  int // of the caller
+	fsid format.UUID
+	dev  uint32 // of the loop device
+	bdi  string // the name that events of writeback have
+}
+
+// has reports whether an event is of the file system.
+func (m *mounted) has(r *hostio.TraceRecord) bool {
+	switch {
+	case r.Has("fsid"):
+		return bytes.Equal(r.Bytes("fsid"), m.fsid[:])
+	case r.Has("dev"):
+		return uint32(r.Int("dev")) == m.dev
+	}
+	return r.String("name") == m.bdi
+}
+
+// bdiOf is the name of a mounted file system's backing_dev_info.
+func bdiOf(fsid format.UUID) (string, error) {
+	link, err := os.Readlink(filepath.Join("/sys/fs/btrfs", fsid.String(), "bdi"))
+	return filepath.Base(link), err
 }
 
 // settle is how long the kernel's workers have for what the operation, or its setup, began.
@@ -190,12 +219,12 @@ func writeImage(image *blockdev.Memory, path string) (fsid format.UUID, err erro
 }
 
 // events makes Events of the records that are of our file system.
-func (k *tracedKernel) events(records []hostio.TraceRecord, tid int, fsid format.UUID, dev uint32) (list []Event) {
+func (k *tracedKernel) events(records []hostio.TraceRecord, m *mounted) (list []Event) {
 	made := map[int64]bool{} // blocks that have a place and were not locked yet
 	records = withoutLevelLooks(records)
 	for i := range records {
 		r := &records[i]
-		if r.Has("fsid") && !bytes.Equal(r.Bytes("fsid"), fsid[:]) || r.Has("dev") && uint32(r.Int("dev")) != dev {
+		if !m.has(r) {
 			continue
 		}
 		e, ok := k.event(r)
@@ -210,7 +239,7 @@ func (k *tracedKernel) events(records []hostio.TraceRecord, tid int, fsid format
 			e.Root = 0 // its header is what was in the memory before
 		}
 		lane := Elsewhere
-		if r.TID == tid && !r.Interrupt {
+		if r.TID == m.tid && !r.Interrupt {
 			lane = Caller
 		}
 		if ev, ok := abstract(lane, e); ok {
@@ -256,8 +285,11 @@ func (k *tracedKernel) event(r *hostio.TraceRecord) (sched.TraceEvent, bool) {
 		}
 		e.Start, e.Len = u("start"), u("len")
 		e.What = names(k.bits, r.Int("set_bits")|r.Int("clear_bits"))
-		if strings.Contains(e.What, "CLEAR_ALL_BITS") {
+		switch {
+		case strings.Contains(e.What, "CLEAR_ALL_BITS"):
 			e.What = "ALL"
+		case strings.Contains(e.What, "BOUNDARY|"):
+			e.What = "ANY" // whatever a page that is released may have left
 		}
 	case "btrfs_ordered_extent_add", "btrfs_ordered_extent_split", "btrfs_ordered_extent_start", "btrfs_ordered_extent_mark_finished", "btrfs_ordered_extent_remove":
 		e.Start, e.Len, e.What = u("file_offset"), u("len"), names(k.types, r.Int("flags"))
@@ -300,7 +332,7 @@ func (k *tracedKernel) event(r *hostio.TraceRecord) (sched.TraceEvent, bool) {
 		e.Val = r.Int("index")
 	case "writeback_dirty_folio":
 		e.Val = r.Int("index")
-		return e, strings.HasPrefix(r.String("name"), "btrfs-") && r.Int("ino") >= int64(format.FIRST_FREE_OBJECTID)
+		return e, r.Int("ino") >= int64(format.FIRST_FREE_OBJECTID)
 	case "block_bio_queue":
 		e.Len = 512 * u("nr_sector")
 		e.What = bioKind(r.String("rwbs"), e.Len)

@@ -80,9 +80,9 @@ var known = []Known{
 			"and truncate, punch and reflink reserve beside their handle."},
 	{Name: "noreserve-with-delalloc", Step: step(`clear_extent_bit (LOCKED\|)?DELALLOC`), Marks: []Mark{Value},
 		Why: "The engine clears NORESERVE together with DELALLOC, of which it says something. Linux leaves it until the range is written."},
-	{Name: "page-release", Step: step(`clear_extent_bit (DIRTY\||ALL )`), Marks: []Mark{Missing},
+	{Name: "page-release", Step: step(`clear_extent_bit (ANY|ALL) `), Marks: []Mark{Missing},
 		Why: "When a page goes, Linux clears all bits that its range may have left. The engine's io tree has none left then."},
-	{Name: "truncate-by-page", Step: step(`(set|clear)_extent_bit (LOCKED|ALL|DELALLOC)`), Ops: ops(`truncate-.*|punch.*|zero|unlink|rename-over`),
+	{Name: "truncate-by-page", Step: step(`(set|clear)_extent_bit (LOCKED|ALL|ANY|DELALLOC)`), Ops: ops(`truncate-.*|punch.*|zero|unlink|rename-over`),
 		Why: "Linux invalidates page by page, and clears the rest of the range's bits with each. The engine drops the pages, and ends with the range as a whole; " +
 			"an unlinked file it truncates once more, with the same function."},
 	{Name: "range-locked-once", Step: step(`(set|clear)_extent_bit LOCKED `), Marks: []Mark{Missing, Count, Order}, Ops: ops(withWriteback),

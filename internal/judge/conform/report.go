@@ -89,13 +89,16 @@ func (r *Report) WriteText(w io.Writer) error {
 	var b strings.Builder
 	t := r.Totals()
 	fmt.Fprintf(&b, "Linux %s and policy %s\n\n", r.Kernel, Policy)
-	fmt.Fprintf(&b, "%-21s %6s %6s %5s  %7s %5s  %s\n", "operation", "kernel", "engine", "same", "differ", "open", "parts that differ")
-	for _, x := range r.Results {
-		fmt.Fprintf(&b, "%-21s %6d %6d %5d  %7d %5d  %s\n", x.Op.Name, x.Kernel, x.Engine, x.Same, sum(x.Differ), sum(x.Open), x.parts())
-	}
-	fmt.Fprintf(&b, "\n%-16s %10s %6s\n", "part", "operations", "agree")
+	fmt.Fprintf(&b, "%-20s%6s%7s%5s", "steps of", "kernel", "engine", "same")
 	for g := range Groups {
-		fmt.Fprintf(&b, "%-16s %10d %6d\n", g, t.Cells[g], t.Agreeing[g])
+		fmt.Fprintf(&b, " %s", g.abbreviation())
+	}
+	for _, x := range r.Results {
+		fmt.Fprintf(&b, "\n%-20s%6d%7d%5d%s", x.Op.Name, x.Kernel, x.Engine, x.Same, x.signs())
+	}
+	fmt.Fprintf(&b, "\n\n= agrees  x differs  ? differs, and no name says why\n\n%-22s %10s %6s\n", "part", "operations", "agree")
+	for g := range Groups {
+		fmt.Fprintf(&b, "%s  %-17s %10d %6d\n", g.abbreviation(), g, t.Cells[g], t.Agreeing[g])
 	}
 	all, agree := t.cells()
 	fmt.Fprintf(&b, "\nOf %d steps of the kernel %d (%s) have the same step here, at the same place;\n", t.Kernel, t.Same, percent(t.Same, t.Kernel))
@@ -124,6 +127,24 @@ func writeKnown(b *strings.Builder, rows map[string]int) {
 	}
 }
 
+// signs is the columns of the groups.
+func (r *Result) signs() string {
+	var b strings.Builder
+	for g := range Groups {
+		sign := " "
+		switch {
+		case r.Open[g] > 0:
+			sign = "?"
+		case r.Differ[g] > 0:
+			sign = "x"
+		case r.Has[g]:
+			sign = "="
+		}
+		fmt.Fprintf(&b, "  %s ", sign)
+	}
+	return strings.TrimRight(b.String(), " ")
+}
+
 // parts names the groups that differ, with a star for those with an open difference.
 func (r *Result) parts() string {
 	var s []string
@@ -136,13 +157,6 @@ func (r *Result) parts() string {
 		}
 	}
 	return strings.Join(s, ", ")
-}
-
-func sum(v [Groups]int) (n int) {
-	for _, x := range v {
-		n += x
-	}
-	return n
 }
 
 // WriteText prints the two sequences of one operation side by side.
