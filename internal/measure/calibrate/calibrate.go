@@ -343,7 +343,7 @@ func (r *Result) WriteText(out io.Writer) error {
 			fmt.Fprintf(w, "%s\t%s\t%.4g\tnot here\t\t\n", l.Name, l.Unit, l.Model)
 			continue
 		}
-		fmt.Fprintf(w, "%s\t%s\t%.4g\t%.4g\t%.4g..%.4g\t\n", l.Name, l.Unit, l.Model, l.Nano, l.Low, l.High)
+		fmt.Fprintf(w, "%s\t%s\t%.5g\t%.4g\t%.4g..%.4g\t\n", l.Name, l.Unit, l.Model, l.Nano, l.Low, l.High)
 	}
 	w.Flush()
 	b.WriteString("\nWhole operations, and what these costs make of them:\n\n")

@@ -43,6 +43,7 @@ var paths = []path{
 	{name: "stream", unit: "4 MiB in a row, written and synced", do: stream, count: 4, bytes: streamBytes, rest: []sched.Cost{cost.Vec}},
 	{name: "scatter", unit: "1024 pages here and there, written and synced", do: scatter, count: 4, bytes: scatterPages * 4096, rest: []sched.Cost{cost.Submit, cost.Complete, cost.Ordered}},
 	{name: "files", unit: "an empty file, made and removed", do: files, count: 128, rest: []sched.Cost{cost.Search, cost.Item}},
+	{name: "commit", unit: "a flag of a file, set and committed", do: commits, count: 16, rest: []sched.Cost{cost.CopyBlock, cost.CheckBlock}},
 }
 
 // work is an image in memory with a NOCOW file whose pages are all in the cache.
@@ -163,6 +164,21 @@ func files(t *sched.Task, w *work, n int) error {
 		}
 		if err == nil {
 			err = w.x.Unlink(t, name)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// commits copies and writes the blocks on the ways to an inode, to its extents and to their
+// references.
+func commits(t *sched.Task, w *work, n int) error {
+	for i := range n {
+		err := w.f.SetFlags(t, format.InodeNoDataCow|format.InodeNoDataSum|uint64(i&1)*format.InodeNoAtime)
+		if err == nil {
+			err = w.x.Commit(t)
 		}
 		if err != nil {
 			return err

@@ -109,12 +109,14 @@ type fit struct {
 	tell  func(string)
 }
 
-// halve fits one knob by the figure of row i: it halves the interval of the knob. The larger a knob
-// the smaller the figure.
+// halve fits one knob by the figure of row i: it halves the interval of the knob and keeps the
+// value whose figure was the nearest, which need not be the last one. The larger a knob the smaller
+// the figure.
 func (f *fit) halve(i int, k *knob) error {
 	row := &f.seed.Rows[i]
 	v := k.get(&f.opt.Calibration)
 	lo, hi := math.Log(k.lo), math.Log(k.hi)
+	best, off := *v, math.Inf(1)
 	for n := range f.runs {
 		if n > 0 { // the first run is of what is there
 			*v = math.Exp((lo + hi) / 2)
@@ -124,6 +126,9 @@ func (f *fit) halve(i int, k *knob) error {
 			return err
 		}
 		have, want := f.seed.Figure(&x.Simulated), f.seed.Figure(&row.Published)
+		if d := math.Abs(have - want); d < off {
+			best, off = *v, d
+		}
 		if have > want {
 			lo = math.Log(*v)
 		} else {
@@ -131,6 +136,7 @@ func (f *fit) halve(i int, k *knob) error {
 		}
 		f.tell(fmt.Sprintf("%s %.5g: %s %.0f %s, published %.0f", k.name, *v, row.Name, have, f.seed.Unit(), want))
 	}
+	*v = best
 	return nil
 }
 

@@ -125,6 +125,21 @@ func TestFit001(t *testing.T) {
 	}
 }
 
+// A fit keeps the nearest of the values that it tried: two runs from values that fit already end
+// with those, and not with the middle of an interval.
+func TestFitKeepsTheNearest(t *testing.T) {
+	s := seeds.Get("001")
+	o := reproduce.Options{Calibration: s.Study.Calibration, Seconds: 0.02}
+	c, err := reproduce.Fit(s, o, 2, func(string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	near := func(have, want float64) bool { return math.Abs(have/want-1) < 0.01 }
+	if want := s.Study.Calibration; !near(c.CPU, want.CPU) || !near(c.WakeupNs, want.WakeupNs) {
+		t.Errorf("cpu_factor %g, wakeup_ns %g, want those that it began with, %g and %g", c.CPU, c.WakeupNs, want.CPU, want.WakeupNs)
+	}
+}
+
 // Seed 000 in a short run on a small file, the same bytes each time: the ablations are of no
 // publication, what they contribute is the row with all patches less theirs, on the scale of the
 // ratio. D0 looks for pages of a file with compressed extents, so without it nothing changes;

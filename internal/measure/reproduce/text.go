@@ -14,6 +14,7 @@ import (
 	"btrlab/internal/measure/seeds"
 	"btrlab/internal/measure/stats"
 	"btrlab/internal/prose"
+	"btrlab/internal/sched"
 )
 
 // line is one figure of a row.
@@ -237,18 +238,20 @@ func (r *Result) ablation() (about string, table [][]string) {
 
 const logsAbout = "What a patch adds to the throughput, in percent of the first row: the row with all of them less the row without it. Then the averages of an " +
 	"fsync in the log: searches, leaves copied, bytes of log, and by level of its tree, 0 to 2 from the leaves on, steps with the write lock held, and how " +
-	"long the leaf's was held."
+	"long the leaf's was held; then how often the free space of a neighbour was asked twice (L1), sizes were added up (L3) and a path was let go (L5)."
 
 // logTable is the ablation table of a study of fsyncs.
 func (r *Result) logTable() [][]string {
-	table := [][]string{{"row", "MiB/s", "adds", "search", "COW", "log", "steps", "1", "2", "held"}}
+	table := [][]string{{"row", "MiB/s", "adds", "search", "COW", "log", "steps", "1", "2", "held", "room", "sums", "let go"}}
 	for _, x := range r.Rows {
 		l := x.Log
 		if l == nil {
 			l = new(stats.Log)
 		}
 		c := experiment.LogCells(l)
-		table = append(table, []string{x.Name, fmt.Sprintf("%.1f", x.Simulated.Read+x.Simulated.Write), x.adds(), c[0], c[1], c[5], c[6], c[7], c[8], c[9]})
+		each := func(c sched.LogCounter) string { return fmt.Sprintf("%.2f", l.Each(c.String())) }
+		table = append(table, []string{x.Name, fmt.Sprintf("%.1f", x.Simulated.Read+x.Simulated.Write), x.adds(), c[0], c[1], c[5], c[6], c[7], c[8], c[9],
+			each(sched.LogRechecks), each(sched.LogSums), each(sched.LogReleases)})
 	}
 	return table
 }

@@ -161,6 +161,7 @@ func (f *Forest) StartOut(t *sched.Task, d *DirtySet, w blockdev.Submitter) (*Fl
 		}
 		// Readers of the block and tasks that copy it do not look at the checksum.
 		b.Node.UpdateCsum()
+		t.Spend(cost.CheckBlock, 1)
 		t.Spend(cost.Checksum, len(b.Node))
 	}
 	fl := &Flight{forest: f, blocks: all}

@@ -8,6 +8,7 @@ import (
 	"btrlab/internal/kiocb"
 	"btrlab/internal/lock"
 	"btrlab/internal/sched"
+	"btrlab/internal/sched/cost"
 )
 
 // Root is one tree. The root node changes under the write lock of the old root node, so whoever
@@ -292,6 +293,7 @@ func (f *Forest) cow(t *sched.Task, tr *Trans, r *Root, b, parent *Buffer, slot 
 	// alone: WriteOut may be storing b's checksum.
 	c.Node.SetNritems(b.Node.Nritems())
 	copy(c.Node[format.HeaderSize:], b.Node[format.HeaderSize:])
+	t.Spend(cost.CopyBlock, 1)
 	if b.level == 0 {
 		b.count(t, sched.LogCOWed, 1)
 	}

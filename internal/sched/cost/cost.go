@@ -54,7 +54,10 @@ const (
 	// a system call that asks for completions: io_getevents, or io_uring_enter that only waits
 	Events
 	Field // a field of an item in a leaf, read or written
-	Count // how many there are
+	// copying a tree block: its allocation, the bytes, the state of its range
+	CopyBlock
+	CheckBlock // looking at a tree block before it is written: the tree checker
+	Count      // how many there are
 )
 
 // Entry is one row of the table.
@@ -76,34 +79,36 @@ type Table struct {
 }
 
 var defaults = [Count]Entry{
-	Issue:     {Name: "issue", Unit: "request", Nano: 500, Source: "estimate: fio with its null engine makes about 2 M requests a second on one core"},
-	Syscall:   {Name: "syscall", Unit: "call", Nano: 900, Source: "estimate: what the rows below leave of 4.3 us, a 4 KiB write of the seed 001 job (measured: btrfs nodatacow, psync, 231k/s)"},
-	Copy:      {Name: "copy", Unit: "byte", Nano: 0.136, Source: "measured: copy 4 KiB into mapped memory, random, 1.8 M/s on one core"},
-	Media:     {Name: "media", Unit: "byte", Nano: 0.136, Source: "as copy: the same move, into a part of the image that was not used lately"},
-	Cold:      {Name: "cold", Unit: "place", Nano: 0, Source: "none: the copies of the row before were of 4 KiB at random places, so it is in there"},
-	Page:      {Name: "page", Unit: "page", Nano: 60, Source: "estimate, a part of pagecache BenchmarkGrab"},
-	PageAlloc: {Name: "page-alloc", Unit: "page", Nano: 350, Source: "estimate: zone allocation and xarray insertion"},
-	Lock:      {Name: "lock", Unit: "lock+unlock", Nano: 15, Source: "measured: sync.Mutex 14-16 ns uncontended"},
-	Line:      {Name: "line", Unit: "transfer", Nano: 100, Source: "estimate: transfer of a contended lock"},
-	RangeTree: {Name: "range-tree", Unit: "change", Nano: 250, Source: "extentio BenchmarkLockSetUnlock and its budget: three changes in under 700 ns"},
-	Search:    {Name: "search", Unit: "level", Nano: 200, Source: "ctree BenchmarkSearch, a tree of three levels"},
-	Item:      {Name: "item", Unit: "item", Nano: 400, Source: "estimate from ctree BenchmarkInsertDelete"},
-	Checksum:  {Name: "checksum", Unit: "byte", Nano: 0.132, Source: "measured: crc32c of cold 4 KiB blocks, 7.6 GB/s"},
-	Reserve:   {Name: "reserve", Unit: "batch", Nano: 300, Source: "estimate: btrfs against xfs in the seed 001 job, about 0.3 us"},
-	Submit:    {Name: "submit", Unit: "bio", Nano: 1500, Source: "estimate: the block layer's part of an O_DIRECT pwrite over memory (measured: 87k/s by 8 tasks)"},
-	Vec:       {Name: "vec", Unit: "page", Nano: 100, Source: "estimate: page flags and bio_add_page"},
-	Complete:  {Name: "complete", Unit: "bio", Nano: 1500, Source: "estimate, as submit: interrupt and end of I/O"},
-	Ordered:   {Name: "ordered", Unit: "extent", Nano: 1000, Source: "ordered BenchmarkAddRemove, and its work items"},
-	Wakeup:    {Name: "wakeup", Unit: "wake-up", Nano: 1000, Source: "estimate: try_to_wake_up with an interrupt to another CPU"},
-	Kick:      {Name: "kick", Unit: "wake-up", Nano: 0, Source: "none: the row before is of a wake-up with an interrupt"},
-	Switch:    {Name: "switch", Unit: "switch", Nano: 1500, Source: "estimate: a switch with a cold stack, 1-2 us"},
-	IdleExit:  {Name: "idle-exit", Unit: "wake-up", Nano: 5000, Source: "estimate: 2-50 us, by the depth of the sleep", Fixed: true},
-	Ring:      {Name: "ring", Unit: "request", Nano: 335, Source: "measured: the seed 001 job on btrfs nodatacow, io_uring 210k/s against psync 231k/s: 0.43 us with ring-reap and three locks"},
-	RingReap:  {Name: "ring-reap", Unit: "call", Nano: 50, Source: "estimate: two loads of what another task stored, and a store"},
-	Punt:      {Name: "punt", Unit: "request", Nano: 300, Source: "estimate: a copy of the request's state, and a work queued"},
-	AIO:       {Name: "aio", Unit: "request", Nano: 250, Source: "measured: the seed 001 job, libaio 197k/s against psync 231k/s: 0.75 us with events"},
-	Field:     {Name: "field", Unit: "field", Nano: 8, Source: "estimate: an access through the pages of a tree block, with its bounds"},
-	Events:    {Name: "events", Unit: "call", Nano: 500, Source: "estimate: as syscall, without a file"},
+	Issue:      {Name: "issue", Unit: "request", Nano: 500, Source: "estimate: fio with its null engine makes about 2 M requests a second on one core"},
+	Syscall:    {Name: "syscall", Unit: "call", Nano: 900, Source: "estimate: what the rows below leave of 4.3 us, a 4 KiB write of the seed 001 job (measured: btrfs nodatacow, psync, 231k/s)"},
+	Copy:       {Name: "copy", Unit: "byte", Nano: 0.136, Source: "measured: copy 4 KiB into mapped memory, random, 1.8 M/s on one core"},
+	Media:      {Name: "media", Unit: "byte", Nano: 0.136, Source: "as copy: the same move, into a part of the image that was not used lately"},
+	Cold:       {Name: "cold", Unit: "place", Nano: 0, Source: "none: the copies of the row before were of 4 KiB at random places, so it is in there"},
+	Page:       {Name: "page", Unit: "page", Nano: 60, Source: "estimate, a part of pagecache BenchmarkGrab"},
+	PageAlloc:  {Name: "page-alloc", Unit: "page", Nano: 350, Source: "estimate: zone allocation and xarray insertion"},
+	Lock:       {Name: "lock", Unit: "lock+unlock", Nano: 15, Source: "measured: sync.Mutex 14-16 ns uncontended"},
+	Line:       {Name: "line", Unit: "transfer", Nano: 100, Source: "estimate: transfer of a contended lock"},
+	RangeTree:  {Name: "range-tree", Unit: "change", Nano: 250, Source: "extentio BenchmarkLockSetUnlock and its budget: three changes in under 700 ns"},
+	Search:     {Name: "search", Unit: "level", Nano: 200, Source: "ctree BenchmarkSearch, a tree of three levels"},
+	Item:       {Name: "item", Unit: "item", Nano: 400, Source: "estimate from ctree BenchmarkInsertDelete"},
+	Checksum:   {Name: "checksum", Unit: "byte", Nano: 0.132, Source: "measured: crc32c of cold 4 KiB blocks, 7.6 GB/s"},
+	Reserve:    {Name: "reserve", Unit: "batch", Nano: 300, Source: "estimate: btrfs against xfs in the seed 001 job, about 0.3 us"},
+	Submit:     {Name: "submit", Unit: "bio", Nano: 1500, Source: "estimate: the block layer's part of an O_DIRECT pwrite over memory (measured: 87k/s by 8 tasks)"},
+	Vec:        {Name: "vec", Unit: "page", Nano: 100, Source: "estimate: page flags and bio_add_page"},
+	Complete:   {Name: "complete", Unit: "bio", Nano: 1500, Source: "estimate, as submit: interrupt and end of I/O"},
+	Ordered:    {Name: "ordered", Unit: "extent", Nano: 1000, Source: "ordered BenchmarkAddRemove, and its work items"},
+	Wakeup:     {Name: "wakeup", Unit: "wake-up", Nano: 1000, Source: "estimate: try_to_wake_up with an interrupt to another CPU"},
+	Kick:       {Name: "kick", Unit: "wake-up", Nano: 0, Source: "none: the row before is of a wake-up with an interrupt"},
+	Switch:     {Name: "switch", Unit: "switch", Nano: 1500, Source: "estimate: a switch with a cold stack, 1-2 us"},
+	IdleExit:   {Name: "idle-exit", Unit: "wake-up", Nano: 5000, Source: "estimate: 2-50 us, by the depth of the sleep", Fixed: true},
+	Ring:       {Name: "ring", Unit: "request", Nano: 335, Source: "measured: the seed 001 job on btrfs nodatacow, io_uring 210k/s against psync 231k/s: 0.43 us with ring-reap and three locks"},
+	RingReap:   {Name: "ring-reap", Unit: "call", Nano: 50, Source: "estimate: two loads of what another task stored, and a store"},
+	Punt:       {Name: "punt", Unit: "request", Nano: 300, Source: "estimate: a copy of the request's state, and a work queued"},
+	AIO:        {Name: "aio", Unit: "request", Nano: 250, Source: "measured: the seed 001 job, libaio 197k/s against psync 231k/s: 0.75 us with events"},
+	Field:      {Name: "field", Unit: "field", Nano: 8, Source: "estimate: an access through the pages of a tree block, with its bounds"},
+	Events:     {Name: "events", Unit: "call", Nano: 500, Source: "estimate: as syscall, without a file"},
+	CopyBlock:  {Name: "copy-block", Unit: "tree block", Nano: 38000, Source: "measured: btrfs_cow_block() in seed 003's job on Linux 6.18, 38 us of processor time a copy (perf, a loop image in memory)"},
+	CheckBlock: {Name: "check-block", Unit: "tree block", Nano: 38000, Source: "measured: btrfs_check_leaf() and the checksum in that job, 40 us a block that is written, less the checksum's 2"},
 }
 
 // Default is the table of the reference machine.

@@ -12,6 +12,7 @@ import (
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
+	"btrlab/internal/sched/cost"
 	"btrlab/internal/sched/vtime"
 	"btrlab/internal/study/sandbox"
 )
@@ -73,13 +74,14 @@ type rig struct {
 	flags uint64 // of the file
 	model string // of the device; "" has none
 	opt   fs.Options
+	costs *cost.Table // nil is the default
 }
 
 // run runs body in virtual time and returns its error, or what went wrong around it.
 func (r rig) run(body func(t *sched.Task, x *fs.FS, f *fs.File) error) error {
 	sandbox.Again()
 	var err error
-	_, wrong := vtime.Run(vtime.Machine{CPUs: r.cpus}, func(t *sched.Task) { err = r.open(t, body) })
+	_, wrong := vtime.Run(vtime.Machine{CPUs: r.cpus, Costs: r.costs}, func(t *sched.Task) { err = r.open(t, body) })
 	return errors.Join(err, wrong)
 }
 
