@@ -93,7 +93,7 @@ func (m *Mount) Close() (err error) {
 		_ = unix.Close(m.fd)
 		m.fd = -1
 		for try := 0; ; try++ {
-			if err = unix.Unmount(m.Dir, 0); err != unix.EBUSY || try == 50 {
+			if err = unix.Unmount(m.Dir, 0); !errors.Is(err, unix.EBUSY) || try == 50 {
 				break
 			}
 			time.Sleep(20 * time.Millisecond)
