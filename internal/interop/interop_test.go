@@ -372,7 +372,7 @@ func TestFullMetadata(t *testing.T) {
 	// takes the room that metadata could grow into
 	write(t, filepath.Join(src, "large"), f.bytes(40<<20))
 	btrlab(t, "put", filepath.Join(src, "large"), img+":/")
-	const dirs, files = 30, 200
+	const dirs, files = 40, 200
 	for i := range dirs * files {
 		write(t, filepath.Join(src, fmt.Sprintf("d%02d/f%04d", i/files, i%files)), f.bytes(2000))
 	}
