@@ -43,7 +43,7 @@ func MountLoop(image, dir, fstype, options string) (_ *Mount, err error) {
 	return m, nil
 }
 
-// attach puts image behind a free loop device, which detaches itself after its last close.
+// attach makes image the file of a free loop device, which detaches itself after its last close.
 func (m *Mount) attach(image string) (path string, err error) {
 	ctl, err := unix.Open("/dev/loop-control", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -28,15 +28,16 @@ func TestConform(t *testing.T) {
 	r := conform.Report{Kernel: k.Release(), Missing: k.Missing()}
 	for i := range conform.Ops {
 		op := &conform.Ops[i]
-		x, err := k.Compare(op)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Results = append(r.Results, x)
 		before, err := recorded.Compare(op)
 		if err != nil {
 			t.Fatal(err)
 		}
+		least := before.Same - before.Same/10
+		x, err := nearest(k, op, least)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Results = append(r.Results, x)
 		if !mine {
 			continue
 		}
@@ -44,8 +45,7 @@ func TestConform(t *testing.T) {
 			t.Errorf("%s has a difference without a name", op.Name)
 			_ = x.WriteText(os.Stderr)
 		}
-		// which of the tasks comes first differs from run to run, and more so on a busy machine
-		if least := before.Same - before.Same/4; x.Same < least {
+		if x.Same < least {
 			t.Errorf("%s: %d steps are the same, want %d at least; the recorded run has %d", op.Name, x.Same, least, before.Same)
 			_ = x.WriteText(os.Stderr)
 		}
@@ -58,4 +58,17 @@ func TestConform(t *testing.T) {
 	if len(r.Missing) > 0 {
 		t.Errorf("tracepoints are missing: %v", r.Missing)
 	}
+}
+
+// nearest is the first of three runs of op on the kernel in which least steps are the same, or the
+// last one. Which of the kernel's tasks comes first differs from run to run, and more so on a busy
+// machine: eight bios that end at once have many orders. A step that the engine makes otherwise is
+// missing in all three.
+func nearest(k *conform.Kernel, op *conform.Op, least int) (x *conform.Result, err error) {
+	for range 3 {
+		if x, err = k.Compare(op); err != nil || x.Same >= least {
+			break
+		}
+	}
+	return x, err
 }

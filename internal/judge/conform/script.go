@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"btrlab/internal/fs"
 )
 
 // machine does the steps of a script: the kernel, and the engine. Names are of the top directory,
@@ -51,82 +53,54 @@ func do(m machine, step string) error {
 	return fmt.Errorf("%s: %w", step, err)
 }
 
-// Modes of fallocate, as in linux/falloc.h.
-const (
-	keepSize  = 0x01
-	punchHole = 0x02
-	zeroRange = 0x10
+// What a verb is called with decides its table: a name, two names, a name and an offset, a name and
+// a range.
+var (
+	named = map[string]func(m machine, name string) error{
+		"create": machine.create, "fsync": machine.fsync, "start": machine.start, "drop": machine.drop,
+		"nocow": machine.nocow, "close": machine.close, "mkdir": machine.mkdir, "rmdir": machine.rmdir,
+		"unlink": machine.unlink, "snapshot": machine.snapshot, "setxattr": machine.setxattr, "chmod": machine.chmod,
+		"fill": machine.fill,
+	}
+	paired = map[string]func(m machine, name, second string) error{
+		"link": machine.link, "rename": machine.rename, "symlink": machine.symlink, "reflink": machine.reflink,
+	}
+	placed = map[string]func(m machine, name string, off int64) error{
+		"fault": machine.fault, "truncate": machine.truncate,
+	}
+	ranged = map[string]func(m machine, name string, off, n int64) error{
+		"write":  func(m machine, name string, off, n int64) error { return m.write(name, off, n, false) },
+		"dwrite": func(m machine, name string, off, n int64) error { return m.write(name, off, n, true) },
+		"read":   func(m machine, name string, off, n int64) error { return m.read(name, off, n, false) },
+		"dread":  func(m machine, name string, off, n int64) error { return m.read(name, off, n, true) },
+		"falloc": fallocate(0),
+		"keep":   fallocate(fs.FALLOC_FL_KEEP_SIZE),
+		"punch":  fallocate(fs.FALLOC_FL_PUNCH_HOLE | fs.FALLOC_FL_KEEP_SIZE),
+		"zero":   fallocate(fs.FALLOC_FL_ZERO_RANGE),
+	}
 )
 
+func fallocate(mode uint32) func(m machine, name string, off, n int64) error {
+	return func(m machine, name string, off, n int64) error { return m.fallocate(name, mode, off, n) }
+}
+
+// call does a step, which is one of ours: a word too few or one that is unknown is a panic.
 func call(m machine, words []string) error {
-	verb, name := words[0], ""
-	if len(words) > 1 {
-		name = words[1]
-	}
-	num := func(i int) int64 {
-		if i >= len(words) {
-			panic(fmt.Sprintf("conform: step %q has no word %d", words, i))
-		}
-		return parseSize(words[i])
-	}
-	second := func() string { return words[2] }
-	switch verb {
-	case "create":
-		return m.create(name)
-	case "write":
-		return m.write(name, num(2), num(3), false)
-	case "dwrite":
-		return m.write(name, num(2), num(3), true)
-	case "read":
-		return m.read(name, num(2), num(3), false)
-	case "dread":
-		return m.read(name, num(2), num(3), true)
-	case "fault":
-		return m.fault(name, num(2))
-	case "truncate":
-		return m.truncate(name, num(2))
-	case "falloc":
-		return m.fallocate(name, 0, num(2), num(3))
-	case "keep":
-		return m.fallocate(name, keepSize, num(2), num(3))
-	case "punch":
-		return m.fallocate(name, punchHole|keepSize, num(2), num(3))
-	case "zero":
-		return m.fallocate(name, zeroRange, num(2), num(3))
-	case "fsync":
-		return m.fsync(name)
-	case "sync":
+	verb := words[0]
+	if verb == "sync" {
 		return m.sync()
-	case "start":
-		return m.start(name)
-	case "drop":
-		return m.drop(name)
-	case "nocow":
-		return m.nocow(name)
-	case "close":
-		return m.close(name)
-	case "mkdir":
-		return m.mkdir(name)
-	case "rmdir":
-		return m.rmdir(name)
-	case "link":
-		return m.link(name, second())
-	case "unlink":
-		return m.unlink(name)
-	case "rename":
-		return m.rename(name, second())
-	case "symlink":
-		return m.symlink(name, second())
-	case "reflink":
-		return m.reflink(name, second())
-	case "snapshot":
-		return m.snapshot(name)
-	case "setxattr":
-		return m.setxattr(name)
-	case "chmod":
-		return m.chmod(name)
-	case "fill":
-		return m.fill(name)
+	}
+	if f := named[verb]; f != nil {
+		return f(m, words[1])
+	}
+	if f := paired[verb]; f != nil {
+		return f(m, words[1], words[2])
+	}
+	if f := placed[verb]; f != nil {
+		return f(m, words[1], parseSize(words[2]))
+	}
+	if f := ranged[verb]; f != nil {
+		return f(m, words[1], parseSize(words[2]), parseSize(words[3]))
 	}
 	panic(fmt.Sprintf("conform: step %q has an unknown verb", words))
 }

@@ -44,23 +44,30 @@ with the relative errors. The result is the same on every machine. No file data 
 // machine002 is seed 002's machine. Its authors knew both rows. They took each value from one of
 // these:
 //
-//	the lock row        CPU, GCBytes, GCMaxMs and InterruptNs, by hand, in some ten runs; IdleExitNs, NoiseWake and NoisePerSec,
-//	                    by `btrlab reproduce 002 --calibrate`, with the device and the dirty limits of before
-//	the unlocked row    DirtyLimit: its pauses of 5 ms (p80, p90) are those of balance_dirty_pages() at HZ=1000 when some 40 MiB may be
-//	                    dirty, and would be 20 to 40 ms with a share of gigabytes of memory. HandleNs: its iops, which the thread of
-//	                    the array bounds
-//	                    Depth: 4096, a size that md's stripe cache may have, was thought of for the tail of this row; the fit to the lock
-//	                    row had found 2100, and cannot tell the two (misfit 1.29, and 1.23 with 4096). With 2100 p90 is 63 % too long, p99
-//	                    28 % too short and p99.9 right
-//	data sheets         Xeon D-1531: 6 cores, 12 threads; six S3710: their reads, and writes of 300 MB/s, because the file is a
-//	                    hundredth of the drives and its blocks are not moved again
-//	the kernel          no handoff at its age; a background limit of half the limit; min(CPUs+2, 8) workers. TreeCalls: Linux 4.17 goes to
-//	                    the io tree nine times for a page, where we go four times: a writer locks, clears, sets and unlocks (2 here),
-//	                    the flusher finds, locks, tests and clears (2), the end of an overwrite in place clears the quota's bit (0)
-//	guesses             SMT, the length of a hit of noise (5 to 100 us give the same lock row). SubmitNs: the table's price of a bio includes a
-//	                    request to a driver; a bio for md makes none, the array's thread makes those for the members, and HandleNs is
-//	                    their price. What is left was guessed before it was tried; the lock row does not tell it. Some ten variants of
-//	                    submission, Depth, plug and limits were run with both rows in sight before these were kept
+//	the lock row        CPU, GCBytes, GCMaxMs and InterruptNs, by hand, in some ten runs;
+//	                    IdleExitNs, NoiseWake and NoisePerSec, by `btrlab reproduce 002
+//	                    --calibrate`, with the device and the dirty limits of before
+//	the unlocked row    DirtyLimit: its pauses of 5 ms (p80, p90) are those of balance_dirty_pages()
+//	                    at HZ=1000 when some 40 MiB may be dirty, and would be 20 to 40 ms with a
+//	                    share of gigabytes of memory. HandleNs: its iops, which the thread of the
+//	                    array bounds. Depth: 4096, a size that md's stripe cache may have, was
+//	                    thought of for the tail of this row; the fit to the lock row had found 2100,
+//	                    and cannot tell the two (misfit 1.29, and 1.23 with 4096). With 2100 p90 is
+//	                    63 % too long, p99 28 % too short and p99.9 right
+//	data sheets         Xeon D-1531: 6 cores, 12 threads; six S3710: their reads, and writes of 300
+//	                    MB/s, because the file is a hundredth of the drives and its blocks are not
+//	                    moved again
+//	the kernel          no handoff at its age; a background limit of half the limit; min(CPUs+2, 8)
+//	                    workers. TreeCalls: Linux 4.17 goes to the io tree nine times for a page,
+//	                    where we go four times: a writer locks, clears, sets and unlocks (2 here),
+//	                    the flusher finds, locks, tests and clears (2), the end of an overwrite in
+//	                    place clears the quota's bit (0)
+//	guesses             SMT, the length of a hit of noise (5 to 100 us give the same lock row).
+//	                    SubmitNs: the table's price of a bio includes a request to a driver; a bio
+//	                    for md makes none, the array's thread makes those for the members, and
+//	                    HandleNs is their price. What is left was guessed before it was tried; the
+//	                    lock row does not tell it. Some ten variants of submission, Depth, plug and
+//	                    limits were run with both rows in sight before these were kept
 //
 // A fit that was free to change the device's rate explained the lock row as well, with a device
 // that is the bottleneck of both rows, and predicted a ratio of 1.0: the lock row does not tell the

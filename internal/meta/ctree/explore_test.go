@@ -208,7 +208,7 @@ func TestWalkPreempted(t *testing.T) {
 	}
 }
 
-// TestSearchForwardPreempted: a search for a key that lies behind the last item of its leaf is
+// TestSearchForwardPreempted: a search for a key that is larger than the last one of its leaf is
 // stopped at each of its steps, and items come in before the key. What it finds is not before the
 // key.
 func TestSearchForwardPreempted(t *testing.T) {

@@ -6,7 +6,8 @@
 //
 //	h, err := Start(items)       reserves metadata; may wait for a commit
 //	... change trees with h.Trans()
-//	h.Abort(err)                 if a change stopped half way: the file system is read-only from here on
+//	h.Abort(err)                 if a change stopped half way: the file system is read-only from
+//	                             here on
 //	h.End()                      durable with the next Commit
 //
 // Start and Join open a handle on the running transaction, which they begin if there is none; End

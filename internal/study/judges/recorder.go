@@ -20,8 +20,10 @@ import (
 // tells the two apart could lock in the first and not in the second. So what is measured is judged
 // as well:
 //
-//	recorder   notes each request of the timed tasks, and the oracle judges their history and the file
-//	meeting    afterwards, on the same file and not timed: rounds of requests that do meet, judged alike
+//	recorder   notes each request of the timed tasks, and the oracle judges their history and the
+//	           file
+//	meeting    afterwards, on the same file and not timed: rounds of requests that do meet, judged
+//	           alike
 
 // recorder notes what tasks in virtual time, which run one at a time, do with a file.
 type recorder struct {

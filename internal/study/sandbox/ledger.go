@@ -24,7 +24,7 @@ import (
 // What happens before the first row has no row: then the report is one line, as it is when code is
 // refused.
 
-// ledger is what a grading program leaves behind, now and when it ends.
+// ledger is what there is of a grading program, now and when it ends.
 type ledger struct {
 	Rows []grade.Row `json:"rows"`
 	At   string      `json:"at,omitempty"` // the workload in hand; empty before the first
