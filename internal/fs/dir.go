@@ -30,8 +30,8 @@ const (
 // maxLinks bounds the hard links of an inode, as BTRFS_LINK_MAX.
 const maxLinks = 65535
 
-// maxSymlinkTarget is the longest target in bytes: it lies inline in one item, as in the kernel.
-const maxSymlinkTarget = 3800
+// pathMax is the size in bytes of a path with the zero byte at its end, as PATH_MAX.
+const pathMax = 4096
 
 // checkName says whether name may be the name of something new.
 func checkName(name string) error {
@@ -156,12 +156,14 @@ func (d *Node) Mknod(t *sched.Task, name string, mode uint32, rdev uint64, own O
 	return d.make(t, name, &c)
 }
 
-// Symlink makes a symbolic link to target.
+// Symlink makes a symbolic link to target, which lies inline in one item: what is longer than a
+// leaf or than a path is ENAMETOOLONG. Models btrfs_symlink() and getname().
 func (d *Node) Symlink(t *sched.Task, name, target string, own Owner) (*Node, error) {
+	longest := min(pathMax-1, d.fs.trans.Forest.MaxItemSize()-format.FileExtentInline)
 	switch {
 	case target == "":
 		return nil, errno.ENOENT
-	case len(target) > maxSymlinkTarget:
+	case len(target) > longest:
 		return nil, errno.ENAMETOOLONG
 	}
 	return d.make(t, name, &creation{mode: format.S_IFLNK | 0o777, target: target, own: own})

@@ -523,3 +523,15 @@ func TestLinkNul(t *testing.T) {
 	n.SetISize(x.T, 7)
 	x.Must(n.Forget(x.T, 1))
 }
+
+// TestLongestSymlink: a target as long as a path may be is one item, and reads back.
+func TestLongestSymlink(t *testing.T) {
+	x := fstest.New(t)
+	target := strings.Repeat("t", 4095)
+	wantErr(t, "a target of 4,096 bytes", x.FS.Symlink(x.T, target+"t", "/longer"), errno.ENAMETOOLONG)
+	x.Must(x.FS.Symlink(x.T, target, "/long"))
+	x.Must(x.FS.Sync(x.T))
+	if have := fstest.Must(x.FS.Readlink(x.T, "/long")); have != target {
+		t.Errorf("a target of %d bytes is read back, want the 4,095", len(have))
+	}
+}
