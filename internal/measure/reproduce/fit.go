@@ -4,8 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync"
+
+	"gonum.org/v1/gonum/optimize"
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/measure/seeds"
@@ -87,9 +91,9 @@ func Fit(seed *seeds.Seed, o Options, runs int, tell func(string)) (seeds.Calibr
 		list := knobsNamed(seed.Rows[i].Fits)
 		switch {
 		case len(list) > 1:
-			err = f.descend(i, list)
+			err = f.search(i, list)
 		case len(list) == 1:
-			err = f.halve(i, list[0])
+			err = f.meet(i, list[0])
 		}
 		if err != nil {
 			break
@@ -109,98 +113,109 @@ type fit struct {
 	tell  func(string)
 }
 
-// halve fits one knob by the figure of row i: it halves the interval of the knob and keeps the
-// value whose figure was the nearest, which need not be the last one. The larger a knob the smaller
-// the figure.
-func (f *fit) halve(i int, k *knob) error {
+// closeEnough is how far from the published figure a fit of one knob may end, as a logarithm.
+const closeEnough = 0.0005
+
+// meet fits one knob by the figure of row i, by secants in logarithms: the first step takes it that
+// a knob twice as large halves the figure. No step is by more than a factor of two, and what is
+// kept is the value whose figure was the nearest, which need not be the last one.
+func (f *fit) meet(i int, k *knob) error {
 	row := &f.seed.Rows[i]
 	v := k.get(&f.opt.Calibration)
-	lo, hi := math.Log(k.lo), math.Log(k.hi)
 	best, off := *v, math.Inf(1)
-	for n := range f.runs {
-		if n > 0 { // the first run is of what is there
-			*v = math.Exp((lo + hi) / 2)
-		}
+	slope, lastAt, lastBy := -1.0, math.NaN(), math.NaN()
+	for range f.runs {
 		x := &Row{Name: row.Name}
 		if err := f.row(i, x, f.image.Snapshot()); err != nil {
 			return err
 		}
 		have, want := f.seed.Figure(&x.Simulated), f.seed.Figure(&row.Published)
-		if d := math.Abs(have - want); d < off {
-			best, off = *v, d
+		f.tell(fmt.Sprintf("%s %.5g: %s %.0f %s, published %.0f, %+.1f%%", k.name, *v, row.Name, have, f.seed.Unit(), want, 100*relative(have, want)))
+		at, by := math.Log(*v), math.Log(have/want)
+		if math.Abs(by) < off {
+			best, off = *v, math.Abs(by)
 		}
-		if have > want {
-			lo = math.Log(*v)
-		} else {
-			hi = math.Log(*v)
+		if off < closeEnough {
+			break
 		}
-		f.tell(fmt.Sprintf("%s %.5g: %s %.0f %s, published %.0f", k.name, *v, row.Name, have, f.seed.Unit(), want))
+		if s := (by - lastBy) / (at - lastAt); math.Abs(s) > 1e-4 && math.Abs(s) < 100 {
+			slope = s
+		}
+		lastAt, lastBy = at, by
+		step := max(-math.Ln2, min(math.Ln2, -by/slope))
+		*v = max(k.lo, min(k.hi, math.Exp(at+step)))
 	}
 	*v = best
 	return nil
 }
 
-// descend fits several knobs by all figures of row i, one after the other, each step tried up and
-// down, until no step of the smallest size helps or the budget of runs is used up. It tells of
-// every improvement.
-func (f *fit) descend(i int, list []*knob) error {
-	score := math.Inf(1)
-	if _, err := f.try(i, &score, f.opt.Calibration); err != nil {
-		return err
+// search fits several knobs by all figures of row i with CMA-ES, which asks for values alone: a
+// simulation has steps and chance, and no slope to follow. A generation runs side by side. It
+// begins from what is there, keeps the best, and tells of every improvement.
+func (f *fit) search(i int, list []*knob) error {
+	s := search{fit: f, row: &f.seed.Rows[i], from: f.opt.Calibration, score: math.Inf(1)}
+	begin := make([]float64, len(list))
+	for n, k := range list {
+		begin[n] = math.Log(*k.get(&s.from))
 	}
-	runs := f.runs
-	for step := 2.0; step > 1.08 && runs > 0; step = math.Sqrt(step) {
-		for again := true; again && runs > 0; {
-			again = false
-			for _, k := range list {
-				up, down := f.opt.Calibration, f.opt.Calibration
-				*k.get(&up) = math.Min(*k.get(&up)*step, k.hi)
-				*k.get(&down) = math.Max(*k.get(&down)/step, k.lo)
-				if err := f.opt.stopped(); err != nil {
-					return err
-				}
-				better, _ := f.try(i, &score, up, down)
-				again = again || better
-				if runs -= 2; runs <= 0 {
-					break
-				}
-			}
+	if s.try(i, s.from); s.err != nil || f.runs == 0 {
+		return s.err
+	}
+	of := func(x []float64) float64 {
+		c := s.from
+		for n, k := range list {
+			*k.get(&c) = max(k.lo, min(k.hi, math.Exp(x[n])))
 		}
+		return s.try(i, c)
 	}
-	return nil
+	settings := &optimize.Settings{FuncEvaluations: f.runs, Concurrent: runtime.GOMAXPROCS(0), Converger: optimize.NeverTerminate{}}
+	method := &optimize.CmaEsChol{InitStepSize: 0.3, Src: rand.NewPCG(s.from.Seed, 0)}
+	_, err := optimize.Minimize(optimize.Problem{Func: of, Status: s.status}, begin, settings, method)
+	f.opt.Calibration = s.best
+	return errors.Join(err, f.opt.stopped())
 }
 
-// try runs row i by each of the calibrations, side by side, and keeps the best if it is better than
-// score. A machine on which the job cannot run is no candidate.
-func (f *fit) try(i int, score *float64, cands ...seeds.Calibration) (better bool, err error) {
-	row := &f.seed.Rows[i]
-	rows := make([]*Row, len(cands))
-	errs := make([]error, len(cands))
-	images := make([]*blockdev.Memory, len(cands))
-	for k := range cands {
-		images[k] = f.image.Snapshot()
+// search is a search for several knobs.
+type search struct {
+	*fit
+	row  *seeds.Row
+	from seeds.Calibration
+
+	mu    sync.Mutex // protects what follows, and the image that others are copied from
+	best  seeds.Calibration
+	score float64
+	err   error // of the last run
+}
+
+// status ends the search when the user does.
+func (s *search) status() (optimize.Status, error) {
+	if s.opt.stopped() != nil {
+		return optimize.MethodConverge, nil
 	}
-	var wg sync.WaitGroup
-	for k := range cands {
-		wg.Go(func() {
-			s := *f.study
-			s.opt.Calibration = cands[k]
-			rows[k] = &Row{Name: row.Name, Published: row.Published}
-			errs[k] = s.row(i, rows[k], images[k])
-		})
+	return optimize.NotTerminated, nil
+}
+
+// try is the misfit of row i by c. A machine on which the job cannot run is no candidate.
+func (s *search) try(i int, c seeds.Calibration) float64 {
+	s.mu.Lock()
+	image := s.image.Snapshot()
+	s.mu.Unlock()
+	own := *s.study
+	own.opt.Calibration = c
+	x := &Row{Name: s.row.Name, Published: s.row.Published}
+	err := own.row(i, x, image)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err = err; err != nil {
+		return math.Inf(1)
 	}
-	wg.Wait()
-	for k, x := range rows {
-		if errs[k] != nil {
-			continue
-		}
-		if m := misfit(&x.Simulated, &row.Published); m < *score {
-			*score, f.opt.Calibration, better = m, cands[k], true
-			f.tell(fmt.Sprintf("misfit %.3f: %s; iops %.0f, mean %.0fus, p50 %.0fus, p99 %.0fus", m, knobText(&cands[k]), x.Simulated.IOPS, x.Simulated.Mean,
-				x.Simulated.Percentile(50), x.Simulated.Percentile(99)))
-		}
+	m := misfit(&x.Simulated, &s.row.Published)
+	if m < s.score {
+		s.score, s.best = m, c
+		s.tell(fmt.Sprintf("misfit %.3f: %s; iops %.0f, mean %.0fus, p50 %.0fus, p99 %.0fus", m, knobText(&c), x.Simulated.IOPS, x.Simulated.Mean,
+			x.Simulated.Percentile(50), x.Simulated.Percentile(99)))
 	}
-	return better, errors.Join(errs...)
+	return m
 }
 
 // knobText is the knobs with their values.

@@ -212,3 +212,32 @@ func TestSensitivity(t *testing.T) {
 	}
 	columns(t, out.String())
 }
+
+// The fit of several knobs finds its way back: the published lock row is what the calibration
+// simulates, and a fit that begins with three knobs elsewhere comes closer to it.
+func TestFitSeveral(t *testing.T) {
+	o := reproduce.Options{Calibration: seed002.Study.Calibration, Seconds: 0.02, Size: 4 << 20}
+	r, err := reproduce.Run(seed002, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seed := published(r.Rows[0].Simulated, r.Rows[1].Simulated)
+	o.Calibration.CPU *= 1.6
+	o.Calibration.IdleExitNs *= 2
+	o.Calibration.NoiseWake *= 2
+	var told []string
+	if _, err := reproduce.Fit(seed, o, 60, func(s string) { told = append(told, s) }); err != nil {
+		t.Fatal(err)
+	}
+	misfit := func(line string) (m float64) {
+		if _, err := fmt.Sscanf(line, "misfit %f:", &m); err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	from, to := misfit(told[0]), misfit(told[len(told)-1])
+	t.Logf("misfit %.3f to %.3f in %d improvements", from, to, len(told)-1)
+	if to > from/3 {
+		t.Errorf("misfit %.3f after the fit, %.3f before, want a third at most", to, from)
+	}
+}

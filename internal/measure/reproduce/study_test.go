@@ -120,8 +120,8 @@ func TestFit001(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(told) != 28 || math.Abs(c.CPU/s.Study.Calibration.CPU-1) > 0.05 || math.Abs(c.WakeupNs/s.Study.Calibration.WakeupNs-1) > 0.2 {
-		t.Errorf("cpu_factor %g, wakeup_ns %g after %d runs, want about %g and %g after 28", c.CPU, c.WakeupNs, len(told), s.Study.Calibration.CPU, s.Study.Calibration.WakeupNs)
+	if len(told) > 28 || math.Abs(c.CPU/s.Study.Calibration.CPU-1) > 0.05 || math.Abs(c.WakeupNs/s.Study.Calibration.WakeupNs-1) > 0.2 {
+		t.Errorf("cpu_factor %g, wakeup_ns %g after %d runs, want about %g and %g after at most 28", c.CPU, c.WakeupNs, len(told), s.Study.Calibration.CPU, s.Study.Calibration.WakeupNs)
 	}
 }
 
