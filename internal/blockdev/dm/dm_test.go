@@ -133,7 +133,7 @@ func TestParse(t *testing.T) {
 		t.Fatalf("%+v %v", p, err)
 	}
 	for spec, want := range map[string]string{
-		"floppy":                     "not known, there are nvme, ssd-raid5, hdd, delay",
+		"floppy":                     "not known, there are nvme, ssd-raid5, hdd, disk, delay",
 		"nvme:depth":                 "not key=value",
 		"nvme:colour=red":            `key "colour" is not known`,
 		"nvme:depth=x":               `depth="x"`,

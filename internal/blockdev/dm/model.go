@@ -1,6 +1,7 @@
 package dm
 
 import (
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -32,10 +33,11 @@ type Model struct {
 	dev   blockdev.Device
 	depth int
 
-	mu     lock.Mutex // leaf; protects queue, heap, seq, inside and free
+	mu     lock.Mutex // leaf; protects queue, heap, link, seq, inside and free
 	room   lock.Cond  // inside fell below depth
 	queue  *queue
-	heap   []*request // by due, then seq
+	heap   requests // by the time of their end, or of their transfer's begin with Shared
+	link   *link    // nil without Shared
 	seq    uint64
 	inside int
 	full   bool // inside reached depth and is not below reopen yet
@@ -46,7 +48,7 @@ type Model struct {
 
 	timer   *sched.Task
 	idle    lock.WaitQueue // the timer task waits here for a request
-	waiting atomic.Int64   // len(heap)
+	waiting atomic.Int64   // len(heap) and those in link
 	closing atomic.Bool
 	irqs    []*interrupts // of the members, in the simulated runtime
 	ends    []*ending     // the queues, in the simulated runtime
@@ -69,6 +71,9 @@ func New(t *sched.Task, dev blockdev.Device, p Params) *Model {
 		panic(err)
 	}
 	m := &Model{dev: dev, depth: p.Depth, reopen: p.Depth, queue: newQueue(p, dev.Size())}
+	if p.Shared {
+		m.link = &link{rate: p.BytesPerSec}
+	}
 	if p.Plug && t.Simulator() != nil {
 		m.reopen = max(p.Depth*3/4, 1)
 		m.held = map[*sched.Task][]*request{}
@@ -187,10 +192,10 @@ func (m *Model) begin(t *sched.Task, list ...*request) {
 		}
 		m.seq++
 		r.seq = m.seq
-		m.push(r)
+		m.heap.push(r)
 		first = first || m.nap && m.heap[0] == r
 	}
-	m.waiting.Store(int64(len(m.heap)))
+	m.waiting.Add(int64(len(list)))
 	if first {
 		m.nap = false
 	}
@@ -213,7 +218,7 @@ func (m *Model) run(t *sched.Task) {
 	for {
 		m.idle.Wait(t, some)
 		m.mu.Lock(t)
-		if len(m.heap) == 0 {
+		if m.waiting.Load() == 0 {
 			m.mu.Unlock(t)
 			if m.closing.Load() {
 				return
@@ -222,13 +227,17 @@ func (m *Model) run(t *sched.Task) {
 		}
 		now := t.Now() + late/2
 		n := 0
-		for n < batchMax && len(m.heap) > 0 && m.heap[0].due <= now {
-			batch[n] = m.pop()
+		for n < batchMax {
+			r := m.ended(now)
+			if r == nil {
+				break
+			}
+			batch[n] = r
 			n++
 		}
-		m.waiting.Store(int64(len(m.heap)))
+		m.waiting.Add(int64(-n))
 		if n == 0 {
-			d := m.heap[0].due - now
+			d := m.next() - now
 			if sim := t.Simulator(); sim != nil {
 				// endInner wakes us when a request comes that ends sooner.
 				m.nap = true
@@ -369,41 +378,33 @@ func (x *interrupts) run(t *sched.Task) {
 	}
 }
 
-func (m *Model) push(r *request) {
-	m.heap = append(m.heap, r)
-	i := len(m.heap) - 1
-	for i > 0 {
-		up := (i - 1) / 2
-		if !m.heap[i].before(m.heap[up]) {
-			break
+// ended takes the request that was the first to end, at now or before, and nil if there is none.
+// m.mu is held.
+func (m *Model) ended(now int64) *request {
+	for {
+		at := m.next()
+		if at > now {
+			return nil
 		}
-		m.heap[i], m.heap[up] = m.heap[up], m.heap[i]
-		i = up
+		if m.link != nil && m.link.next() == at {
+			return m.link.take()
+		}
+		r := m.heap.pop()
+		if m.link == nil || r.inner.Err != nil {
+			return r
+		}
+		m.link.join(r)
 	}
 }
 
-func (m *Model) pop() *request {
-	r := m.heap[0]
-	n := len(m.heap) - 1
-	m.heap[0], m.heap[n] = m.heap[n], nil
-	m.heap = m.heap[:n]
-	for i := 0; ; {
-		c := 2*i + 1
-		if c >= n {
-			break
-		}
-		if c+1 < n && m.heap[c+1].before(m.heap[c]) {
-			c++
-		}
-		if !m.heap[c].before(m.heap[i]) {
-			break
-		}
-		m.heap[i], m.heap[c] = m.heap[c], m.heap[i]
-		i = c
+// next is when a request leaves heap or link; the largest number when there is none. m.mu is held.
+func (m *Model) next() int64 {
+	at := int64(math.MaxInt64)
+	if len(m.heap) > 0 {
+		at = m.heap[0].due
 	}
-	return r
-}
-
-func (r *request) before(o *request) bool {
-	return r.due < o.due || r.due == o.due && r.seq < o.seq
+	if m.link != nil {
+		at = min(at, m.link.next())
+	}
+	return at
 }

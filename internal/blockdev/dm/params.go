@@ -48,8 +48,12 @@ type Params struct {
 
 	Read, Write time.Duration // service of a request's first 4 KiB
 	BytesPerSec float64       // of one channel, for the bytes after the first 4 KiB
-	Jitter      float64       // sigma of the lognormal factor on each service time
-	Flush       time.Duration // of a flush, after all writes that came before it
+	// Shared says that BytesPerSec is of the device: when a channel has served a request, for Read or
+	// Write whatever its size, all its bytes move, and the requests that do so share the rate in
+	// equal parts.
+	Shared bool
+	Jitter float64       // sigma of the lognormal factor on each service time
+	Flush  time.Duration // of a flush, after all writes that came before it
 
 	// After GCBytes written to a member, on average (exponential), the channel that wrote last
 	// collects garbage and serves nothing for a time between GCMin and GCMax (bounded Pareto with
@@ -77,7 +81,8 @@ type Params struct {
 // some 85k a second for the volume, less what uneven channels lose. The data sheet's write rate is
 // the sustained one: an eighth of it is garbage collection, which stops one channel of a member for
 // 8 to 50 ms after some 2.5 MiB, about an erase block, so a write takes 162 us and not 186; hdd, a
-// drive of 7,200 turns a minute.
+// drive of 7,200 turns a minute; disk, what SATA 6 Gb/s moves and
+// its queue of 32, with the latency of an SSD.
 var table = []Params{
 	{
 		Name: "nvme", About: "data-centre NVMe drive: 80 us reads, 20 us buffered writes, 40 channels",
@@ -100,7 +105,12 @@ var table = []Params{
 		CacheBytes: 32 << 20, CacheWrite: 100 * time.Microsecond, Flush: time.Millisecond,
 	},
 	{
-		Name: "delay", About: "every request takes 1 ms (read=, write=), any number at once",
+		Name: "disk", About: "0.1 ms (read=, write=), then 550 MB/s (rate=) that all requests in transfer share",
+		Disks: 1, Channels: 32, Depth: 32, Shared: true,
+		Read: 100 * time.Microsecond, Write: 100 * time.Microsecond, BytesPerSec: 550e6, Flush: time.Millisecond,
+	},
+	{
+		Name: "delay", About: "every request takes 1 ms (read=, write=), any number at once; rate= adds a transfer",
 		Disks: 1, Channels: 1024, Depth: 1024,
 		Read: time.Millisecond, Write: time.Millisecond, Flush: time.Millisecond,
 	},
@@ -120,8 +130,8 @@ func Names() []string {
 
 // Parse reads "NAME" or "NAME:key=value,...": a model with some of its parameters changed. The keys
 // are disks, channels, depth, queues, chunk, handle, interrupt, read, write, rate, jitter, flush,
-// gc-bytes, gc-min, gc-max, gc-shape, cache, seed, plug (0 or 1), and slower, which multiplies
-// every time.
+// gc-bytes, gc-min, gc-max, gc-shape, cache, seed, plug and shared (0 or 1), and slower, which
+// multiplies every time.
 func Parse(spec string) (Params, error) {
 	name, rest, _ := strings.Cut(spec, ":")
 	for _, p := range table {
@@ -162,6 +172,8 @@ func (p *Params) set(k, v string) error {
 		*times[k], err = time.ParseDuration(v)
 	case k == "plug":
 		p.Plug, err = strconv.ParseBool(v)
+	case k == "shared":
+		p.Shared, err = strconv.ParseBool(v)
 	case k == "seed":
 		p.Seed, err = strconv.ParseUint(v, 10, 64)
 	case k == "slower":
@@ -195,6 +207,8 @@ func (p *Params) check() error {
 		return fmt.Errorf("device model %s: RAID 5 with %d disks and chunks of %d bytes, want at least 3 and 4096", p.Name, p.Disks, p.ChunkBytes)
 	case p.Queues < 0 || p.Handle < 0 || p.Interrupt < 0 || p.Read < 0 || p.Write < 0 || p.Flush < 0 || p.Jitter < 0 || p.BytesPerSec < 0 || p.ChunkBytes < 0:
 		return fmt.Errorf("device model %s: a parameter is negative", p.Name)
+	case p.Shared && (p.BytesPerSec <= 0 || p.Disks > 1 || p.CacheBytes > 0):
+		return fmt.Errorf("device model %s: shared needs a rate, one disk and no cache", p.Name)
 	case p.GCBytes > 0 && (p.GCMin <= 0 || p.GCMax < p.GCMin || p.GCShape <= 0):
 		return fmt.Errorf("device model %s: garbage collection of %v to %v with shape %g", p.Name, p.GCMin, p.GCMax, p.GCShape)
 	}

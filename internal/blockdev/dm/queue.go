@@ -194,7 +194,7 @@ func (q *queue) service(op blockdev.Op, n int64) int64 {
 		base = q.p.Write
 	}
 	s := float64(base)
-	if n > 4096 && q.p.BytesPerSec > 0 {
+	if n > 4096 && q.p.BytesPerSec > 0 && !q.p.Shared {
 		s += float64(n-4096) / q.p.BytesPerSec * float64(time.Second)
 	}
 	if q.p.Jitter > 0 {
