@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"btrlab/internal/measure/calibrate"
+	"btrlab/internal/measure/linuxprice"
 )
 
 func (a *app) calibrate() *cobra.Command {
@@ -16,7 +17,7 @@ func (a *app) calibrate() *cobra.Command {
 	var rounds, passes int
 	var loop time.Duration
 	var size byteSize
-	var out string
+	var out, linux string
 	cmd := &cobra.Command{
 		Use:   "calibrate",
 		Short: "measure what the write path's work costs on this machine",
@@ -28,10 +29,14 @@ Costs without a loop of their own are what the other costs leave of a whole oper
 what the costs make of it. Nothing else should run meanwhile: passes of so many rounds are measured until two agree, and where none do
 calibrate writes nothing, says what is furthest apart, and exits with 1.
 
+--linux DIR measures the running kernel instead, on files in DIR on a btrfs: its prices beside the model's, by sampled stacks and counted
+tracepoints, each with what it rests on. It needs root.
+
 --verify runs jobs on an image in memory in the real runtime, in rounds, and in virtual time with the costs and with Go's locks, which are the
 real runtime's. A run from which other processes took more than 3 % of the machine is repeated, up to twice.`,
 		Example: `  btrlab calibrate --out costs.json
-  btrlab bench job.fio --runtime vtime --cpus 2 --costs costs.json`,
+  btrlab bench job.fio --runtime vtime --cpus 2 --costs costs.json
+  btrlab calibrate --linux /mnt/btrfs`,
 		Args: cobra.NoArgs,
 	}
 	f := cmd.Flags()
@@ -40,6 +45,7 @@ real runtime's. A run from which other processes took more than 3 % of the machi
 	f.IntVar(&rounds, "rounds", calibrate.DefaultRounds, "rounds of a pass; each measures every cost once")
 	f.IntVar(&passes, "passes", calibrate.DefaultPasses, "passes of rounds at most; with 1 no machine is refused")
 	f.DurationVar(&loop, "loop", calibrate.DefaultLoop, "how long each cost is measured in a round")
+	f.StringVar(&linux, "linux", "", "measure the running kernel on a btrfs mounted here, and not this program")
 	size.n = calibrate.DefaultSize
 	f.Var(&size, "size", "size of the file that is worked on; smaller ones stay in the processor's caches")
 	f.BoolVar(&verify, "verify", false, "then run a dozen jobs in both runtimes, and say how far they agree (two minutes)")
@@ -56,6 +62,20 @@ real runtime's. A run from which other processes took more than 3 % of the machi
 			return usagef(cmd, "size %d, want 16M to 8G", size.n)
 		}
 		bar := a.newBar("calibrate", true)
+		if linux != "" {
+			if out != "" || verify {
+				return usagef(cmd, "--linux goes with neither --out nor --verify: its prices are the kernel's")
+			}
+			r, err := linuxprice.Run(a.t, linuxprice.Options{Dir: linux, Progress: func(done, of int) { bar.set("linux", uint64(done), uint64(of)) }})
+			bar.done()
+			if err != nil {
+				return a.orStopped(err)
+			}
+			if asJSON {
+				return a.printJSON(r)
+			}
+			return r.WriteText(a.out)
+		}
 		r, err := calibrate.Run(a.t, calibrate.Options{Rounds: rounds, Passes: passes, Loop: loop, Size: int64(size.n), Stop: &a.stop,
 			Progress: func(done, of int) { bar.set(fmt.Sprintf("round %d", done+1), uint64(done), uint64(of)) }})
 		if err == nil && verify {

@@ -31,7 +31,7 @@ type reproduceFlags struct {
 	size                                     byteSize
 	calFile, saveFile, costFile, out, choice string
 	fit                                      int
-	asJSON, sensitivity                      bool
+	asJSON, sensitivity, surface, published  bool
 }
 
 func (a *app) reproduce() *cobra.Command {
@@ -48,7 +48,10 @@ each clat percentile up to p80 and 0.5 of each above, none counted as more than 
 --sensitivity says what the prediction hangs on: every knob is changed by a fifth, down and up, and every structural choice to its
 alternative, one at a time, and both rows run again. Each run is short, 2 virtual seconds after 2 that do not count, or as
 --runtime-seconds and --warm say; all of them take a quarter of an hour of processor time, one --choice
-a minute.`,
+a minute.
+
+--surface, for ` + seeds.With(func(s *seeds.Seed) bool { return s.Study.Surface != nil }) + `, says how the gain hangs on two choices that the publication leaves open: at each point
+of a grid the calibrated row is fitted again and the gain is simulated; some minutes.`,
 		Example: `  btrlab reproduce 002
   btrlab reproduce 000 --runtime-seconds 40
   btrlab reproduce 001 --runtime-seconds 10
@@ -56,6 +59,7 @@ a minute.`,
   btrlab reproduce 004 --size 256M --runtime-seconds 0.1
   btrlab reproduce 002 --runtime-seconds 20 --json
   btrlab reproduce 002 --sensitivity
+  btrlab reproduce 000 --surface --out surface.html
   btrlab reproduce 002 --save-calibration cal.json && btrlab reproduce 002 --calibration cal.json`,
 		Args:      cobra.ExactArgs(1),
 		ValidArgs: seeds.Names(),
@@ -69,7 +73,7 @@ a minute.`,
 		if err != nil {
 			return err
 		}
-		o := reproduce.Options{Calibration: seed.Study.Calibration, Seconds: c.seconds, Warm: c.warm, Size: c.size.n, Choice: c.choice, Stop: &a.stop}
+		o := reproduce.Options{Calibration: seed.Study.Calibration, Seconds: c.seconds, Warm: c.warm, Size: c.size.n, Choice: c.choice, Published: c.published, Stop: &a.stop}
 		if err := c.read(&o); err != nil {
 			return err
 		}
@@ -89,6 +93,8 @@ func (c *reproduceFlags) flags(cmd *cobra.Command) {
 	outputFlag(cmd, "save-calibration", "out")
 	f.StringVar(&c.costFile, "costs", "", "table of costs: a file that btrlab calibrate has written. cpu_factor multiplies it")
 	f.BoolVar(&c.sensitivity, "sensitivity", false, "change each choice of the calibration by a fifth, and say what that does to both rows")
+	f.BoolVar(&c.published, "published", false, "leave out the rows of which nothing was published")
+	f.BoolVar(&c.surface, "surface", false, "say how the gain hangs on two choices, at the points of a grid")
 	f.StringVar(&c.choice, "choice", "", "change this choice of the --sensitivity table only, by its name there")
 	f.IntVar(&c.fit, "calibrate", 0, "fit the calibration to the published row before the change first, in at most so many runs; of seed 002 8 virtual seconds each")
 	jsonFlag(cmd, &c.asJSON)
@@ -99,6 +105,10 @@ func (c *reproduceFlags) check(cmd *cobra.Command, seed *seeds.Seed) (err error)
 	switch {
 	case seed.Name != reproduce.SensitivitySeed && (c.sensitivity || cmd.Flags().Changed("warm")):
 		err = usagef(cmd, "--sensitivity and --warm are for seed %s", reproduce.SensitivitySeed)
+	case c.surface && seed.Study.Surface == nil:
+		err = usagef(cmd, "--surface is for %s", seeds.With(func(s *seeds.Seed) bool { return s.Study.Surface != nil }))
+	case c.surface && (c.sensitivity || c.fit > 0 || cmd.Flags().Changed("warm")):
+		err = usagef(cmd, "--surface goes with none of --sensitivity, --calibrate and --warm")
 	case cmd.Flags().Changed("runtime-seconds") && c.seconds <= 0:
 		err = usagef(cmd, "runtime-seconds %g, want more than 0", c.seconds)
 	case c.warm < 0:
@@ -171,6 +181,18 @@ func (a *app) reproduceSeed(seed *seeds.Seed, o reproduce.Options, c *reproduceF
 	}
 	bar := a.newBar("reproduce", true)
 	o.Progress = bar.shares(func(step string) float64 { return reproduce.Share(seed, step) })
+	if c.surface {
+		s, err := reproduce.Map(seed, o)
+		bar.done()
+		if err != nil {
+			return a.orStopped(err)
+		}
+		saved := savePage(c.out, s.WriteHTML)
+		if c.asJSON {
+			return errors.Join(a.printJSON(s), saved)
+		}
+		return errors.Join(s.WriteText(a.out), saved)
+	}
 	if c.sensitivity {
 		s, err := reproduce.Sense(o)
 		bar.done()

@@ -145,7 +145,8 @@ func (f *FS) wire(t *sched.Task) {
 	f.trans.Extents.SetCsums(f.store)
 	f.trans.Extents.SetFirstFit(f.opt.FirstFit)
 	f.trans.OnCommit(f.writeInodes)
-	f.logs.Configure(treelog.LogConfig{Trans: f.trans, Store: f.store, InMemory: f.inMemory, Item: f.opt.Lab.Item, Forget: f.opt.NoPayload})
+	f.logs.Configure(treelog.LogConfig{Trans: f.trans, Store: f.store, InMemory: f.inMemory, Item: f.opt.Lab.Item, Forget: f.opt.NoPayload,
+		SmallLeaf: f.opt.Lab.SmallLeaf})
 	f.trans.OnSettled(f.logs.Free)
 }
 

@@ -83,6 +83,24 @@ func (*Tracer) Stop() ([]TraceRecord, error) { return nil, ErrTracing }
 // Close does nothing.
 func (*Tracer) Close() error { return nil }
 
+// Profiler samples the stacks of Linux.
+type Profiler struct{ Missing []string }
+
+// NewProfiler fails.
+func NewProfiler(int, []string) (*Profiler, error) { return nil, ErrTracing }
+
+// Functions are none.
+func (*Profiler) Functions([]string) []string { return nil }
+
+// Start fails.
+func (*Profiler) Start() error { return ErrTracing }
+
+// Stop fails.
+func (*Profiler) Stop() (*Profile, error) { return nil, ErrTracing }
+
+// Close does nothing.
+func (*Profiler) Close() error { return nil }
+
 // Release is empty.
 func Release() string { return "" }
 

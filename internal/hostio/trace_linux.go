@@ -127,6 +127,15 @@ type traceRing struct {
 
 const tracePages = 1024 // of a buffer; a power of two
 
+// mapRing maps the buffer of an event of a CPU.
+func mapRing(fd, cpu int) (*traceRing, error) {
+	mem, err := unix.Mmap(fd, 0, (1+tracePages)*os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("map the buffer of CPU %d: %w", cpu, err)
+	}
+	return &traceRing{fd, mem, (*unix.PerfEventMmapPage)(unsafe.Pointer(unsafe.SliceData(mem)))}, nil
+}
+
 // NewTracer opens the tracepoints, each named "system:event", and reports nothing until Start. The
 // process needs CAP_PERFMON, or root. An error is ErrTracing where the kernel refuses.
 func NewTracer(names []string) (_ *Tracer, err error) {
@@ -183,11 +192,9 @@ func (x *Tracer) openCPU(cpu int, list []*event) error {
 			}
 			continue
 		}
-		mem, err := unix.Mmap(fd, 0, (1+tracePages)*os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-		if err != nil {
-			return fmt.Errorf("map the buffer of CPU %d: %w", cpu, err)
+		if first, err = mapRing(fd, cpu); err != nil {
+			return err
 		}
-		first = &traceRing{fd, mem, (*unix.PerfEventMmapPage)(unsafe.Pointer(unsafe.SliceData(mem)))}
 		x.rings = append(x.rings, first)
 	}
 	return nil
@@ -221,32 +228,43 @@ func (x *Tracer) each(request uint) error {
 func (x *Tracer) drain() ([]TraceRecord, error) {
 	var list []TraceRecord
 	for _, r := range x.rings {
-		data := r.mem[os.Getpagesize():]
-		head := atomic.LoadUint64(&r.page.Data_head)
-		for tail := r.page.Data_tail; tail < head; {
-			at := func(n int) []byte { // n bytes from tail on, which may go round the end
-				from := int(tail % uint64(len(data)))
-				if from+n <= len(data) {
-					return data[from : from+n]
-				}
-				return slices.Concat(data[from:], data[:n-(len(data)-from)])
+		err := r.drain(func(b []byte) {
+			if rec, ok := x.sample(b); ok {
+				list = append(list, rec)
 			}
-			h := at(8)
-			kind, size := binary.LittleEndian.Uint32(h), int(binary.LittleEndian.Uint16(h[6:]))
-			switch kind {
-			case unix.PERF_RECORD_LOST:
-				return nil, fmt.Errorf("the kernel dropped events: its buffer of %d bytes was full", len(data))
-			case unix.PERF_RECORD_SAMPLE:
-				if rec, ok := x.sample(slices.Clone(at(size)[8:])); ok {
-					list = append(list, rec)
-				}
-			}
-			tail += uint64(size)
+		})
+		if err != nil {
+			return nil, err
 		}
-		atomic.StoreUint64(&r.page.Data_tail, head)
 	}
 	sort.SliceStable(list, func(i, j int) bool { return list[i].Time < list[j].Time })
 	return list, nil
+}
+
+// drain calls each with every sample in the buffer, which is the caller's.
+func (r *traceRing) drain(each func(sample []byte)) error {
+	data := r.mem[os.Getpagesize():]
+	head := atomic.LoadUint64(&r.page.Data_head)
+	for tail := r.page.Data_tail; tail < head; {
+		at := func(n int) []byte { // n bytes from tail on, which may go round the end
+			from := int(tail % uint64(len(data)))
+			if from+n <= len(data) {
+				return data[from : from+n]
+			}
+			return slices.Concat(data[from:], data[:n-(len(data)-from)])
+		}
+		h := at(8)
+		kind, size := binary.LittleEndian.Uint32(h), int(binary.LittleEndian.Uint16(h[6:]))
+		switch kind {
+		case unix.PERF_RECORD_LOST:
+			return fmt.Errorf("the kernel dropped events: its buffer of %d bytes was full", len(data))
+		case unix.PERF_RECORD_SAMPLE:
+			each(slices.Clone(at(size)[8:]))
+		}
+		tail += uint64(size)
+	}
+	atomic.StoreUint64(&r.page.Data_tail, head)
+	return nil
 }
 
 // sample reads pid u32, tid u32, time u64, size u32, raw.

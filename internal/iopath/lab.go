@@ -26,6 +26,8 @@ type Lab struct {
 	Sectors func(t *sched.Task, w SectorSteps)
 	// Item puts a file extent of an fsync into the log.
 	Item func(t *sched.Task, x treelog.ItemSteps) error
+	// SmallLeaf is ctree.Leaves.Small, percent, for the trees of logs; 0 is the kernel's.
+	SmallLeaf int
 }
 
 // FilePolicy carries out the operations on one file by their steps.

@@ -14,6 +14,7 @@ func Binds() map[string]r.Value {
 		"Explore":      r.ValueOf(Explore),
 		"Matrix":       r.ValueOf(Matrix),
 		"MaxCPUs":      r.ValueOf(MaxCPUs),
+		"MaxPoints":    r.ValueOf(MaxPoints),
 		"MaxRounds":    r.ValueOf(MaxRounds),
 		"MaxSchedules": r.ValueOf(MaxSchedules),
 		"MaxSeconds":   r.ValueOf(MaxSeconds),
@@ -25,6 +26,7 @@ func Binds() map[string]r.Value {
 		"Reproduce":    r.ValueOf(Reproduce),
 		"Scale":        r.ValueOf(Scale),
 		"Scenarios":    r.ValueOf(Scenarios),
+		"Surface":      r.ValueOf(Surface),
 		"Types":        r.ValueOf(Types),
 	}
 }
@@ -38,6 +40,7 @@ func Types() map[string]r.Type {
 		"Graded":      r.TypeFor[Graded](),
 		"Options":     r.TypeFor[Options](),
 		"Scaling":     r.TypeFor[Scaling](),
+		"Surfaced":    r.TypeFor[Surfaced](),
 		"Table":       r.TypeFor[Table](),
 		"Timeline":    r.TypeFor[Timeline](),
 		"Waits":       r.TypeFor[Waits](),

@@ -247,7 +247,7 @@ func Reproduce(seconds float64) (Table, error) {
 		return Table{}, fmt.Errorf("%g virtual seconds, want more than 0 and at most %g", seconds, MaxVirtual)
 	}
 	seed := seeds.Get("002")
-	r, err := reproduce.Run(seed, reproduce.Options{Calibration: seed.Study.Calibration, Seconds: seconds, Warm: seconds, Size: 512 << 20})
+	r, err := reproduce.Run(seed, reproduce.Options{Calibration: seed.Study.Calibration, Seconds: seconds, Warm: seconds, Size: 512 << 20, Published: true})
 	if err != nil {
 		return Table{}, err
 	}

@@ -125,3 +125,21 @@ func picture(t *testing.T, draw func() (Figure, error)) {
 		t.Errorf("picture %v, %q", err, f.Alt)
 	}
 }
+
+// A surface has the gain at each point, more where more of a request's time grows with its size,
+// and a picture; what it is not for is refused.
+func TestSurface(t *testing.T) {
+	for _, bad := range [][2][]float64{{{0}, {0, 1}}, {{0, 91}, {0, 1}}, {{0, 10}, {0, 3}}, {make([]float64, 16), {0, 1}}} {
+		if _, err := Surface(bad[0], bad[1]); err == nil {
+			t.Errorf("Surface(%v, %v) ran, want an error", bad[0], bad[1])
+		}
+	}
+	s, err := Surface([]float64{0, 30}, []float64{0, 0.5})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Gain(1, 0) < s.Gain(0, 0)+5 || len(s.Table().Rows) != 2 || len(s.Table().Head) != 4 {
+		t.Errorf("gains %.1f and %.1f, table %v", s.Gain(0, 0), s.Gain(1, 0), s.Table())
+	}
+	picture(t, s.Plot)
+}

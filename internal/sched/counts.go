@@ -10,10 +10,19 @@ const (
 	CountPaths                   // paths taken from the free list, or allocated
 	CountLeafHeld                // steps done with a leaf locked that need nothing of it
 	CountMayBlock                // steps of a NOWAIT request that sleep if what they want is busy
-	Counters                     // how many there are
+	// Those of CountMayBlock that a patch of the seed took away: D0, D1, D6, D7.
+	CountPageFlush    // pages of the range are written back
+	CountRangeWait    // the range is waited for
+	CountMemoryWait   // memory is waited for
+	CountReserveFlush // metadata is reserved with flushes
+	// Those of CountPaths that one did: D3, D4.
+	CountOwnPath  // a path for the search of other references
+	CountKeptPath // a path more while the first one is kept
+	Counters      // how many there are
 )
 
-var counterNames = [Counters]string{"tree_searches", "path_allocations", "leaf_held_steps", "blocking_points"}
+var counterNames = [Counters]string{"tree_searches", "path_allocations", "leaf_held_steps", "blocking_points",
+	"page_flushes", "range_waits", "memory_waits", "reserve_flushes", "own_paths", "kept_paths"}
 
 func (c Counter) String() string { return counterNames[c] }
 

@@ -6,10 +6,10 @@ import (
 	"btrlab/internal/blockdev"
 )
 
-// link is a rate that the requests in transfer share in equal parts, so that each newcomer makes all
-// others slower: processor sharing. It keeps what each request in transfer has got since the link
-// began; a request ends when that has grown by its bytes, and so the order of ends is known when
-// they join, though their times are not.
+// link is a rate that the requests in transfer share in equal parts, so that each newcomer makes
+// all others slower: processor sharing. It keeps what each request in transfer has got since the
+// link began; a request ends when that has grown by its bytes, and so the order of ends is known
+// when they join, though their times are not.
 type link struct {
 	rate   float64 // bytes a second, of all
 	got    float64 // bytes that each has got

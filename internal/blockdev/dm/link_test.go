@@ -110,7 +110,8 @@ func TestSharedRate(tt *testing.T) {
 		lo, hi float64
 	}{
 		{"disk", 1, 297, 300}, // 65,536 bytes in 0.1 ms + 0.119 ms
-		{"disk", 8, 496, 499}, {"disk", 32, 535, 538}, // all begin together: 0.1 ms without a transfer
+		// All begin together, and for 0.1 ms nothing moves.
+		{"disk", 8, 496, 499}, {"disk", 32, 535, 538},
 		{"delay:read=0.1ms,rate=550e6", 1, 303, 316}, {"delay:read=0.1ms,rate=550e6", 8, 2424, 2530},
 	} {
 		if have := run(x.spec, x.depth); have < x.lo || have > x.hi {

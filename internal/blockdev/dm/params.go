@@ -48,8 +48,8 @@ type Params struct {
 
 	Read, Write time.Duration // service of a request's first 4 KiB
 	BytesPerSec float64       // of one channel, for the bytes after the first 4 KiB
-	// Shared says that BytesPerSec is of the device: when a channel has served a request, for Read or
-	// Write whatever its size, all its bytes move, and the requests that do so share the rate in
+	// Shared says that BytesPerSec is of the device: when a channel has served a request, for Read
+	// or Write whatever its size, all its bytes move, and the requests that do so share the rate in
 	// equal parts.
 	Shared bool
 	Jitter float64       // sigma of the lognormal factor on each service time

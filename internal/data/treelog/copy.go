@@ -85,6 +85,7 @@ func (l *Logs) copier(t *sched.Task, h *transaction.Handle, log *tree, ip *inode
 	c := &copier{t: t, tr: log.trans(h), src: l.cfg.Store, dst: log.store, log: log, root: ip.Root, ip: ip,
 		last: last, again: last.Transid == h.Transid(), dir: dir, orders: l.orders.Load(), item: l.cfg.Item, inMem: l.cfg.InMemory}
 	c.tr.Leaves = c.leaves()
+	c.tr.Leaves.Small = l.cfg.SmallLeaf
 	return c
 }
 

@@ -94,6 +94,8 @@ type LogConfig struct {
 	// Forget lets a memory device drop the versions of blocks that no log has any more, before the
 	// commit: nobody looks at a device that keeps no data after a power cut.
 	Forget bool
+	// SmallLeaf is ctree.Leaves.Small for the trees of logs.
+	SmallLeaf int
 }
 
 // tree is the log of one subvolume, or the tree of logs. Models the log fields of struct

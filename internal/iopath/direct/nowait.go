@@ -118,6 +118,7 @@ func dirty(t *sched.Task, ip *inode.Inode, start, end uint64) bool {
 func (w *write) memory(t *sched.Task) error {
 	if !w.pl.Has(policy.NowaitContext) {
 		mayBlock(t, "allocate")
+		t.Count(sched.CountMemoryWait)
 	}
 	if w.env.Reclaim == nil {
 		return nil
@@ -138,6 +139,7 @@ func (w *write) asyncExtents(t *sched.Task, start, end uint64) error {
 	}
 	if !w.pl.Has(policy.NowaitAsyncExt) {
 		mayBlock(t, "async_extents")
+		t.Count(sched.CountPageFlush)
 		return flushCached(t, w.env, w.ip, start, end)
 	}
 	if dirty(t, w.ip, start, end) {
@@ -152,6 +154,7 @@ func (w *write) reserveNowait(t *sched.Task, start, end uint64) error {
 	mode := spaceinfo.NoFlush
 	if !w.pl.Has(policy.NowaitNoFlush) {
 		mayBlock(t, "reserve")
+		t.Count(sched.CountReserveFlush)
 		mode = spaceinfo.FlushAll
 	}
 	data := false
@@ -191,6 +194,7 @@ func (w *write) metadataNowait(t *sched.Task, mode spaceinfo.FlushMode) error {
 func tryRange(t *sched.Task, ip *inode.Inode, pl *policy.DirectPlan, start, end uint64) error {
 	if !pl.Has(policy.NowaitTryRange) {
 		mayBlock(t, "lock_extent")
+		t.Count(sched.CountRangeWait)
 		lockRange(t, ip, pl, start, end)
 		return nil
 	}

@@ -547,9 +547,15 @@ func (r *Result) writePairs(b *strings.Builder) {
 }
 
 // NowaitHead and NowaitCosts are the table of what requests cost that were tried without waiting:
-// averages of a request, and the percentage that answered EAGAIN. It is empty when no row has such
-// ones.
-var NowaitHead = []string{"policy", "tree searches", "paths", "steps with a leaf held", "steps that may block", "sleeps", "EAGAIN, percent"}
+// averages of a request by the patch of seed 000 that took them away, sleeps, and the percentage
+// that answered EAGAIN. It is empty when no row has such ones.
+var NowaitHead = []string{"policy", "D0: pages flushed", "D1: range waited for", "D2: tree searches", "D3: paths for references", "D4: paths kept",
+	"D5: steps with a leaf held", "D6: memory waited for", "D7: space flushed for", "sleeps", "EAGAIN, percent"}
+
+// NowaitAbout says what the columns are, where their heads are short.
+const NowaitAbout = "averages of a request that was tried without waiting, by the patch that took them away: pages flushed (D0), waits for the range (D1), tree " +
+	"searches (D2), paths for the search of other references (D3), paths kept beside another (D4), steps with a leaf locked for nothing (D5), steps that wait for memory " +
+	"(D6), and that flush to reserve space (D7); then sleeps, and EAGAIN in percent"
 
 // NowaitCosts is that table.
 func (r *Result) NowaitCosts() (list [][]string) {
@@ -562,18 +568,22 @@ func (r *Result) NowaitCosts() (list [][]string) {
 }
 
 // NowaitCells are the cells of a row of that table.
-func NowaitCells(n *stats.Nowait) []string {
-	each := func(c sched.Counter) string { return fmt.Sprintf("%.2f", n.Each(c.String())) }
-	return []string{each(sched.CountSearches), each(sched.CountPaths), each(sched.CountLeafHeld), each(sched.CountMayBlock),
-		fmt.Sprintf("%.4f", n.SleepsEach()), fmt.Sprintf("%.2f", 100*n.Punted())}
+func NowaitCells(n *stats.Nowait) (cells []string) {
+	for _, c := range []sched.Counter{sched.CountPageFlush, sched.CountRangeWait, sched.CountSearches, sched.CountOwnPath, sched.CountKeptPath, sched.CountLeafHeld,
+		sched.CountMemoryWait, sched.CountReserveFlush} {
+		cells = append(cells, fmt.Sprintf("%.2f", n.Each(c.String())))
+	}
+	return append(cells, fmt.Sprintf("%.4f", n.SleepsEach()), fmt.Sprintf("%.2f", 100*n.Punted()))
 }
+
+// NowaitShort are the heads of those cells in text.
+var NowaitShort = []string{"D0", "D1", "D2", "D3", "D4", "D5", "D6", "D7", "slept", "EAGAIN"}
 
 // writeCosts writes the table of NowaitCosts, under shorter heads.
 func (r *Result) writeCosts(b *strings.Builder) {
 	if list := r.NowaitCosts(); len(list) > 0 {
-		b.WriteString("\na request that was tried without waiting: costs of each, and EAGAIN in percent\n\n")
-		head := []string{"policy", "tree searches", "paths", "leaf held", "may block", "slept", "EAGAIN"}
-		b.WriteString(prose.Table(1, append([][]string{head}, list...)))
+		b.WriteString("\n" + prose.Wrap(NowaitAbout, prose.Width) + "\n\n")
+		b.WriteString(prose.Table(1, append([][]string{append([]string{"policy"}, NowaitShort...)}, list...)))
 	}
 }
 

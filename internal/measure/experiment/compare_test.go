@@ -564,7 +564,9 @@ func TestOthers(t *testing.T) {
 func TestNowaitCosts(t *testing.T) {
 	n := stats.NewNowait()
 	n.Tried = 400
-	n.Costs["tree_searches"], n.Costs["path_allocations"], n.Costs["leaf_held_steps"], n.Costs["blocking_points"] = 2400, 1200, 100, 2000
+	for i, cost := range []string{"page_flushes", "range_waits", "tree_searches", "own_paths", "kept_paths", "leaf_held_steps", "memory_waits", "reserve_flushes"} {
+		n.Costs[cost] = int64(400 * (i + 1)) // D0 to D7
+	}
 	n.Again["nocow_check: busy"], n.Slept["extent in lock_extent"] = 6, 3
 	none := func(name string, mib float64) *rowSum {
 		return &rowSum{Variant: Variant{Name: name, About: "row " + name, PublishedMiB: mib}, clat: new(stats.Hist), iops: []float64{100}}
@@ -576,7 +578,7 @@ func TestNowaitCosts(t *testing.T) {
 	if p := res.Pairs[0].Published; p != 1.25 {
 		t.Errorf("the published ratio is %g, want 1.25", p)
 	}
-	if have, want := fmt.Sprint(res.NowaitCosts()), "[[before 6.00 3.00 0.25 5.00 0.0075 1.50]]"; have != want {
+	if have, want := fmt.Sprint(res.NowaitCosts()), "[[before 1.00 2.00 3.00 4.00 5.00 6.00 7.00 8.00 0.0075 1.50]]"; have != want {
 		t.Errorf("have %s want %s", have, want)
 	}
 	var b strings.Builder
@@ -584,7 +586,7 @@ func TestNowaitCosts(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := strings.Join(strings.Fields(b.String()), " ")
-	for _, want := range []string{"before: row before; published 400 MiB/s", "tree searches paths leaf held may block slept EAGAIN", "before 6.00 3.00 0.25 5.00 0.0075 1.50",
+	for _, want := range []string{"before: row before; published 400 MiB/s", "policy D0 D1 D2 D3 D4 D5 D6 D7 slept EAGAIN before 1.00 2.00 3.00 4.00 5.00 6.00 7.00 8.00 0.0075 1.50",
 		"before: 6 EAGAIN at nocow_check: busy", "published 1.25"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, b.String())

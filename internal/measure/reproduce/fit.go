@@ -37,7 +37,7 @@ var knobs = []knob{
 // its device's data sheet is known.
 var (
 	wakeup = knob{"wakeup_ns", func(c *seeds.Calibration) *float64 { return &c.WakeupNs }, 20, 5000}
-	slower = knob{"device_slower", func(c *seeds.Calibration) *float64 { return &c.Slower }, 0.001, 10}
+	slower = knob{"device_slower", func(c *seeds.Calibration) *float64 { return &c.Slower }, 0.001, 100}
 )
 
 func knobsNamed(names []string) (list []*knob) {
@@ -116,36 +116,65 @@ type fit struct {
 // closeEnough is how far from the published figure a fit of one knob may end, as a logarithm.
 const closeEnough = 0.0005
 
-// meet fits one knob by the figure of row i, by secants in logarithms: the first step takes it that
-// a knob twice as large halves the figure. No step is by more than a factor of two, and what is
-// kept is the value whose figure was the nearest, which need not be the last one.
+// secant looks for the value of a knob by which a figure is the published one, by secants in
+// logarithms: the first step takes it that a knob twice as large halves the figure. No step is by
+// more than a factor of two. What is kept is the value whose figure was the nearest, which need not
+// be the last one.
+type secant struct {
+	k             *knob
+	best, off     float64
+	at, by, slope float64 // of the last run; by is the logarithm of have to want
+}
+
+func newSecant(k *knob) *secant {
+	return &secant{k: k, off: math.Inf(1), at: math.NaN(), by: math.NaN(), slope: -1}
+}
+
+// met reports whether the best value is close enough.
+func (s *secant) met() bool { return s.off < closeEnough }
+
+// move sets the knob to the next value to try, which at first is the one that it has.
+func (s *secant) move(v *float64) {
+	if !math.IsNaN(s.at) {
+		step := max(-math.Ln2, min(math.Ln2, -s.by/s.slope))
+		*v = max(s.k.lo, min(s.k.hi, math.Exp(s.at+step)))
+	}
+}
+
+// see takes what a run with the value v had, relative to what was published, and reports whether it
+// is the nearest.
+func (s *secant) see(v, ratio float64) bool {
+	at, by := math.Log(v), math.Log(ratio)
+	if slope := (by - s.by) / (at - s.at); math.Abs(slope) > 1e-4 && math.Abs(slope) < 100 {
+		s.slope = slope
+	}
+	s.at, s.by = at, by
+	if math.Abs(by) >= s.off {
+		return false
+	}
+	s.best, s.off = v, math.Abs(by)
+	return true
+}
+
+// meet fits one knob by the figure of row i.
 func (f *fit) meet(i int, k *knob) error {
 	row := &f.seed.Rows[i]
 	v := k.get(&f.opt.Calibration)
-	best, off := *v, math.Inf(1)
-	slope, lastAt, lastBy := -1.0, math.NaN(), math.NaN()
-	for range f.runs {
+	want := f.seed.Figure(&row.Published)
+	at := newSecant(k)
+	for n := 0; n < f.runs && !at.met(); n++ {
+		at.move(v)
 		x := &Row{Name: row.Name}
 		if err := f.row(i, x, f.image.Snapshot()); err != nil {
 			return err
 		}
-		have, want := f.seed.Figure(&x.Simulated), f.seed.Figure(&row.Published)
+		have := f.seed.Figure(&x.Simulated)
 		f.tell(fmt.Sprintf("%s %.5g: %s %.0f %s, published %.0f, %+.1f%%", k.name, *v, row.Name, have, f.seed.Unit(), want, 100*relative(have, want)))
-		at, by := math.Log(*v), math.Log(have/want)
-		if math.Abs(by) < off {
-			best, off = *v, math.Abs(by)
-		}
-		if off < closeEnough {
-			break
-		}
-		if s := (by - lastBy) / (at - lastAt); math.Abs(s) > 1e-4 && math.Abs(s) < 100 {
-			slope = s
-		}
-		lastAt, lastBy = at, by
-		step := max(-math.Ln2, min(math.Ln2, -by/slope))
-		*v = max(k.lo, min(k.hi, math.Exp(at+step)))
+		at.see(*v, have/want)
 	}
-	*v = best
+	if f.runs > 0 {
+		*v = at.best
+	}
 	return nil
 }
 

@@ -24,7 +24,7 @@ func (r *Result) WriteHTML(w io.Writer) error {
 	b.Add(`<p class="meta">%s, file of %.4g GiB, %g virtual seconds. Content %s.</p>`, r.Job, float64(r.Size)/(1<<30), r.Seconds, r.Content)
 	r.throughput(&b, seed)
 	if r.distributions() {
-		for _, row := range r.Rows {
+		for _, row := range r.published() {
 			row.percentiles(&b)
 		}
 	}
@@ -50,7 +50,8 @@ func (r *Result) WriteHTML(w io.Writer) error {
 func (r *Result) conclusion(seed *seeds.Seed) string {
 	s := concludes(r.Ratio.Of, r.Ratio.To, seed.Unit(), r.Ratio.Published, r.Ratio.Simulated)
 	if r.distributions() {
-		last := r.Rows[len(r.Rows)-1]
+		rows := r.published()
+		last := rows[len(rows)-1]
 		within, of := near(last)
 		s += fmt.Sprintf(" Of the %d published latency percentiles of %s, %d are predicted within a quarter.", of, last.Name, within)
 	}
@@ -70,7 +71,7 @@ func (r *Result) throughput(b *draw.Writer, seed *seeds.Seed) {
 // tables writes the rows in numbers, and what ablations say.
 func (r *Result) tables(b *draw.Writer) {
 	if r.distributions() {
-		for i, row := range r.Rows {
+		for i, row := range r.published() {
 			b.Add(`<h2>%s, %s</h2>`, row.Name, row.Role)
 			if i == 0 {
 				b.Add(`<p class="meta">%s</p>`, ranksAbout)
@@ -79,7 +80,7 @@ func (r *Result) tables(b *draw.Writer) {
 		}
 	} else {
 		b.Add(`<h2>The rows</h2>`)
-		b.Table(r.published())
+		b.Table(r.publishedTable())
 	}
 	about, table := r.ablation()
 	if len(table) == 0 {
@@ -100,8 +101,8 @@ func (r *Result) abouts() (list []string) {
 	return list
 }
 
-// published is the table of the rows of which something was published.
-func (r *Result) published() [][]string {
+// publishedTable is the table of the rows of which something was published.
+func (r *Result) publishedTable() [][]string {
 	table := r.oneByOne()
 	for i := 2; i < len(table[0]); i += 3 {
 		table[0][i] += " published"

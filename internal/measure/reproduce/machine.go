@@ -55,6 +55,11 @@ func (s *study) table() cost.Table {
 		e := &t.Entries[cost.RangeTree]
 		e.Nano, e.Source = e.Nano*c.TreeCalls, fmt.Sprintf("%g of: %s", c.TreeCalls, e.Source)
 	}
+	if c.BlockNs > 0 {
+		for _, e := range []sched.Cost{cost.CopyBlock, cost.CheckBlock} {
+			t.Entries[e].Nano, t.Entries[e].Source = c.BlockNs, "chosen"
+		}
+	}
 	t.Entries[cost.IdleExit].Nano = c.IdleExitNs
 	t.Entries[cost.IdleExit].Source = "calibrated"
 	return t
@@ -88,10 +93,30 @@ func (s *study) device() (dm.Params, error) {
 	if c.Slower > 0 {
 		p = p.Slower(c.Slower)
 	}
+	if c.Share > 0 {
+		s.transfer(&p, c)
+	}
+	if c.Spread > 0 {
+		p.Jitter = c.Spread
+	}
 	if s.vary != nil && s.vary.dev != nil {
 		s.vary.dev(&p, s.factor)
 	}
 	return p, nil
+}
+
+// transfer makes a part of the time of a request one that grows with its size, and leaves the mean.
+func (s *study) transfer(p *dm.Params, c *seeds.Calibration) {
+	mean := ((p.Read + p.Write) / 2).Seconds()
+	for _, d := range []*time.Duration{&p.Read, &p.Write} {
+		*d = time.Duration(float64(*d) * (1 - c.Share))
+	}
+	// Read and Write are of the first 4 KiB.
+	p.BytesPerSec = (s.seed.Study.Request - 4096) / (c.Share * mean)
+	if c.Shared > 0 {
+		p.Shared = true
+		p.BytesPerSec *= max(1, c.Share*float64(c.Shared)) // so many of them are in transfer
+	}
 }
 
 // array sets the parameters of a RAID and of its drives.

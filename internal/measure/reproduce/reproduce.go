@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -44,6 +45,8 @@ type Options struct {
 	Progress func(step string, fraction float64)
 	// Stop, if set, ends a run with an error once it is true: the figures of a part are none.
 	Stop *atomic.Bool
+	// Published leaves out the rows of which nothing was published.
+	Published bool
 	// Choice, if set, is the one that Sense changes.
 	Choice string
 	// Costs, if set, is the table of costs that Calibration.CPU multiplies; nil is cost.Default.
@@ -106,6 +109,11 @@ type Row struct {
 
 // Run simulates all rows, as many at a time as there are processors.
 func Run(seed *seeds.Seed, o Options) (*Result, error) {
+	if o.Published {
+		own := *seed
+		own.Rows = slices.DeleteFunc(slices.Clone(own.Rows), func(r seeds.Row) bool { return r.Ablates != "" })
+		seed = &own
+	}
 	s := newStudy(seed, o)
 	r := &Result{Seed: seed.Name, Job: "seed-" + seed.Name + ".fio", Seconds: s.seconds, Size: s.size, Content: "not verified: no file data was kept",
 		Rests: seed.Study.Rests(&o.Calibration), Calibration: o.Calibration, Costs: s.costLines()}
@@ -116,7 +124,7 @@ func Run(seed *seeds.Seed, o Options) (*Result, error) {
 	r.Jobs, r.IODepth = jf.Jobs[0].NumJobs, jf.Jobs[0].IODepth
 	for i := range seed.Rows {
 		row := &seed.Rows[i]
-		r.Rows = append(r.Rows, &Row{Name: row.Name, Policy: row.Policy, Role: row.Role(), Fits: strings.Join(row.Fits, " "), About: row.About, Published: row.Published})
+		r.Rows = append(r.Rows, &Row{Name: row.Name, Policy: row.Policy, Role: row.Role(), Fits: strings.TrimSpace(strings.Join(append(slices.Clone(row.Fits), row.Chose), " ")), About: row.About, Published: row.Published})
 	}
 	if err := s.rows(r.Rows); err != nil {
 		return nil, err
@@ -230,7 +238,8 @@ func (s *study) config() rig.Config {
 	c := &s.opt.Calibration
 	part := float64(s.size) / float64(s.seed.Study.Size)
 	return rig.Config{Size: s.size + s.size/8 + 1<<30 + s.seed.Study.Room, NoPayload: true, Files: s.seed.Files, DirtyBackground: int64(part * float64(c.DirtyBackground)),
-		DirtyLimit: int64(part * float64(c.DirtyLimit)), EndioWorkers: c.EndioWorkers, Model: c.Model, Seed: c.Seed, CommitInterval: s.seed.Study.Commit}
+		DirtyLimit: int64(part * float64(c.DirtyLimit)), EndioWorkers: c.EndioWorkers, Model: c.Model, Seed: c.Seed, CommitInterval: s.seed.Study.Commit,
+		SmallLeaf: c.SmallLeaf}
 }
 
 // makeFile makes the test file in a fresh image, and writes it once if it is to be written.
@@ -261,8 +270,8 @@ func makeFile(t *sched.Task, o *Options, cfg rig.Config, size int64, written boo
 
 // The steps of which Options.Progress hears, besides the rows by their names.
 const (
-	stepFile        = "write the file"
-	stepSensitivity = "sensitivity"
+	stepFile = "write the file"
+	stepRuns = "runs" // of a table of choices, or of a surface
 )
 
 // Share returns the part of the whole run that a step takes.
@@ -274,7 +283,7 @@ func Share(seed *seeds.Seed, step string) float64 {
 	switch step {
 	case stepFile:
 		return file
-	case stepSensitivity:
+	case stepRuns:
 		return 1 - file
 	}
 	return (1 - file) / float64(len(seed.Rows))
@@ -361,7 +370,7 @@ func (s *study) measure(t *sched.Task, image *blockdev.Memory, row *seeds.Row, o
 		res, err = fio.Run(t, jf, fio.Options{Stop: o.Stop, Open: experiment.Opener(x),
 			Progress: func(p fio.Progress) { o.progress(row.Name, p.Fraction) }})
 		if err == nil {
-			err = out.take(res)
+			err = out.take(res, s.seed.Rows[0].Published.Latency != nil)
 		}
 	}
 	return errors.Join(err, o.stopped(), x.Close(t), l.Close())
@@ -376,8 +385,18 @@ func (s *study) warm(t *sched.Task, x experiment.Session, row *seeds.Row) error 
 	return err
 }
 
-// take is the row's figures, from all jobs together.
-func (row *Row) take(res *stats.Run) error {
+// published are the rows of which something was.
+func (r *Result) published() (list []*Row) {
+	for _, x := range r.Rows {
+		if len(x.lines()) > 0 {
+			list = append(list, x)
+		}
+	}
+	return list
+}
+
+// take is the row's figures, from all jobs together, with the distribution of latencies or without.
+func (row *Row) take(res *stats.Run, latencies bool) error {
 	j := res.Jobs[0]
 	for _, o := range res.Jobs[1:] {
 		j.Merge(o)
@@ -389,7 +408,7 @@ func (row *Row) take(res *stats.Run) error {
 	}
 	row.Simulated = seeds.Figures{IOPS: math.Round(float64(w.IOs)*1e11/float64(max(w.RunNs, 1))) / 100, ClatMean: mean(&w.Clat), SlatMean: mean(&w.Slat),
 		Read: mib(&j.Read), Write: mib(w)}
-	if row.Published.Latency != nil {
+	if latencies {
 		row.latency(w)
 	}
 	row.Writes, row.Nowait, row.Log = w.IOs, j.Nowait, j.Log
@@ -413,6 +432,9 @@ func (row *Row) latency(w *stats.Dir) {
 		l.Clat = append(l.Clat, us(float64(w.Clat.Percentile(p))))
 	}
 	row.Simulated.Latency = l
+	if row.Published.Latency == nil {
+		return
+	}
 	for _, us := range row.Published.Clat {
 		row.Ranks = append(row.Ranks, math.Round(10*w.Clat.Rank(int64(us*1000)))/10)
 	}

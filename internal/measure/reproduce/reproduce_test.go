@@ -125,7 +125,7 @@ func TestRanks(t *testing.T) {
 	}
 	own := run(seed002).Rows
 	r := run(published(own[0].Simulated, own[1].Simulated))
-	for _, row := range r.Rows {
+	for _, row := range r.Rows[:2] {
 		for i, q := range seeds.Percentiles {
 			next := 100.0 // the bin of a percentile may be another one's, too
 			for k, v := range row.Simulated.Clat[i:] {

@@ -5,11 +5,8 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"runtime"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"text/tabwriter"
 	"time"
 
@@ -173,23 +170,13 @@ func Sense(o Options) (*Sensitivity, error) {
 			x.image[i] = image.Snapshot()
 		}
 	}
-	var next, done atomic.Int64
-	all := 2 * len(list)
-	var wg sync.WaitGroup
-	for range min(runtime.GOMAXPROCS(0), all) {
-		wg.Go(func() {
-			for {
-				n := int(next.Add(1)) - 1
-				if n >= all {
-					return
-				}
-				list[n/2].run(s, n%2)
-				o.progress(stepSensitivity, float64(done.Add(1))/float64(all))
-			}
-		})
+	var work []func() error
+	for _, x := range list {
+		for i := range x.row {
+			work = append(work, func() error { x.run(s, i); return nil })
+		}
 	}
-	wg.Wait()
-	if err := errors.Join(o.stopped(), list[0].err[0], list[0].err[1]); err != nil {
+	if err := errors.Join(s.all(work), list[0].err[0], list[0].err[1]); err != nil {
 		return nil, err
 	}
 	return s.effects(list), nil

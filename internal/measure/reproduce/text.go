@@ -81,7 +81,7 @@ func (r *Result) WriteText(out io.Writer) error {
 		b.WriteByte('\n')
 		b.WriteString(prose.Table(2, r.ranks()))
 		b.WriteByte('\n')
-		for _, row := range r.Rows {
+		for _, row := range r.published() {
 			say("%s", row.machine())
 		}
 		b.WriteByte('\n')
@@ -117,11 +117,8 @@ func (r *Result) oneByOne() (table [][]string) {
 		head = append(head, l.name, "simulated", "error")
 	}
 	table = append(table, head)
-	for _, x := range r.Rows {
+	for _, x := range r.published() {
 		list := x.lines()
-		if len(list) == 0 {
-			continue
-		}
 		role, _, _ := strings.Cut(x.Role, " ")
 		cells := []string{x.Name, role}
 		for _, l := range list {
@@ -135,14 +132,15 @@ func (r *Result) oneByOne() (table [][]string) {
 // sideBySide is the table of rows of which a distribution was published: a line for each figure.
 func (r *Result) sideBySide() (table [][]string) {
 	var head []string
-	for _, row := range r.Rows {
+	rows := r.published()
+	for _, row := range rows {
 		role, _, _ := strings.Cut(row.Role, " ")
 		head = append(head, "", row.Name, role, "error")
 	}
 	table = append(table, head)
 	for i := range r.Rows[0].lines() {
 		var cells []string
-		for k, row := range r.Rows {
+		for k, row := range rows {
 			l := row.lines()[i]
 			if k > 0 {
 				l.name = ""
@@ -170,9 +168,10 @@ const ranksAbout = "Which percentile of ours each published latency is: where a 
 
 // ranks is the table of Row.Ranks, as far as it fits.
 func (r *Result) ranks() [][]string {
-	table := make([][]string, 1+len(r.Rows))
+	rows := r.published()
+	table := make([][]string, 1+len(rows))
 	table[0] = []string{"published"}
-	for i, row := range r.Rows {
+	for i, row := range rows {
 		table[1+i] = []string{row.Name}
 	}
 	for k, q := range seeds.Percentiles {
@@ -180,7 +179,7 @@ func (r *Result) ranks() [][]string {
 			continue
 		}
 		table[0] = append(table[0], fmt.Sprintf("p%g", q))
-		for i, row := range r.Rows {
+		for i, row := range rows {
 			table[1+i] = append(table[1+i], fmt.Sprintf("%.1f", row.Ranks[k]))
 		}
 	}
@@ -202,8 +201,7 @@ func (row *Row) adds() string {
 	return fmt.Sprintf("%+.1f", 100**row.Contributes)
 }
 
-const patchesAbout = "What a patch adds to the throughput, in percent of the first row: the row with all of them less the row without it. Then the averages of " +
-	"a request that was tried without waiting, but EAGAIN, which is in percent of the requests."
+const patchesAbout = "What a patch adds to the throughput, in percent of the first row: the row with all of them less the row without it. Then " + experiment.NowaitAbout + "."
 
 // ablation is the table of a study with ablations: its head, and a line for each row. Where iops
 // were published the rows are other designs and choices, not patches, and the table has what part
@@ -216,6 +214,9 @@ func (r *Result) ablation() (about string, table [][]string) {
 	if has(func(x *Row) bool { return x.Log != nil }) {
 		return logsAbout, r.logTable()
 	}
+	if r.distributions() {
+		return waitsAbout, r.waitsTable()
+	}
 	if r.Rows[0].Published.IOPS > 0 {
 		table = append(table, []string{"row", "iops", "of " + r.Ratio.Of})
 		of := r.Rows[slices.IndexFunc(r.Rows, func(x *Row) bool { return x.Name == r.Ratio.Of })]
@@ -224,16 +225,40 @@ func (r *Result) ablation() (about string, table [][]string) {
 		}
 		return "What other designs, and other choices for the machine, make of the predicted row:", table
 	}
-	table = append(table, []string{"row", "MiB/s", "adds", "slept", "EAGAIN", "searches", "paths", "leaf held", "may block"})
+	table = append(table, append([]string{"row", "MiB/s", "adds"}, experiment.NowaitShort...))
 	for _, x := range r.Rows {
 		n := x.Nowait
 		if n == nil {
 			n = stats.NewNowait()
 		}
-		c := experiment.NowaitCells(n)
-		table = append(table, []string{x.Name, draw.Count(x.Simulated.Read + x.Simulated.Write), x.adds(), c[4], c[5], c[0], c[1], c[2], c[3]})
+		table = append(table, append([]string{x.Name, draw.Count(x.Simulated.Read + x.Simulated.Write), x.adds()}, experiment.NowaitCells(n)...))
 	}
 	return patchesAbout, table
+}
+
+const waitsAbout = "The two rows beside what the thread proposes: iops, those of the second row as 1, and latencies; then what part of their time the writers " +
+	"waited, in percent: for the inode's lock, in balance_dirty_pages, for pages under writeback and ordered extents, and for metadata: space, transactions and tree blocks."
+
+// waitsTable is the ablation table of a study of latencies.
+func (r *Result) waitsTable() [][]string {
+	table := [][]string{{"row", "iops", "of " + r.Ratio.Of, "mean", "p50", "p99", "inode", "dirty", "pages", "metadata"}}
+	of := r.Rows[slices.IndexFunc(r.Rows, func(x *Row) bool { return x.Name == r.Ratio.Of })]
+	for _, x := range r.Rows {
+		f := &x.Simulated
+		us := func(v float64) string { l := line{microSecs: true}; return l.show(v) }
+		cells := []string{x.Name, draw.Count(f.IOPS), fmt.Sprintf("%.3f", f.IOPS/of.Simulated.IOPS), us(f.Mean), us(f.Percentile(50)), us(f.Percentile(99))}
+		for _, prefixes := range [][]string{{"i_rwsem", "range_lock"}, {"balance_dirty"}, {"stable_page", "ordered_extent"}, {"space_ticket", "transaction", "tree_"}} {
+			sum := 0.0
+			for _, class := range sortedWaits(x.Waits) {
+				if slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(class, p) }) {
+					sum += x.Waits[class]
+				}
+			}
+			cells = append(cells, fmt.Sprintf("%.1f", 100*sum))
+		}
+		table = append(table, cells)
+	}
+	return table
 }
 
 const logsAbout = "What a patch adds to the throughput, in percent of the first row: the row with all of them less the row without it. Then the averages of an " +

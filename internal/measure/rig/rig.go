@@ -13,6 +13,7 @@ import (
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
+	"btrlab/internal/iopath"
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/measure/experiment"
 	"btrlab/internal/measure/fio"
@@ -63,6 +64,8 @@ type Config struct {
 	Files int
 	// Kind is that of the test files.
 	Kind Kind
+	// SmallLeaf is iopath.Lab.SmallLeaf.
+	SmallLeaf int
 	// Params, if set, is the model instead of Model, which then only names it.
 	Params *dm.Params
 }
@@ -268,7 +271,7 @@ func (r *Rig) options(t *sched.Task, spec string) (fs.Options, error) {
 	}
 	o := fs.Options{Policy: &p, DirtyBackground: r.cfg.DirtyBackground, DirtyLimit: r.cfg.DirtyLimit,
 		Memory: r.cfg.Memory, CacheLimit: r.cfg.CacheLimit, NoPayload: r.cfg.NoPayload, EndioWorkers: r.cfg.EndioWorkers,
-		CommitInterval: r.cfg.CommitInterval}
+		CommitInterval: r.cfg.CommitInterval, Lab: iopath.Lab{SmallLeaf: r.cfg.SmallLeaf}}
 	if o.DirtyLimit == 0 && r.size > 0 {
 		o.DirtyBackground, o.DirtyLimit = r.size/16, r.size/8
 	}

@@ -42,6 +42,19 @@ type Calibration struct {
 	InterruptNs float64 `json:"device_interrupt_ns"`
 	// Slower multiplies every time of the device; 0 is 1.
 	Slower float64 `json:"device_slower,omitempty"`
+	// Share is the part of the device's mean time for a request that grows with its size, for
+	// requests of Study.Request bytes on average: a transfer. The mean stays what Model and Slower
+	// say. Spread, if it is not 0, is the sigma of the lognormal factor on each time.
+	Share  float64 `json:"device_share,omitempty"`
+	Spread float64 `json:"device_spread,omitempty"`
+	// Shared, if it is not 0, says that all requests in transfer share one rate, dm.Params.Shared:
+	// the rate with which Share is right when so many requests are at the device.
+	Shared int `json:"device_shared,omitempty"`
+	// BlockNs, if it is not 0, is the price of a copy of a tree block and that of its check, each
+	// in nanoseconds: cost.CopyBlock, cost.CheckBlock.
+	BlockNs float64 `json:"block_ns,omitempty"`
+	// SmallLeaf is iopath.Lab.SmallLeaf, in percent; 0 is a third.
+	SmallLeaf int `json:"small_leaf_percent,omitempty"`
 	// DirtyBackground and DirtyLimit are in bytes, for the published size of the file.
 	DirtyBackground int64  `json:"dirty_background_bytes"`
 	DirtyLimit      int64  `json:"dirty_limit_bytes"`

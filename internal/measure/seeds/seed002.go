@@ -20,6 +20,13 @@ var _ = add(Seed{
 		{Name: "unlocked", Policy: "unlocked",
 			Published: Figures{IOPS: 94242, Latency: &Latency{Min: 10, Mean: 2691.44, Stdev: 5380.82, Max: 218208, Clat: []float64{
 				302, 390, 442, 502, 548, 596, 652, 724, 916, 5024, 5664, 10048, 29568, 39168, 54016, 59648, 78336}}}},
+		// What the thread proposes instead, and Mason's costs of the lock one by one.
+		{Name: "drain first", Policy: "unlocked-drain", Ablates: "unlocked", About: "Sandoval, Ko: unlocked, and truncate waits before it sets the size"},
+		{Name: "throttle out", Policy: "locked+BALANCE_OUTSIDE", Ablates: "unlocked", About: "Mason: locked, but balance_dirty_pages after the lock"},
+		{Name: "pages out", Policy: "locked+PREWAIT_OUTSIDE", Ablates: "unlocked", About: "Mason: locked, but waits for writeback before the lock"},
+		{Name: "both out", Policy: "prewait", Ablates: "unlocked", About: "Mason: locked, with both waits outside"},
+		{Name: "not stable", Policy: "locked+STABLE_SKIP_NODATASUM", Ablates: "unlocked", About: "Ko's third question: locked, without stable pages"},
+		{Name: "range lock", Policy: "range-lock", Ablates: "unlocked", About: "Hellwig: a lock of the write's bytes"},
 	},
 	Ratio: [2]string{"unlocked", "lock"},
 	Compare: Compare{

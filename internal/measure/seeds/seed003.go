@@ -40,7 +40,7 @@ written, and by level of the tree the steps with a write lock held and how long 
 	Study: Study{
 		About: `Seed 003 (8 writers, each with a file of 128 MiB, 4 KiB to 1 MiB and an fsync after each write, 200 seconds) is run by a log tree before its six
 patches, with them, and without each of them. The device is calibrated on the throughput before; the throughput with the patches is predicted.`,
-		Size: 8 * 128 << 20, Room: 30 << 30, Seconds: 200, Commit: fs.DefaultCommitInterval,
+		Size: 8 * 128 << 20, Room: 30 << 30, Seconds: 200, Surface: &surface003, Commit: fs.DefaultCommitInterval,
 		Calibration: Calibration{CPUs: 8, SMT: 1, CPU: 1, IdleExitNs: 5000, HandoffNs: 4_000_000, Model: "nvme", Slower: 0.55,
 			DirtyBackground: 32 << 30 / 10, DirtyLimit: 32 << 30 / 5, EndioWorkers: 8, Seed: 1},
 		Rests: says("What the prediction rests on: device_slower is fitted to the throughput before the patches, one number to one number. A copy of a tree " +
@@ -51,6 +51,16 @@ patches, with them, and without each of them. The device is calibrated on the th
 			"events: without one of four patches the job is slower than without all six. What the 7.8 percent are from the simulation does not explain."),
 	},
 })
+
+var surface003 = Surface{
+	About: `L2 is for a leaf that a deletion leaves small: before the patch its neighbours are copied first, in vain nine times of ten. What it gains hangs on
+how often an fsync meets such a leaf, and on what a copy of a block takes. The kernel calls a leaf small below a third.`,
+	Seconds: 20, Size: 256 << 20, // ten passes: a pass more or less is a tenth then
+	X: Axis{"a leaf is small below, % of its room", []float64{33, 67, 80, 100},
+		func(c *Calibration, v float64) { c.SmallLeaf = int(v) }},
+	Y: Axis{"copy of a block, and its check, us each", []float64{1, 17, 38},
+		func(c *Calibration, v float64) { c.BlockNs = v * 1000 }},
+}
 
 const before003, after003 = "fsync-5.17", "fsync-5.18"
 

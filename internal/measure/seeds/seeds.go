@@ -43,6 +43,8 @@ type Row struct {
 	Set    [][2]string // options of the job
 	// Fits names the knobs that are fitted to the row; none for a row that is predicted.
 	Fits []string
+	// Chose names what was chosen in the calibration so that the row comes out, from a surface.
+	Chose string
 	// Ablates names the row that this one is without one change, which About names. Published is
 	// empty then.
 	Ablates string
@@ -55,7 +57,7 @@ type Row struct {
 // Role says how the calibration uses the row: "calibrated on", "predicted" or "ablation".
 func (r *Row) Role() string {
 	switch {
-	case len(r.Fits) > 0:
+	case len(r.Fits) > 0 || r.Chose != "":
 		return "calibrated on"
 	case r.Ablates != "":
 		return "ablation"
@@ -139,12 +141,53 @@ type Study struct {
 	Calibration Calibration
 	// NoEngines says that the calibration was fitted without the costs of libaio and of its events.
 	NoEngines bool
+	// Request is the mean size of the job's requests, in bytes, as fio made them.
+	Request float64
+	// Surface, if set, is what reproduce --surface looks at.
+	Surface *Surface
 	// FitSeconds and FitWarm are the length of each run of a fit; 0 leaves them to the caller.
 	FitSeconds, FitWarm float64
 	// Fitted says what was fitted to which row; empty where Rests does.
 	Fitted string
 	// Rests says what the predictions follow from.
 	Rests func(c *Calibration) string
+}
+
+// Surface says how the ratio of an experiment hangs on two choices that its publication leaves
+// open. At each point the first row's knob is fitted again, so that all points agree with what was
+// published before the change, and only the gain differs.
+type Surface struct {
+	// About is a paragraph of the page.
+	About string
+	// Seconds of virtual time of each run, and Size of all files; 0 is the study's.
+	Seconds float64
+	Size    int64
+	// X and Y are the axes; each line of the table is of one Y. Panels are further choices without
+	// a size, the first of which is drawn; nil is one.
+	X, Y   Axis
+	Panels []Panel
+	// Known are devices, or counts, that have a place on the axis X.
+	Known []Place
+}
+
+// Axis is a choice of a surface, as values and what they change.
+type Axis struct {
+	Name   string // with its unit: "share of the time that grows with size, %"
+	Values []float64
+	Set    func(c *Calibration, v float64)
+}
+
+// Panel is one of the surfaces of an experiment.
+type Panel struct {
+	Name string
+	Set  func(c *Calibration)
+}
+
+// Place is where something that is known lies on the axis X.
+type Place struct {
+	Name string
+	X    float64
+	From string // where that is known from
 }
 
 // The experiments, by name. Each file of a seed adds its own.

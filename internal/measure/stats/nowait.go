@@ -10,8 +10,7 @@ import (
 type Nowait struct {
 	// Tried is how many requests these were.
 	Tried int64 `json:"tried"`
-	// Costs are totals, by the name of the counter: tree_searches, path_allocations,
-	// leaf_held_steps, blocking_points.
+	// Costs are totals, by the name of the sched.Counter: tree_searches, path_allocations.
 	Costs map[string]int64 `json:"costs"`
 	// Again counts the answers EAGAIN, by place and reason: "lock_extent: another task has the
 	// range locked".

@@ -98,6 +98,9 @@ type Leaves struct {
 	// SumAlways adds up the sizes of the items that are deleted when no data has to move for them,
 	// too.
 	SumAlways bool
+	// Small is the share of its room below which a leaf with items deleted is small, in percent; 0
+	// is the third of the kernel. Another one is an experiment's, and no kernel's.
+	Small int
 }
 
 // Config describes the file system.

@@ -555,7 +555,11 @@ func (f *Forest) DelItems(t *sched.Task, tr *Trans, r *Root, p *Path, slot, nr i
 		p.fixLowKeys(n.Key(0), 1)
 	}
 	used := spaceUsed(n, 0, have-nr)
-	if used >= f.dataMax/3 || p.top == 0 {
+	small := f.dataMax / 3
+	if tr.Leaves.Small > 0 {
+		small = f.dataMax * tr.Leaves.Small / 100
+	}
+	if used >= small || p.top == 0 {
 		return nil
 	}
 	leaf.count(t, sched.LogSmall, 1)

@@ -683,6 +683,7 @@ func (s *Store) CheckNocow(t *sched.Task, r *ctree.Root, ino format.Ino, off, le
 	}
 	write := fe.DiskBytenr + fe.Offset + (off - start)
 	if c.KeepPath {
+		t.Count(sched.CountKeptPath)
 		q := s.paths.get(t)
 		defer s.paths.put(t, q)
 		p, q.Nowait = q, c.Nowait
@@ -734,6 +735,7 @@ func (s *Store) mayOverwrite(t *sched.Task, c *NocowCheck, fe *format.FileExtent
 // crossRefExist asks for other references with p, or with a path of its own.
 func (s *Store) crossRefExist(t *sched.Task, own format.DataRef, bytenr format.Logical, p *ctree.Path, c *NocowCheck) (shared bool, err error) {
 	if c.OwnPath {
+		t.Count(sched.CountOwnPath)
 		p = s.paths.get(t)
 		defer s.paths.put(t, p)
 		p.Nowait = c.Nowait
