@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -19,10 +20,12 @@ func (a *app) mkfs() *cobra.Command {
 	var o mkfs.Options
 	var size byteSize
 	var asJSON, quiet bool
+	var features []string
 	cmd := &cobra.Command{
 		Use:   "mkfs IMAGE",
 		Short: "make an empty btrfs",
 		Long: `Mkfs makes an empty btrfs on a file, which is created sparse, or on a block device.
+With --features block-group-tree it has what mkfs.btrfs gives every image since 6.19, for Linux 6.1 and later.
 It refuses what already holds a file system unless --force is given, and a mounted device always.`,
 		Example: "  btrlab mkfs --size 1G --label data disk.img",
 		Args:    cobra.ExactArgs(1),
@@ -31,6 +34,7 @@ It refuses what already holds a file system unless --force is given, and a mount
 	f.Var(&size, "size", "bytes to use (default 1G for a new file, else all of it)")
 	f.StringVarP(&o.Label, "label", "L", "", "label of at most 255 bytes")
 	f.StringVarP(&o.MetadataProfile, "metadata", "m", "dup", "metadata profile: dup or single")
+	f.StringSliceVarP(&features, "features", "O", nil, "features: "+strings.Join(mkfs.Features(), ", ")+"; ^NAME is without")
 	f.BoolVarP(&o.Force, "force", "f", false, "overwrite a file system that is there")
 	f.BoolVarP(&quiet, "quiet", "q", false, "print nothing when all is well")
 	jsonFlag(cmd, &asJSON)
@@ -38,6 +42,9 @@ It refuses what already holds a file system unless --force is given, and a mount
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if p := o.MetadataProfile; p != "dup" && p != "single" {
 			return usagef(cmd, "metadata profile %q, want dup or single", p)
+		}
+		if err := o.SetFeatures(features); err != nil {
+			return usagef(cmd, "%v", err)
 		}
 		if size.set && size.n == 0 {
 			return usagef(cmd, "size 0, want more")

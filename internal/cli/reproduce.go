@@ -96,7 +96,7 @@ func (c *reproduceFlags) flags(cmd *cobra.Command) {
 	f.BoolVar(&c.published, "published", false, "leave out the rows of which nothing was published")
 	f.BoolVar(&c.surface, "surface", false, "say how the gain hangs on two choices, at the points of a grid")
 	f.StringVar(&c.choice, "choice", "", "change this choice of the --sensitivity table only, by its name there")
-	f.IntVar(&c.fit, "calibrate", 0, "fit the calibration to the published row before the change first, in at most so many runs; of seed 002 8 virtual seconds each")
+	f.IntVar(&c.fit, "calibrate", 0, "fit the calibration to the published row before the change first, in at most so many runs, each as long as the seed needs")
 	jsonFlag(cmd, &c.asJSON)
 }
 

@@ -11,7 +11,7 @@ import (
 // Superblock flags besides those of tree blocks, and features that nothing here supports.
 const (
 	superFlagsKnown = HeaderFlagWritten | HeaderFlagReloc | SuperFlagMetadump | SuperFlagMetadumpV2
-	compatROKnown   = CompatROFreeSpaceTree | CompatROFreeSpaceTreeValid | CompatROVerity
+	compatROKnown   = CompatROFreeSpaceTree | CompatROFreeSpaceTreeValid | CompatROVerity | CompatROBlockGroupTree
 	incompatKnown   = IncompatMixedBackref | IncompatDefaultSubvol | IncompatCompressLZO | IncompatCompressZSTD |
 		IncompatBigMetadata | IncompatExtendedIref | IncompatSkinnyMetadata | IncompatNoHoles |
 		IncompatMetadataUUID | IncompatMixedGroups
@@ -109,6 +109,9 @@ func CheckSuperAt(b []byte, devSize int64, bytenr uint64) error {
 	}
 	if f := s.CompatROFlags &^ compatROKnown; f != 0 {
 		return unsupported("compat_ro", compatRONames, f)
+	}
+	if s.CompatROFlags&CompatROBlockGroupTree != 0 && (s.CompatROFlags&CompatROFreeSpaceTreeValid == 0 || s.IncompatFlags&IncompatNoHoles == 0) {
+		return bad("bad features, have block-group-tree without free-space-tree-valid or no-holes")
 	}
 	if f := s.Flags &^ superFlagsKnown; f != 0 {
 		return unsupported("super flags", superFlagNames, f)

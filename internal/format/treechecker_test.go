@@ -377,7 +377,14 @@ func TestCheckSuperRefuses(t *testing.T) {
 		{"raid56", true, func(s *Super, b []byte) { s.IncompatFlags |= IncompatRAID56 }},
 		{"bad dev_item fsid", false, func(s *Super, b []byte) { s.IncompatFlags |= IncompatMetadataUUID; s.MetadataUUID = UUID{9} }},
 		{"unknown bit 40", true, func(s *Super, b []byte) { s.IncompatFlags |= 1 << 40 }},
-		{"block-group-tree (compat_ro 0x8)", true, func(s *Super, b []byte) { s.CompatROFlags |= CompatROBlockGroupTree }},
+		{"unknown bit 4 (compat_ro 0x10)", true, func(s *Super, b []byte) { s.CompatROFlags |= 1 << 4 }},
+		{"block-group-tree without free-space-tree-valid or no-holes", false, func(s *Super, b []byte) {
+			s.CompatROFlags = s.CompatROFlags&^CompatROFreeSpaceTreeValid | CompatROBlockGroupTree
+		}},
+		{"block-group-tree without free-space-tree-valid or no-holes", false, func(s *Super, b []byte) {
+			s.CompatROFlags |= CompatROBlockGroupTree | CompatROFreeSpaceTreeValid
+			s.IncompatFlags &^= IncompatNoHoles
+		}},
 		{"unknown bit 9", true, func(s *Super, b []byte) { s.CompatROFlags |= 1 << 9 }},
 		{"seeding", true, func(s *Super, b []byte) { s.Flags |= SuperFlagSeeding }},
 		{"2 devices", true, func(s *Super, b []byte) { s.NumDevices = 2 }},

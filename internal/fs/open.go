@@ -17,7 +17,7 @@ import (
 )
 
 // compatROWritable is the compat_ro features that a writer here keeps right.
-const compatROWritable = format.CompatROFreeSpaceTree | format.CompatROFreeSpaceTreeValid
+const compatROWritable = format.CompatROFreeSpaceTree | format.CompatROFreeSpaceTreeValid | format.CompatROBlockGroupTree
 
 // readSuper reads and checks the primary superblock, as the kernel does: a good copy does not help.
 func readSuper(t *sched.Task, dev blockdev.Device) (*format.Super, error) {

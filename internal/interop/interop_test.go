@@ -114,7 +114,8 @@ func btrlabTurn(t *testing.T, img, want string, turn int) {
 // TestFresh: an empty image of ours, of each profile and several sizes, is a file system to Linux.
 func TestFresh(t *testing.T) {
 	linux(t)
-	for _, args := range [][]string{{"--size", "256M"}, {"--size", "1G", "--label", "one gigabyte"}, {"--size", "1G", "-m", "single"}, {"--size", "20G"}} {
+	for _, args := range [][]string{{"--size", "256M"}, {"--size", "1G", "--label", "one gigabyte"}, {"--size", "1G", "-m", "single"}, {"--size", "20G"},
+		{"--size", "1G", "--features", "block-group-tree"}} {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {
 			img := image(t, "fresh.img")
 			btrlab(t, append([]string{"mkfs", "-q", img}, args...)...)

@@ -9,7 +9,7 @@ import (
 // file, past the cache, for 300 seconds. The rows that ablate are of no publication, which has one
 // figure for all eight patches.
 //
-// Fitted is one knob by one row (btrlab reproduce 000 --calibrate 10 --runtime-seconds 40; fio's
+// Fitted is one knob by one row (btrlab reproduce 000 --calibrate 10; fio's
 // map of blocks that were used makes blocks smaller until all of the file was, so that a fit to
 // less than one such round of 40 seconds is one to other blocks): device_slower, the mean time of a
 // request, by the throughput before. The publication names the processors, the memory and "a
@@ -39,8 +39,9 @@ path allocations, steps with a leaf locked for nothing, steps that may block, sl
 	Study: Study{
 		About: `Seed 000 (4 jobs, iodepth 64, 4 KiB to 1 MiB past the cache, 8 GiB, 300 seconds) is run before its eight patches for NOWAIT direct IO, with
 them, and without each of them. The device is calibrated on the throughput before, and how much of a request's time is transfer on the gain;
-the rows without one patch say what each contributes. --calibrate needs --runtime-seconds 40 here.`,
-		Size: 8 << 30, Seconds: 300, Written: true, Request: 34.5e3, Surface: &surface000,
+the rows without one patch say what each contributes.`,
+		FitSeconds: 40,
+		Size:       8 << 30, Seconds: 300, Written: true, Request: 34.5e3, Surface: &surface000,
 		Calibration: Calibration{CPUs: 12, SMT: 1, CPU: 1, IdleExitNs: 5000, HandoffNs: 4_000_000, Model: "delay", Slower: 9.46, Share: 0.18,
 			DirtyBackground: 64 << 20, DirtyLimit: 128 << 20, EndioWorkers: 8, Seed: 1},
 		Rests: says("What this rests on: device_slower is fitted to the throughput before the patches, and device_share, the part of a request's mean time that " +

@@ -46,12 +46,12 @@ type Config struct {
 	Volumes *volumes.Volumes
 	Space   *spaceinfo.Space
 	// Extent, Chunk and Dev are the trees with those names; FreeSpace is nil when the image keeps
-	// none.
-	Extent, Chunk, Dev, FreeSpace *ctree.Root
-	Csums                         CsumDeleter
-	NodeSize                      uint32
-	Devid                         uint64
-	ChunkTreeUUID                 format.UUID
+	// none, and Groups, the tree of block groups, when they lie in the extent tree.
+	Extent, Chunk, Dev, FreeSpace, Groups *ctree.Root
+	Csums                                 CsumDeleter
+	NodeSize                              uint32
+	Devid                                 uint64
+	ChunkTreeUUID                         format.UUID
 }
 
 // ExtentTree is the allocator of one file system. It fills ctree's Allocator door.
@@ -63,6 +63,7 @@ type ExtentTree struct {
 	chunk    *ctree.Root
 	dev      *ctree.Root
 	fst      *ctree.Root
+	groupsIn *ctree.Root // the tree with the BLOCK_GROUP_ITEMs
 	csums    CsumDeleter
 	nodeSize uint64
 	devSize  uint64
@@ -121,6 +122,9 @@ func New(c Config) *ExtentTree {
 	e := &ExtentTree{forest: c.Forest, vols: c.Volumes, space: c.Space, root: c.Extent, chunk: c.Chunk, dev: c.Dev,
 		fst: c.FreeSpace, csums: c.Csums, nodeSize: uint64(c.NodeSize), devSize: uint64(c.Volumes.Device().Size()),
 		devid: c.Devid, uuid: c.ChunkTreeUUID, heads: make(map[format.Logical]*head), running: make(map[format.Logical]*head), traced: make(map[format.Logical]Traced)}
+	if e.groupsIn = c.Groups; e.groupsIn == nil {
+		e.groupsIn = c.Extent
+	}
 	e.chunkMu.Init(classChunkMutex)
 	e.refsMu.Init(classRefs)
 	e.logs.init()
@@ -292,7 +296,7 @@ const globalMinBlocks = (4 + 6) * 2 * format.MaxLevel
 func (e *ExtentTree) countTreeBlock(root uint64, n int64) {
 	switch root {
 	case format.ROOT_TREE_OBJECTID, format.EXTENT_TREE_OBJECTID, format.CSUM_TREE_OBJECTID,
-		format.FREE_SPACE_TREE_OBJECTID, format.DEV_TREE_OBJECTID:
+		format.FREE_SPACE_TREE_OBJECTID, format.DEV_TREE_OBJECTID, format.BLOCK_GROUP_TREE_OBJECTID:
 		e.commitBlocks.Add(n)
 	}
 }

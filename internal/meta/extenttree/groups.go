@@ -28,7 +28,7 @@ func (e *ExtentTree) writeGroup(t *sched.Task, tr *ctree.Trans, g *BlockGroup) e
 	p := &e.path
 	defer p.Release(t)
 	key := format.Key{Objectid: uint64(g.Start), Type: format.BLOCK_GROUP_ITEM_KEY, Offset: g.Length}
-	found, err := e.forest.SearchSlot(t, tr, e.root, key, p, 0, true)
+	found, err := e.forest.SearchSlot(t, tr, e.groupsIn, key, p, 0, true)
 	if err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (e *ExtentTree) createGroup(t *sched.Task, tr *ctree.Trans, g *BlockGroup) 
 	it := format.BlockGroupItem{Used: g.used, ChunkObjectid: format.FIRST_CHUNK_TREE_OBJECTID, Flags: g.Flags}
 	it.Encode(bg[:])
 	key = format.Key{Objectid: uint64(g.Start), Type: format.BLOCK_GROUP_ITEM_KEY, Offset: g.Length}
-	if err := e.forest.InsertItem(t, tr, e.root, key, bg[:]); err != nil {
+	if err := e.forest.InsertItem(t, tr, e.groupsIn, key, bg[:]); err != nil {
 		return err
 	}
 	return e.fstNewGroup(t, tr, g)

@@ -20,8 +20,13 @@ func (e *ExtentTree) Load(t *sched.Task) error {
 	}
 	used := make([][]span, len(list))
 	seen := make([]bool, len(list))
-	if err := e.scan(t, list, used, seen); err != nil {
+	if err := e.scan(t, e.root, list, used, seen); err != nil {
 		return err
+	}
+	if e.groupsIn != e.root {
+		if err := e.scan(t, e.groupsIn, list, used, seen); err != nil {
+			return err
+		}
 	}
 	for i, g := range list {
 		if !seen[i] {
@@ -64,17 +69,17 @@ func (e *ExtentTree) Load(t *sched.Task) error {
 	return nil
 }
 
-// scan walks the extent tree and sorts what it finds to the groups.
-func (e *ExtentTree) scan(t *sched.Task, list groupList, used [][]span, seen []bool) error {
+// scan walks the extent tree, or the tree of block groups, and sorts what it finds to the groups.
+func (e *ExtentTree) scan(t *sched.Task, root *ctree.Root, list groupList, used [][]span, seen []bool) error {
 	var p ctree.Path
 	defer p.Release(t)
-	if _, err := e.forest.SearchSlot(t, nil, e.root, format.Key{}, &p, 0, false); err != nil {
+	if _, err := e.forest.SearchSlot(t, nil, root, format.Key{}, &p, 0, false); err != nil {
 		return err
 	}
 	for {
 		n := p.Leaf()
 		if p.Slot() >= n.Nritems() {
-			more, err := e.forest.NextLeaf(t, e.root, &p)
+			more, err := e.forest.NextLeaf(t, root, &p)
 			if err != nil {
 				return err
 			}
@@ -86,6 +91,9 @@ func (e *ExtentTree) scan(t *sched.Task, list groupList, used [][]span, seen []b
 		k := p.Key()
 		switch k.Type {
 		case format.EXTENT_ITEM_KEY, format.METADATA_ITEM_KEY, format.BLOCK_GROUP_ITEM_KEY:
+			if (k.Type == format.BLOCK_GROUP_ITEM_KEY) != (root == e.groupsIn) && (k.Type == format.BLOCK_GROUP_ITEM_KEY || root != e.root) {
+				return fmt.Errorf("corrupt tree %d: item %v belongs to another tree", root.ID, k)
+			}
 			start := format.Logical(k.Objectid)
 			i := sort.Search(len(list), func(i int) bool { return list[i].end() > start })
 			if i == len(list) || list[i].Start > start {

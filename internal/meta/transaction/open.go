@@ -71,10 +71,16 @@ func Open(t *sched.Task, c Config) (*Manager, error) {
 			return nil, err
 		}
 	}
+	if sb.CompatROFlags&format.CompatROBlockGroupTree != 0 {
+		if err := m.openTree(t, format.BLOCK_GROUP_TREE_OBJECTID); err != nil {
+			return nil, err
+		}
+	}
 	m.Space = spaceinfo.New(sb.NodeSize, m.metadataCopies())
 	m.Extents = extenttree.New(extenttree.Config{Forest: m.Forest, Volumes: c.Volumes, Space: m.Space,
 		Extent: m.roots[format.EXTENT_TREE_OBJECTID], Chunk: m.roots[format.CHUNK_TREE_OBJECTID],
 		Dev: m.roots[format.DEV_TREE_OBJECTID], FreeSpace: m.roots[format.FREE_SPACE_TREE_OBJECTID],
+		Groups:   m.roots[format.BLOCK_GROUP_TREE_OBJECTID],
 		NodeSize: sb.NodeSize, Devid: sb.DevItem.Devid, ChunkTreeUUID: uuid})
 	m.Forest.SetAllocator(m.Extents)
 	if err := m.guard(t); err != nil {

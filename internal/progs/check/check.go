@@ -159,6 +159,7 @@ func (c *checker) run() error {
 	c.checkDevices()
 	c.phase("extents")
 	c.loadExtents()
+	c.loadGroups()
 	c.checkGroups()
 	c.phase("free space")
 	c.checkFreeSpace()

@@ -81,6 +81,38 @@ func (c *checker) extentAt(start uint64) *extent {
 	return &c.extents[i]
 }
 
+// groupTree is the tree that has the block groups.
+func (c *checker) groupTree() uint64 {
+	if c.sb.CompatROFlags&format.CompatROBlockGroupTree != 0 {
+		return format.BLOCK_GROUP_TREE_OBJECTID
+	}
+	return format.EXTENT_TREE_OBJECTID
+}
+
+func (c *checker) groupItem(k format.Key, b []byte) {
+	var g format.BlockGroupItem
+	g.Decode(b)
+	c.groups = append(c.groups, group{start: k.Objectid, length: k.Offset, flags: g.Flags, used: g.Used})
+}
+
+// loadGroups reads the tree of block groups, where there is one.
+func (c *checker) loadGroups() {
+	id := c.groupTree()
+	r, ok := c.roots[id]
+	if id == format.EXTENT_TREE_OBJECTID || !ok {
+		c.extentsWhole = c.extentsWhole && ok
+		return
+	}
+	whole := c.walkTree(id, r.item.Bytenr, r.item.Generation, r.item.Level, func(n format.Node, _ bool) {
+		for i := range n.Nritems() {
+			if k := n.Key(i); k.Type == format.BLOCK_GROUP_ITEM_KEY {
+				c.groupItem(k, n.Item(i))
+			}
+		}
+	})
+	c.extentsWhole = c.extentsWhole && whole
+}
+
 // loadExtents reads the extent tree.
 func (c *checker) loadExtents() {
 	r, ok := c.roots[format.EXTENT_TREE_OBJECTID]
@@ -94,9 +126,11 @@ func (c *checker) loadExtents() {
 			case format.EXTENT_ITEM_KEY, format.METADATA_ITEM_KEY:
 				c.extentItem(k, b)
 			case format.BLOCK_GROUP_ITEM_KEY:
-				var g format.BlockGroupItem
-				g.Decode(b)
-				c.groups = append(c.groups, group{start: k.Objectid, length: k.Offset, flags: g.Flags, used: g.Used})
+				if c.groupTree() != format.EXTENT_TREE_OBJECTID {
+					c.find("group.chunk", fmt.Sprintf("block_group=%d", k.Objectid), "in the extent tree", "in the tree of block groups")
+					continue
+				}
+				c.groupItem(k, b)
 			case format.TREE_BLOCK_REF_KEY:
 				c.haveRefs = append(c.haveRefs, ref{extent: k.Objectid, kind: refTree, a: k.Offset, count: 1})
 			case format.SHARED_BLOCK_REF_KEY:

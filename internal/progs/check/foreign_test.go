@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"btrlab/internal/format"
+	"btrlab/internal/progs/mkfs"
 )
 
 // Images that btrlab itself does not make, made here from the sample.
@@ -300,3 +301,37 @@ func TestOrphanDirectory(t *testing.T) {
 type crcOf []byte
 
 func (c crcOf) Encode(b []byte) { le.PutUint32(b, format.CRC32C(c)) }
+
+// TestBlockGroupTree: block groups in a tree of their own are compared as those in the extent tree
+// are, and one that lies in the wrong tree is none.
+func TestBlockGroupTree(t *testing.T) {
+	const tree = format.BLOCK_GROUP_TREE_OBJECTID
+	base := newImageWith(t, func(o *mkfs.Options) { o.BlockGroupTree = true })
+	if r := base.check(); !r.Clean || r.Stats.DataBytes == 0 {
+		t.Fatalf("%d bytes verified\n%s", r.Stats.DataBytes, r.text())
+	}
+	group := key(base.ch[2].start, format.BLOCK_GROUP_ITEM_KEY, base.ch[2].length)
+	for _, c := range []struct {
+		name, rules string
+		do          func(m *image)
+	}{
+		{"used", "[group.used super.bytes_used]", func(m *image) {
+			m.edit(tree, group, func(b []byte) { le.PutUint64(b, le.Uint64(b)+blk) })
+		}},
+		{"flags", "[extent.group group.chunk]", func(m *image) {
+			m.edit(tree, group, func(b []byte) { le.PutUint64(b[16:], format.BlockGroupMetadata) })
+		}},
+		{"a group is missing", "[extent.group group.chunk super.bytes_used]", func(m *image) { m.del(tree, group) }},
+		{"in both trees", "[group.chunk]", func(m *image) {
+			g := format.BlockGroupItem{ChunkObjectid: format.FIRST_CHUNK_TREE_OBJECTID, Flags: format.BlockGroupData}
+			m.add(extentTree, group, enc(format.BlockGroupItemSize, &g))
+		}},
+		{"no tree", "[root.missing]", func(m *image) { m.del(rootTree, key(tree, format.ROOT_ITEM_KEY, 0)) }},
+	} {
+		m := base.clone(t)
+		c.do(m)
+		if r := m.check(); r.rules() != c.rules {
+			t.Errorf("%s: have %s want %s\n%s", c.name, r.rules(), c.rules, r.text())
+		}
+	}
+}

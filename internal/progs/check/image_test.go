@@ -61,10 +61,14 @@ func id(c byte) (u format.UUID) {
 
 // newImage is a small file system with one of everything: the fs tree has two leaves below its
 // root.
-func newImage(t *testing.T) *image {
+func newImage(t *testing.T) *image { return newImageWith(t, func(*mkfs.Options) {}) }
+
+// newImageWith is the sample with other options of mkfs.
+func newImageWith(t *testing.T, set func(o *mkfs.Options)) *image {
 	t.Helper()
 	m := &image{t: t, tk: sched.NewTask("test"), dev: blockdev.NewMemory(200 << 20)}
 	o := mkfs.Options{FSID: id(1), DevUUID: id(2), ChunkTreeUUID: id(3), SubvolUUID: id(4), Now: time.Unix(1700000000, 0)}
+	set(&o)
 	if err := mkfs.Make(m.tk, m.dev, o); err != nil {
 		t.Fatal(err)
 	}
@@ -320,10 +324,16 @@ func (m *image) fileExtent(ino, off uint64, fe format.FileExtent) {
 	m.add(fsTree, key(ino, format.EXTENT_DATA_KEY, off), enc(fe.Size(), &fe))
 }
 
-// data0 is where the data chunk starts; meta1 the first free metadata block.
+// data0 is where the data chunk starts, meta a metadata block that mkfs has left free.
 func (m *image) data0() uint64 { return m.ch[2].start }
 
-func (m *image) meta(i uint64) uint64 { return m.ch[1].start + (8+i)*uint64(m.sb.NodeSize) }
+func (m *image) meta(i uint64) uint64 {
+	made := uint64(8) // by mkfs
+	if m.sb.CompatROFlags&format.CompatROBlockGroupTree != 0 {
+		made++
+	}
+	return m.ch[1].start + (made+i)*uint64(m.sb.NodeSize)
+}
 
 const blk = format.SectorSize
 
@@ -445,7 +455,7 @@ func (m *image) settle() {
 		info := format.FreeSpaceInfo{ExtentCount: count}
 		free = append(free, item{key(ch.start, format.FREE_SPACE_INFO_KEY, ch.length), enc(8, &info)})
 		free = append(free, own...)
-		m.edit(extentTree, key(ch.start, format.BLOCK_GROUP_ITEM_KEY, ch.length), func(b []byte) { le.PutUint64(b, used) })
+		m.edit((&checker{sb: m.sb}).groupTree(), key(ch.start, format.BLOCK_GROUP_ITEM_KEY, ch.length), func(b []byte) { le.PutUint64(b, used) })
 		m.sb.BytesUsed += used
 	}
 	f := m.block(m.root(freeTree))

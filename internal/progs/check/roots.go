@@ -102,6 +102,9 @@ func (c *checker) loadRoots() {
 	if s.CompatROFlags&format.CompatROFreeSpaceTree != 0 {
 		need = append(need, format.FREE_SPACE_TREE_OBJECTID)
 	}
+	if id := c.groupTree(); id != format.EXTENT_TREE_OBJECTID {
+		need = append(need, id)
+	}
 	for _, id := range need {
 		if _, ok := c.roots[id]; !ok {
 			c.find("root.missing", fmt.Sprintf("root=1 root_item=%d", int64(id)), "none", "one")
@@ -162,7 +165,8 @@ func (c *checker) checkTrees() {
 	for _, id := range c.rootIDs {
 		r := c.roots[id]
 		switch id {
-		case format.EXTENT_TREE_OBJECTID, format.DEV_TREE_OBJECTID, format.CSUM_TREE_OBJECTID, format.FREE_SPACE_TREE_OBJECTID:
+		case format.EXTENT_TREE_OBJECTID, format.DEV_TREE_OBJECTID, format.CSUM_TREE_OBJECTID, format.FREE_SPACE_TREE_OBJECTID,
+			format.BLOCK_GROUP_TREE_OBJECTID:
 			continue
 		}
 		w := c.newWalk(id, func(format.Node, bool) {})

@@ -15,6 +15,7 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -51,6 +52,9 @@ type Options struct {
 	MetadataProfile string // "dup" (default) or "single"; SYSTEM chunks follow it
 	Size            int64  // bytes to use; 0 is the whole device
 	Force           bool   // overwrite a file system that is there
+	// BlockGroupTree puts the block groups into a tree of their own, as mkfs.btrfs does since 6.19;
+	// Linux reads and writes it since 6.1.
+	BlockGroupTree bool
 
 	// Identifiers; a zero one is made up. With all of them and Now given, the image is the same
 	// every time.
@@ -60,6 +64,44 @@ type Options struct {
 	SubvolUUID    format.UUID // of the top-level subvolume
 
 	Now time.Time // of the root directory and the trees; zero is the time of the call
+}
+
+// feature is a name of mkfs.btrfs -O.
+type feature struct {
+	name string
+	set  func(o *Options, on bool) bool // false: this way is not to be had
+}
+
+// always is a feature that every image has.
+func always(_ *Options, on bool) bool { return on }
+
+var features = []feature{
+	{"block-group-tree", func(o *Options, on bool) bool { o.BlockGroupTree = on; return true }},
+	{"bgt", func(o *Options, on bool) bool { o.BlockGroupTree = on; return true }},
+	{"extref", always}, {"skinny-metadata", always}, {"no-holes", always}, {"free-space-tree", always}, {"fst", always},
+}
+
+// Features are the names that SetFeatures takes.
+func Features() (names []string) {
+	for _, f := range features {
+		names = append(names, f.name)
+	}
+	return names
+}
+
+// SetFeatures turns features on by their names, and off with a ^ before the name, as mkfs.btrfs -O.
+func (o *Options) SetFeatures(names []string) error {
+	for _, name := range names {
+		short, off := strings.CutPrefix(name, "^")
+		i := slices.IndexFunc(features, func(f feature) bool { return f.name == short })
+		switch {
+		case i < 0:
+			return fmt.Errorf("feature %q, want one of: %s", short, strings.Join(Features(), ", "))
+		case !features[i].set(o, !off):
+			return fmt.Errorf("feature %q: images without %s are not made here", name, short)
+		}
+	}
+	return nil
 }
 
 // ExistsError says that the device holds something already and Force was not given.
@@ -250,13 +292,21 @@ func (m *maker) trees() *format.Super {
 	byID := map[uint64]*leaf{}
 	// Ascending as unsigned: the order of their ROOT_ITEMs.
 	ids := []uint64{format.EXTENT_TREE_OBJECTID, format.DEV_TREE_OBJECTID, format.FS_TREE_OBJECTID, format.CSUM_TREE_OBJECTID,
-		format.UUID_TREE_OBJECTID, format.FREE_SPACE_TREE_OBJECTID, format.DATA_RELOC_TREE_OBJECTID}
+		format.UUID_TREE_OBJECTID, format.FREE_SPACE_TREE_OBJECTID}
+	features := uint64(compatRO)
+	groupsIn := uint64(format.EXTENT_TREE_OBJECTID)
+	if m.o.BlockGroupTree {
+		groupsIn = format.BLOCK_GROUP_TREE_OBJECTID
+		ids = append(ids, groupsIn)
+		features |= format.CompatROBlockGroupTree
+	}
+	ids = append(ids, format.DATA_RELOC_TREE_OBJECTID)
 	for _, id := range ids {
 		byID[id] = m.leaf(m.meta, id)
 	}
 	m.fillChunkTree(chunkTree)
 	m.fillRootTree(root, ids, byID)
-	m.fillExtentTree(byID[format.EXTENT_TREE_OBJECTID])
+	m.fillExtentTree(byID[format.EXTENT_TREE_OBJECTID], byID[groupsIn])
 	m.fillDevTree(byID[format.DEV_TREE_OBJECTID])
 	m.fillSubvol(byID[format.FS_TREE_OBJECTID])
 	m.fillSubvol(byID[format.DATA_RELOC_TREE_OBJECTID])
@@ -266,7 +316,7 @@ func (m *maker) trees() *format.Super {
 	sb := &format.Super{FSID: m.o.FSID, Flags: format.HeaderFlagWritten, Generation: generation, Root: root.bytenr(),
 		ChunkRoot: chunkTree.bytenr(), TotalBytes: m.size, BytesUsed: m.bytesUsed(), RootDirObjectid: format.ROOT_TREE_DIR_OBJECTID,
 		NumDevices: 1, SectorSize: format.SectorSize, NodeSize: format.NodeSize, StripeSize: format.SectorSize,
-		ChunkRootGeneration: generation, CompatROFlags: compatRO, IncompatFlags: incompat, DevItem: m.devItem(), Label: m.o.Label,
+		ChunkRootGeneration: generation, CompatROFlags: features, IncompatFlags: incompat, DevItem: m.devItem(), Label: m.o.Label,
 		UUIDTreeGeneration: generation}
 	array := make([]byte, format.KeySize+m.system.c.Size())
 	format.Key{Objectid: format.FIRST_CHUNK_TREE_OBJECTID, Type: format.CHUNK_ITEM_KEY, Offset: m.system.logical}.Encode(array)
@@ -326,12 +376,12 @@ func (m *maker) dirInode() format.InodeItem {
 		Atime: m.now, Ctime: m.now, Mtime: m.now, Otime: m.now}
 }
 
-// fillExtentTree records every tree block, which all exist by now, and the block groups.
-func (m *maker) fillExtentTree(l *leaf) {
+// fillExtentTree records every tree block, which all exist by now, and in groups the block groups.
+func (m *maker) fillExtentTree(l, groups *leaf) {
 	for _, c := range m.chunks {
 		header := func() {
 			g := format.BlockGroupItem{Used: c.used, ChunkObjectid: format.FIRST_CHUNK_TREE_OBJECTID, Flags: c.c.Type}
-			g.Encode(l.add(format.Key{Objectid: c.logical, Type: format.BLOCK_GROUP_ITEM_KEY, Offset: c.c.Length}, format.BlockGroupItemSize))
+			g.Encode(groups.add(format.Key{Objectid: c.logical, Type: format.BLOCK_GROUP_ITEM_KEY, Offset: c.c.Length}, format.BlockGroupItemSize))
 		}
 		first := true
 		for _, b := range m.blocks {

@@ -186,15 +186,34 @@ func TestClean(t *testing.T) {
 	tk := sched.NewTask("test")
 	for _, size := range []int64{MinSize, dupThreshold - 4096, dupThreshold, 1<<30 + 4096, 51 << 30, 300 << 30} {
 		for _, profile := range []string{"dup", "single"} {
-			dev := blockdev.NewMemory(size)
-			o := fixed()
-			o.MetadataProfile = profile
-			if err := Make(tk, dev, o); err != nil {
-				t.Fatal(err)
+			for _, groups := range []bool{false, true} {
+				dev := blockdev.NewMemory(size)
+				o := fixed()
+				o.MetadataProfile, o.BlockGroupTree = profile, groups
+				if err := Make(tk, dev, o); err != nil {
+					t.Fatal(err)
+				}
+				if r, err := check.Check(tk, dev, check.Options{}); err != nil || !r.Clean {
+					t.Errorf("%d %s, a tree of block groups %v: %v %v", size, profile, groups, err, r.Findings)
+				}
 			}
-			if r, err := check.Check(tk, dev, check.Options{}); err != nil || !r.Clean {
-				t.Errorf("%d %s: %v %v", size, profile, err, r.Findings)
-			}
+		}
+	}
+}
+
+// TestFeatures: names turn features on, a ^ turns them off, and what is not made is refused.
+func TestFeatures(t *testing.T) {
+	for _, c := range []struct {
+		names, want string
+		groups      bool
+	}{
+		{"", "", false}, {"block-group-tree", "", true}, {"bgt", "", true}, {"no-holes,bgt,fst", "", true}, {"bgt,^block-group-tree", "", false},
+		{"^no-holes", "images without no-holes are not made here", false}, {"zoned", "want one of: block-group-tree", false},
+	} {
+		var o Options
+		err := o.SetFeatures(strings.FieldsFunc(c.names, func(r rune) bool { return r == ',' }))
+		if c.want == "" && (err != nil || o.BlockGroupTree != c.groups) || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%q: a tree of block groups %v, %v; want %v, %q", c.names, o.BlockGroupTree, err, c.groups, c.want)
 		}
 	}
 }
