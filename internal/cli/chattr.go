@@ -16,20 +16,27 @@ import (
 type attribute struct {
 	letter, name string
 	flag         uint64
+	about        string
 }
 
-// attributes are those that chattr changes: the letter of chattr(1), the inode flag, and the name
-// of the hidden flag for -letter.
+// attributes are those that chattr changes: the letter of chattr(1), the name of the hidden flag
+// for -letter, and the inode flag.
 var attributes = []attribute{
-	{"C", "cow", format.InodeNoDataCow}, {"i", "mutable", format.InodeImmutable}, {"a", "anywhere", format.InodeAppend},
+	{"a", "anywhere", format.InodeAppend, "append only, it grows at its end and nothing else changes it"},
+	{"A", "atime", format.InodeNoAtime, "reading leaves its atime alone"},
+	{"C", "cow", format.InodeNoDataCow, "no copy-on-write, for an empty file or for what is made in a directory"},
+	{"d", "dump", format.InodeNoDump, "left out by dump(8)"},
+	{"D", "dirasync", format.InodeDirSync, "changes of the directory are written at once"},
+	{"i", "mutable", format.InodeImmutable, "immutable, nothing changes it"},
+	{"m", "compressible", format.InodeNoCompress, "never compressed"},
+	{"S", "async", format.InodeSync, "what is written is written at once"},
 }
 
 func (a *app) chattr() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "chattr +C|-C|+i|-i|+a|-a IMAGE:/path...",
+		Use:   "chattr +LETTER|-LETTER... IMAGE:/path...",
 		Short: "set (+) or clear (-) an attribute",
-		Long: `Chattr sets an attribute with + and clears it with -. C: no copy-on-write, for an empty file or for what is made in
-a directory. i: immutable, nothing changes it. a: append only, it grows at its end and nothing else changes it.`,
+		Long:  `Chattr sets an attribute with + and clears it with -. ` + letters() + `.`,
 		Example: `  btrlab chattr +C disk.img:/vm
   btrlab chattr -i disk.img:/etc/passwd`,
 		Args: cobra.MinimumNArgs(1),

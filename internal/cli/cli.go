@@ -68,6 +68,7 @@ type app struct {
 	cache    byteSize      // --cache; 0 is the default
 	faults   faults        // --fault
 	noReplay bool          // --no-log-replay
+	subvol   subvolFlag    // --subvol
 	stop     atomic.Bool   // SIGINT came
 	stopped  chan struct{} // closed when stop becomes true
 }
@@ -253,7 +254,7 @@ An image is named by its path, a file in it as IMAGE:/path. Sizes take the suffi
 	root.AddCommand(a.man())
 	root.InitDefaultCompletionCmd() // for wrapArgs
 	a.faultFlags(root)
-	a.noReplayFlag(root)
+	a.openFlags(root)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{err, cmd.CommandPath()} })
 	wrapArgs(root)
 	return root
@@ -281,7 +282,7 @@ func programVersion() string {
 // fileVerbs are the verbs on files in an image.
 func (a *app) fileVerbs() []*cobra.Command {
 	return []*cobra.Command{a.ls(), a.stat(), a.cat(), a.put(), a.get(), a.mkdir(), a.rm(), a.mv(), a.ln(), a.touch(), a.write(), a.truncate(),
-		a.fallocate(), a.chattr(), a.setxattr(), a.removexattr(), a.reflink(), a.snapshot(), a.subvolume()}
+		a.fallocate(), a.chmod(), a.chown(), a.mknod(), a.chattr(), a.lsattr(), a.getxattr(), a.setxattr(), a.removexattr(), a.reflink(), a.snapshot(), a.subvolume()}
 }
 
 // setHelp makes the help of every verb fit a terminal of 80 columns.

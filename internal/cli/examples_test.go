@@ -27,7 +27,7 @@ func TestImageExamples(t *testing.T) {
 	}
 	// The names are those of the examples: on the host, then in the image, by btrlab sh.
 	if code, out := shell(template, `set -e
-mkdir -p src/sub; echo text | tee notes.txt src/a > src/sub/b
+mkdir -p src/sub rootfs/etc; echo text | tee notes.txt src/a > src/sub/b
 echo 'ls -l /' | tee script > /dev/null
 printf 'touch /new\nfsync /new\n' > ops.txt
 printf '[w]\nrw=randwrite\nbs=4k\nsize=64k\nfsync=4\n' > job.fio

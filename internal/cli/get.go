@@ -12,15 +12,17 @@ import (
 
 func (a *app) get() *cobra.Command {
 	var recursive, snapshots bool
+	var keep keepFlags
 	cmd := &cobra.Command{
 		Use:   "get IMAGE:/path [DEST]",
 		Short: "copy files or trees out of an image",
-		Long: `Get copies a file, or with -r a tree, to the host: files with their holes and hard links, symbolic links and
-directories, with modes and times, and without owners: setuid and setgid go with an owner that the copy does not have.
+		Long: `Get copies a file, or with -r a tree, to the host: files with their holes and hard links, symbolic links,
+directories, devices, pipes and sockets, with modes, times, extended attributes and the flags of chattr, and as root with owners. Setuid,
+setgid and capabilities go with an owner that the copy does not have.
 DEST is a name or an existing directory, default the current one; - is standard output. A symbolic link that lies in a
 directory of DEST is not followed: a file takes its place, a directory is left out.
-With -r it goes into subvolumes, and into snapshots with --snapshots. What cannot be read is left out with a message, and so are
-links that the host refuses, devices, pipes and sockets; get goes on, and the exit code is 1.`,
+With -r it goes into subvolumes, and into snapshots with --snapshots. What cannot be read is left out with a message, and so is what the
+host refuses: a link, a device, an attribute; get goes on, and the exit code is 1.`,
 		Example: `  btrlab get disk.img:/etc/passwd
   btrlab get -r disk.img:/src /tmp/src`,
 		Args: cobra.RangeArgs(1, 2),
@@ -28,6 +30,7 @@ links that the host refuses, devices, pipes and sockets; get goes on, and the ex
 	cmd.ValidArgsFunction = a.completeSpec
 	cmd.Flags().BoolVarP(&recursive, "recursive", "r", false, "copy directories with everything below")
 	cmd.Flags().BoolVarP(&snapshots, "snapshots", "s", false, "copy snapshots as well")
+	keep.add(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		image, path, err := a.fileSpec(cmd, args[0])
 		if err != nil {
@@ -59,7 +62,7 @@ links that the host refuses, devices, pipes and sockets; get goes on, and the ex
 			w := &watcher{app: a, verb: "get", bar: a.newBar("get", true), image: image}
 			defer w.bar.done()
 			out := transfer.NewOut(a.t, x, w)
-			out.Snapshots = snapshots
+			out.Snapshots, out.Keep = snapshots, keep.keep(out.Keep)
 			if st, serr := os.Stat(dest); serr == nil && st.IsDir() && path != "/" {
 				err = out.Into(path, dest, gopath.Base(path))
 			} else {

@@ -8,6 +8,7 @@ import (
 	gopath "path"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -164,10 +165,35 @@ func (a *app) hintLog(err error, image string) {
 	}
 }
 
-// noReplayFlag gives --no-log-replay to the verbs that open the file system of an image.
-func (a *app) noReplayFlag(root *cobra.Command) {
+// subvolFlag is --subvol: a path from the top level, or the number of a tree.
+type subvolFlag struct {
+	id   uint64
+	path string
+}
+
+func (s *subvolFlag) String() string { return s.path }
+func (s *subvolFlag) Type() string   { return "path|id" }
+
+func (s *subvolFlag) Set(v string) error {
+	if id, err := strconv.ParseUint(v, 10, 64); err == nil {
+		*s = subvolFlag{id: id}
+		if id == 0 {
+			s.id = format.FS_TREE_OBJECTID // as for mount -o subvolid=0
+		}
+		return nil
+	}
+	if v == "" {
+		return errors.New("want a path or a number")
+	}
+	*s = subvolFlag{path: v}
+	return nil
+}
+
+// openFlags gives --no-log-replay and --subvol to the verbs that open the file system of an image.
+func (a *app) openFlags(root *cobra.Command) {
 	for _, c := range root.Commands() {
 		if c.GroupID == "files" || c.Name() == "quota" {
+			c.PersistentFlags().Var(&a.subvol, "subvol", "the subvolume in which paths begin, by path or id; 5 is the top level (default: the image's default one)")
 			c.PersistentFlags().BoolVar(&a.noReplay, "no-log-replay", false, "open the image read-only and leave its log as it is: shown is the last commit")
 		}
 	}
@@ -189,6 +215,7 @@ func (a *app) withFS(image string, flags blockdev.Flags, o fs.Options, f func(x 
 		return f(a.open.fs)
 	}
 	o.Memory = a.cacheSize()
+	o.Subvol, o.SubvolPath = a.subvol.id, a.subvol.path
 	if a.noReplay {
 		flags, o.ReadOnly = flags|blockdev.ReadOnly, true
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	gopath "path"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -14,16 +15,21 @@ import (
 )
 
 func (a *app) put() *cobra.Command {
-	var recursive, nocow, verbose bool
+	var recursive, nocow, verbose, rootOwner bool
+	var keep keepFlags
+	var owner string
 	cmd := &cobra.Command{
 		Use:   "put SOURCE... IMAGE:/path",
 		Short: "copy files or trees of the host into an image",
 		Long: `Put copies files into an image; SOURCE - is standard input. With -r it copies trees: files with their holes and
-hard links, symbolic links and directories, with modes and times, and without owners: setuid and setgid go with an owner
-that the copy does not have. Into a directory that exists the copy keeps its
-name; otherwise, with one SOURCE, /path is its new name. What was put before an interrupt or an error is committed.`,
+hard links, symbolic links, directories, devices, pipes and sockets, with owners, modes, times, extended attributes (access control
+lists and capabilities are such) and the flags of chattr. Owners are those of the host, whoever runs this; without them setuid, setgid and
+capabilities go, too. Into a directory that exists the copy keeps its name, but SOURCE/. fills it and gives it the attributes of
+SOURCE: / as well; otherwise, with one SOURCE, /path is its new name. What cannot be put is left out with a message, and the exit code is
+1. What was put before an interrupt or an error is committed.`,
 		Example: `  btrlab put notes.txt disk.img:/
   btrlab put -r /usr/share/doc disk.img:/doc
+  btrlab put -r --root-owner rootfs/. disk.img:/
   date | btrlab put - disk.img:/now`,
 		Args: cobra.MinimumNArgs(2),
 	}
@@ -31,11 +37,21 @@ name; otherwise, with one SOURCE, /path is its new name. What was put before an 
 	f.BoolVarP(&recursive, "recursive", "r", false, "copy directories with everything below")
 	f.BoolVar(&nocow, "nocow", false, "make new files NOCOW, as chattr +C")
 	f.BoolVarP(&verbose, "verbose", "v", false, "print each name")
+	f.StringVar(&owner, "owner", "", "give everything this owner, as UID:GID, whatever the host has")
+	f.BoolVar(&rootOwner, "root-owner", false, "--owner 0:0")
+	keep.add(f)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		sources := args[:len(args)-1]
 		image, dest, err := a.fileSpec(cmd, args[len(args)-1])
 		if err != nil {
 			return err
+		}
+		if rootOwner && owner == "" {
+			owner = "0:0"
+		}
+		own, err := parseOwner(owner)
+		if err != nil {
+			return usagef(cmd, "%v", err)
 		}
 		for _, s := range sources {
 			if s == "-" {
@@ -53,7 +69,7 @@ name; otherwise, with one SOURCE, /path is its new name. What was put before an 
 			w := &watcher{app: a, verb: "put", verbose: verbose, bar: a.newBar("put", !verbose)}
 			defer w.bar.done()
 			in := transfer.NewIn(a.t, x, w)
-			in.Nocow = nocow
+			in.Nocow, in.Keep, in.Owner = nocow, keep.keep(transfer.All), own
 			at, err := x.Stat(a.t, dest)
 			intoDir := err == nil && at.IsDir()
 			if !intoDir && len(sources) > 1 {
@@ -61,7 +77,8 @@ name; otherwise, with one SOURCE, /path is its new name. What was put before an 
 			}
 			for _, s := range sources {
 				to := dest
-				if intoDir {
+				fills := intoDir && (s == "." || strings.HasSuffix(s, "/."))
+				if intoDir && !fills {
 					if s == "-" {
 						return inImage(image, dest, errors.New("is a directory, want a name for standard input"))
 					}
@@ -73,6 +90,8 @@ name; otherwise, with one SOURCE, /path is its new name. What was put before an 
 				}
 				if s == "-" {
 					err = in.Reader(a.stdin(), to)
+				} else if fills {
+					err = in.Fill(s, to)
 				} else {
 					err = in.Tree(s, to)
 				}
@@ -80,7 +99,7 @@ name; otherwise, with one SOURCE, /path is its new name. What was put before an 
 					return inImage(image, to, err)
 				}
 			}
-			return nil
+			return w.allThere()
 		})
 	}
 	a.cacheFlag(cmd)

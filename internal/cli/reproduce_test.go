@@ -40,7 +40,7 @@ func TestReproduce(t *testing.T) {
 	if err := json.Unmarshal([]byte(a), &r); err != nil {
 		t.Fatal(err)
 	}
-	if len(r.Rows) != 2 || r.Rows[0].Role != "calibrated on" || r.Rows[1].Role != "predicted" || r.Rows[1].Published.IOPS != 94242 ||
+	if len(r.Rows) != 8 || r.Rows[2].Role != "ablation" || r.Rows[0].Role != "calibrated on" || r.Rows[1].Role != "predicted" || r.Rows[1].Published.IOPS != 94242 ||
 		len(r.Rows[0].Simulated.Clat) != 17 || len(r.Rows[0].Errors) != 22 || r.Calibration["seed"] != 1.0 {
 		t.Errorf("%s", a)
 	}

@@ -3,10 +3,12 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
 	"btrlab/internal/errno"
+	"btrlab/internal/format"
 	"btrlab/internal/fs"
 )
 
@@ -48,7 +50,7 @@ between, the next verb that writes, or a mount in Linux, goes on. A subvolume in
 		},
 	}
 	create.ValidArgsFunction, remove.ValidArgsFunction = a.completeSpec, a.completeSpec
-	cmd.AddCommand(create, remove, a.subvolumeList())
+	cmd.AddCommand(create, remove, a.subvolumeList(), a.subvolumeDefault(), a.setDefault())
 	return cmd
 }
 
@@ -61,6 +63,67 @@ type subvolumeEntry struct {
 	UUID       string `json:"uuid"`
 	ParentUUID string `json:"parent_uuid,omitempty"`
 	Path       string `json:"path"`
+	Default    bool   `json:"default"`
+}
+
+// subvolumeDefault shows the subvolume that a mount shows which names none.
+func (a *app) subvolumeDefault() *cobra.Command {
+	return &cobra.Command{
+		Use:     "get-default IMAGE",
+		Short:   "show the id of the subvolume that a mount, and every verb here, opens",
+		Example: "  btrlab subvolume get-default disk.img",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			image, _, _ := a.splitSpec(args[0])
+			return a.readFS(image, func(x *fs.FS) error {
+				id, err := x.DefaultSubvolume(a.t)
+				if err == nil {
+					_, err = fmt.Fprintln(a.out, id)
+				}
+				return named(image, err)
+			})
+		},
+	}
+}
+
+func (a *app) setDefault() *cobra.Command {
+	return &cobra.Command{
+		Use:   "set-default IMAGE:/path | IMAGE ID",
+		Short: "choose the subvolume that a mount, and every verb here, opens",
+		Long:  "Set-default takes the subvolume's path, or its id; 5 is the top level, which has all others. --subvol opens another one for once.",
+		Example: `  btrlab subvolume set-default disk.img:/@
+  btrlab subvolume set-default disk.img 5`,
+		Args: cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			image, path, isPath := a.splitSpec(args[0])
+			var id uint64
+			if isPath == (len(args) == 2) {
+				return usagef(cmd, "want IMAGE:/path, or IMAGE and an id")
+			}
+			if !isPath {
+				var err error
+				if id, err = strconv.ParseUint(args[1], 10, 64); err != nil {
+					return usagef(cmd, "id %q, want a number", args[1])
+				}
+			}
+			return a.writeFS(image, func(x *fs.FS) error {
+				if isPath {
+					at, err := x.Stat(a.t, path)
+					if err == nil && at.Ino != format.FIRST_FREE_OBJECTID {
+						err = errors.New("is no subvolume")
+					}
+					if err != nil {
+						return inImage(image, path, err)
+					}
+					id = at.Subvol
+				}
+				if err := x.SetDefaultSubvolume(a.t, id); err != nil {
+					return named(image, fmt.Errorf("subvolume %d: %w", id, err))
+				}
+				return nil
+			})
+		},
+	}
 }
 
 func (a *app) subvolumeList() *cobra.Command {
@@ -77,8 +140,12 @@ func (a *app) subvolumeList() *cobra.Command {
 		all := []subvolumeEntry{}
 		err := a.readFS(image, func(x *fs.FS) error {
 			list, err := x.Subvolumes(a.t)
+			if err != nil {
+				return err
+			}
+			id, err := x.DefaultSubvolume(a.t)
 			for _, s := range list {
-				e := subvolumeEntry{ID: s.ID, Generation: s.Generation, Parent: s.Parent, ReadOnly: s.ReadOnly, UUID: s.UUID.String(), Path: s.Path}
+				e := subvolumeEntry{ID: s.ID, Generation: s.Generation, Parent: s.Parent, ReadOnly: s.ReadOnly, UUID: s.UUID.String(), Path: s.Path, Default: s.ID == id}
 				if s.Snapshot() {
 					e.ParentUUID = s.ParentUUID.String()
 				}
@@ -101,6 +168,9 @@ func (a *app) subvolumeList() *cobra.Command {
 				kind = "snapshot"
 			case e.ReadOnly:
 				kind = "read-only subvolume"
+			}
+			if e.Default {
+				kind += ", default"
 			}
 			if _, err := fmt.Fprintf(a.out, "%d generation %d in %d: %s, %s\n", e.ID, e.Generation, e.Parent, shown(a.out, e.Path), kind); err != nil {
 				return err

@@ -12,6 +12,11 @@ import (
 type Options struct {
 	// ReadOnly opens without writing a byte; an image with a log tree can only be opened so.
 	ReadOnly bool
+	// Subvol is the subvolume in which paths begin: 0 is the image's default one, as for a mount
+	// without an option, and format.FS_TREE_OBJECTID the top level, which has all others. With
+	// SubvolPath it is the one at that path from the top level.
+	Subvol     uint64
+	SubvolPath string
 	// Policy is the locking policy of the write path; nil is policy "locked".
 	Policy *policy.Policy
 	// DirtyBackground and DirtyLimit are bytes of dirty page cache: above the first the flusher

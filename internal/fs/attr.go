@@ -132,8 +132,8 @@ func (n *Node) truncate(t *sched.Task, size uint64) error {
 	return setsize.Truncate(t, &n.fs.env, n.ip, size)
 }
 
-// chattrFlags are the flags that chattr(1) may change and that this program keeps.
-const chattrFlags = format.InodeNoDataCow | format.InodeNoDataSum | format.InodeNoCompress | format.InodeSync | format.InodeImmutable |
+// ChattrFlags are the flags that chattr(1) may change and that this program keeps.
+const ChattrFlags = format.InodeNoDataCow | format.InodeNoDataSum | format.InodeNoCompress | format.InodeSync | format.InodeImmutable |
 	format.InodeAppend | format.InodeNoDump | format.InodeNoAtime | format.InodeDirSync
 
 // Flags are the inode flags, format.InodeNoDataCow and so on.
@@ -150,7 +150,7 @@ func (n *Node) SetFlags(t *sched.Task, flags uint64) error {
 	n.lock(t)
 	defer n.ip.Unlock(t)
 	old := n.ip.Flags()
-	flags = flags&chattrFlags | old&^chattrFlags
+	flags = flags&ChattrFlags | old&^ChattrFlags
 	if n.IsRegular() {
 		if flags&format.InodeNoDataCow != 0 {
 			flags |= format.InodeNoDataSum

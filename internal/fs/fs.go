@@ -74,6 +74,7 @@ type FS struct {
 	// any, and then deleted.
 	subvolSem lock.RWSem
 	top       *Node      // the top directory of the top-level subvolume
+	base      *Node      // where paths begin: top, or the top directory of another subvolume
 	renameMu  lock.Mutex // class s_vfs_rename_mutex
 }
 
@@ -289,6 +290,7 @@ func (f *FS) commit(t *sched.Task) error {
 // afterwards, also when an error is returned.
 func (f *FS) Close(t *sched.Task) error {
 	err := f.Sync(t)
+	f.put(t, f.base)
 	f.put(t, f.top)
 	f.stop(t)
 	if f.opt.CheckQuiescence && !f.opt.ReadOnly && err == nil {

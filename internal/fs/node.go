@@ -40,8 +40,8 @@ type Node struct {
 // Owner is the user and the group that a new file belongs to.
 type Owner struct{ UID, GID uint32 }
 
-// Root is the top directory of the image, with one reference for the caller.
-func (f *FS) Root(t *sched.Task) *Node { return f.get(t, f.top) }
+// Root is the directory at which paths begin, with one reference for the caller.
+func (f *FS) Root(t *sched.Task) *Node { return f.get(t, f.base) }
 
 // Node finds the inode with number ino of a subvolume, as a file handle names it. ENOENT when there
 // is none. Models btrfs_get_dentry().

@@ -193,6 +193,23 @@ func (f *FS) Utimes(t *sched.Task, path string, atime, mtime time.Time) error {
 	})
 }
 
+// NodeAt is what path names, with a reference for the caller; a symbolic link is not followed.
+func (f *FS) NodeAt(t *sched.Task, path string) (*Node, error) {
+	n, err := f.walk(t, path, false)
+	return n, opError("open", path, err)
+}
+
+// Mknod makes a device file, a named pipe or a socket: Node.Mknod.
+func (f *FS) Mknod(t *sched.Task, path string, mode uint32, rdev uint64) error {
+	return f.in(t, "mknod", path, func(dir *Node, name string) error {
+		n, err := dir.Mknod(t, name, mode, rdev, f.owner())
+		if err == nil {
+			f.put(t, n)
+		}
+		return err
+	})
+}
+
 // Setxattr makes the extended attribute of path have the value.
 func (f *FS) Setxattr(t *sched.Task, path, name string, value []byte) error {
 	return f.at(t, "setxattr", path, true, func(n *Node) error { return n.Setxattr(t, name, value) })

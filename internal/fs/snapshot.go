@@ -209,9 +209,6 @@ func (d *Node) DeleteSubvolume(t *sched.Task, name string) error {
 	return f.trans.DropSubvol(t, v.root.ID, nil)
 }
 
-// rootTreeDir is the directory in the root tree: BTRFS_ROOT_TREE_DIR_OBJECTID.
-const rootTreeDir = 6
-
 // unlinkSubvol takes the name of v from d, and v's links from the root tree.
 func (f *FS) unlinkSubvol(t *sched.Task, d *Node, name string, v *subvol) error {
 	d.lockParent(t)
@@ -224,7 +221,7 @@ func (f *FS) unlinkSubvol(t *sched.Task, d *Node, name string, v *subvol) error 
 		return err
 	}
 	ref, err := f.trans.SubvolRef(t, d.vol.root.ID, id)
-	def, derr := f.store.Lookup(t, f.trans.Root(format.ROOT_TREE_OBJECTID), rootTreeDir, "default")
+	def, derr := f.DefaultSubvolume(t)
 	has, herr := f.trans.HasSubvols(t, id)
 	switch {
 	case err != nil || herr != nil:
@@ -233,7 +230,7 @@ func (f *FS) unlinkSubvol(t *sched.Task, d *Node, name string, v *subvol) error 
 		return errno.ENOENT
 	case d.mayTake(nil) != nil:
 		return d.mayTake(nil)
-	case derr == nil && def.Location.Objectid == id:
+	case derr == nil && def == id:
 		return errno.EPERM // the default subvolume is what a mount shows
 	case has:
 		return errno.ENOTEMPTY

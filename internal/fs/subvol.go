@@ -115,6 +115,78 @@ func (f *FS) enter(t *sched.Task, dir *Node, it format.DirItem) (*Node, error) {
 	return f.iget(t, v, format.FIRST_FREE_OBJECTID)
 }
 
+// findBase is the directory at which paths begin, by Options.Subvol and SubvolPath.
+func (f *FS) findBase(t *sched.Task) (*Node, error) {
+	if path := f.opt.SubvolPath; path != "" {
+		f.base = f.top
+		n, err := f.walk(t, path, true)
+		if err == nil && n.ip.Ino != format.FIRST_FREE_OBJECTID {
+			f.put(t, n)
+			err = errno.EINVAL
+		}
+		if err != nil {
+			return nil, fmt.Errorf("subvolume %s: %w", path, err)
+		}
+		return n, nil
+	}
+	id := f.opt.Subvol
+	if id == 0 {
+		var err error
+		if id, err = f.DefaultSubvolume(t); err != nil {
+			return nil, err
+		}
+	}
+	if id == format.FS_TREE_OBJECTID {
+		return f.get(t, f.top), nil
+	}
+	v, err := f.subvol(t, id)
+	if err != nil {
+		return nil, fmt.Errorf("subvolume %d: %w", id, err)
+	}
+	return f.iget(t, v, format.FIRST_FREE_OBJECTID)
+}
+
+// rootTreeDir is the directory in the root tree: BTRFS_ROOT_TREE_DIR_OBJECTID. Its one entry leads
+// to the default subvolume.
+const (
+	rootTreeDir = 6
+	defaultName = "default"
+)
+
+// DefaultSubvolume is the tree of the subvolume that a mount shows which names none. Models
+// get_default_subvol_objectid().
+func (f *FS) DefaultSubvolume(t *sched.Task) (uint64, error) {
+	d, err := f.store.Lookup(t, f.trans.Root(format.ROOT_TREE_OBJECTID), rootTreeDir, defaultName)
+	switch {
+	case errors.Is(err, errno.ENOENT):
+		return format.FS_TREE_OBJECTID, nil // nobody has set one
+	case err != nil:
+		return 0, fmt.Errorf("find the default subvolume: %w", err)
+	}
+	return d.Location.Objectid, nil
+}
+
+// SetDefaultSubvolume makes another subvolume the default one; the change is durable with the next
+// commit. ENOENT when there is no such subvolume. Models btrfs_ioctl_default_subvol().
+func (f *FS) SetDefaultSubvolume(t *sched.Task, id uint64) error {
+	if err := f.writable(); err != nil {
+		return err
+	}
+	if _, err := f.subvol(t, id); err != nil {
+		return err
+	}
+	h, err := f.trans.Start(t, 1)
+	if err != nil {
+		return err
+	}
+	to := format.Key{Objectid: id, Type: format.ROOT_ITEM_KEY, Offset: ^uint64(0)}
+	if err := f.store.SetLocation(t, h.Trans(), f.trans.Root(format.ROOT_TREE_OBJECTID), rootTreeDir, defaultName, to); err != nil {
+		return f.end(t, h, err)
+	}
+	f.trans.AddIncompat(t, format.IncompatDefaultSubvol)
+	return f.end(t, h, nil)
+}
+
 // above is the directory that has the subvolume with top directory n; the top-level subvolume's is
 // itself.
 func (f *FS) above(t *sched.Task, n *Node) (*Node, error) {

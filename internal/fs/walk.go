@@ -20,22 +20,22 @@ func nextComponent(path string) (name, rest string) {
 	return path[:i], strings.TrimLeft(path[i:], "/")
 }
 
-// walk follows path from the top directory. The caller puts the node it gets.
+// walk follows path from where paths begin. The caller puts the node it gets.
 // follow says whether a symbolic link at the end is followed as well. Models path_lookupat().
 func (f *FS) walk(t *sched.Task, path string, follow bool) (*Node, error) {
 	links := 0
-	return f.walkFrom(t, f.top, path, follow, &links)
+	return f.walkFrom(t, f.base, path, follow, &links)
 }
 
 // walkFrom is walk from dir, which it takes a reference of its own on.
 func (f *FS) walkFrom(t *sched.Task, dir *Node, path string, follow bool, links *int) (*Node, error) {
 	if strings.HasPrefix(path, "/") {
-		dir = f.top
+		dir = f.base
 	}
 	n := f.get(t, dir)
 	for path != "" {
 		var name string
-		if name, path = nextComponent(path); name == "" || name == "." {
+		if name, path = nextComponent(path); name == "" || name == "." || name == ".." && n == f.base {
 			continue
 		}
 		next, err := n.Lookup(t, name)

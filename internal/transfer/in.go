@@ -19,6 +19,10 @@ import (
 type In struct {
 	// Nocow makes new files NOCOW.
 	Nocow bool
+	// Keep says what is kept of the host's inodes; NewIn keeps all.
+	Keep Keep
+	// Owner, if set, is that of everything, instead of the host's.
+	Owner *fs.Owner
 
 	t     *sched.Task
 	x     *fs.FS
@@ -33,7 +37,7 @@ type hostIno struct{ dev, ino uint64 }
 // NewIn copies into x. Files that its calls have in common by hard links have one inode in the
 // image.
 func NewIn(t *sched.Task, x *fs.FS, w Watcher) *In {
-	return &In{t: t, x: x, count: count{w: w}, links: map[hostIno]string{}, buf: make([]byte, chunk)}
+	return &In{Keep: All, t: t, x: x, count: count{w: w}, links: map[hostIno]string{}, buf: make([]byte, chunk)}
 }
 
 // Tree copies what src names, with everything below a directory, to the path to. A symbolic link at
@@ -49,7 +53,7 @@ func (c *In) Tree(src, to string) error {
 // Reader makes the file to from what r gives.
 func (c *In) Reader(r io.Reader, to string) error {
 	_, statErr := c.x.Lstat(c.t, to)
-	f, err := c.create(to, 0o644)
+	f, err := c.create(to, 0o644, false)
 	if err != nil {
 		return err
 	}
@@ -80,11 +84,28 @@ func (c *In) entry(src, to string, st iofs.FileInfo) error {
 		if err := c.unlinkOld(to); err != nil {
 			return err
 		}
-		return c.x.Symlink(c.t, target, to)
+		if err := c.x.Symlink(c.t, target, to); err != nil {
+			return err
+		}
+		return c.attrs(src, to, st)
 	default:
-		c.count.w.LeaveOut(LeftOut{Name: src, Mode: imageMode(mode)})
-		return nil
+		return c.special(src, to, st)
 	}
+}
+
+// Fill copies what is in the directory src to the directory to, with the attributes of src itself.
+func (c *In) Fill(src, to string) error {
+	st, err := os.Stat(src)
+	if err != nil {
+		return err
+	}
+	if err := c.count.next(to); err != nil {
+		return err
+	}
+	if err := c.inside(src, to); err != nil {
+		return err
+	}
+	return c.attrs(src, to, st)
 }
 
 func (c *In) dir(src, to string, st iofs.FileInfo) error {
@@ -93,6 +114,14 @@ func (c *In) dir(src, to string, st iofs.FileInfo) error {
 		return err
 	}
 	made := err == nil
+	if err := c.inside(src, to); err != nil || !made {
+		return err
+	}
+	return c.attrs(src, to, st)
+}
+
+// inside copies the entries of a directory.
+func (c *In) inside(src, to string) error {
 	list, err := os.ReadDir(src)
 	if err != nil {
 		return err
@@ -107,27 +136,7 @@ func (c *In) dir(src, to string, st iofs.FileInfo) error {
 			return err
 		}
 	}
-	if !made {
-		return nil
-	}
-	return c.attrs(to, st)
-}
-
-// attrs copies mode and times. An owner that is not kept takes setuid and setgid along, as in
-// chown(2): a user's program would run for the owner of the copy, who is root.
-func (c *In) attrs(to string, st iofs.FileInfo) error {
-	mode := imageMode(st.Mode()) & 0o7777
-	at, err := c.x.Lstat(c.t, to)
-	if err != nil {
-		return err
-	}
-	if uid, gid, ok := owner(st); !ok || uid != at.UID || gid != at.GID {
-		mode &^= 0o6000
-	}
-	if err := c.x.Chmod(c.t, to, mode); err != nil {
-		return err
-	}
-	return c.x.Utimes(c.t, to, st.ModTime(), st.ModTime())
+	return nil
 }
 
 func (c *In) unlinkOld(to string) error {
@@ -145,9 +154,9 @@ func (c *In) link(first, to string) error {
 	return c.x.Link(c.t, first, to)
 }
 
-func (c *In) create(to string, mode uint32) (*fs.File, error) {
+func (c *In) create(to string, mode uint32, nocow bool) (*fs.File, error) {
 	f, err := c.x.Create(c.t, to, mode)
-	if err == nil && c.Nocow {
+	if err == nil && (c.Nocow || nocow) {
 		err = f.SetFlags(c.t, f.Flags()|format.InodeNoDataCow)
 		if err != nil {
 			f.Close(c.t)
@@ -163,7 +172,15 @@ func (c *In) file(src, to string, st iofs.FileInfo) error {
 	}
 	defer in.Close()
 	_, statErr := c.x.Lstat(c.t, to)
-	f, err := c.create(to, imageMode(st.Mode())&0o777)
+	nocow := false
+	if c.Keep.Flags {
+		flags, err := readFlags(src)
+		if err != nil {
+			return err
+		}
+		nocow = flags&format.InodeNoDataCow != 0
+	}
+	f, err := c.create(to, imageMode(st.Mode())&0o777, nocow)
 	if err != nil {
 		return err
 	}
@@ -171,7 +188,7 @@ func (c *In) file(src, to string, st iofs.FileInfo) error {
 	if err != nil {
 		return err
 	}
-	return c.attrs(to, st)
+	return c.attrs(src, to, st)
 }
 
 // finish closes f; after an error a file that is new is removed.

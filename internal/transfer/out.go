@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	iofs "io/fs"
@@ -21,6 +22,9 @@ type Out struct {
 	// Snapshots copies snapshots as well, not only the subvolumes that are none. Model: btrfs
 	// restore -s.
 	Snapshots bool
+	// Keep says what is kept of the image's inodes; NewOut keeps all, and owners if this process is
+	// root.
+	Keep Keep
 
 	t     *sched.Task
 	x     *fs.FS
@@ -38,7 +42,9 @@ type inode struct {
 
 // NewOut copies from x.
 func NewOut(t *sched.Task, x *fs.FS, w Watcher) *Out {
-	return &Out{t: t, x: x, count: count{w: w}, links: map[inode]string{}, dirs: map[inode]string{}}
+	keep := All
+	keep.Owners = holdsOwners()
+	return &Out{Keep: keep, t: t, x: x, count: count{w: w}, links: map[inode]string{}, dirs: map[inode]string{}}
 }
 
 // unreadable is an error of one object that is left out: of the image, or a link that the host
@@ -75,9 +81,10 @@ func (c *Out) Tree(path, dest string) error {
 		err = c.typedDir(path, dest, at)
 	case at.IsRegular():
 		err = c.fill(path, at, func() (*os.File, error) { return os.OpenFile(dest, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600) },
-			func() error { return removeOld(dest) }, func() error { return os.Chtimes(dest, at.Atime, at.Mtime) })
+			func() error { return removeOld(dest) }, object{name: dest})
 	default:
-		c.count.w.LeaveOut(LeftOut{Name: path, Mode: at.Mode})
+		dir, name := filepath.Split(dest)
+		return c.Into(path, cmp.Or(dir, "."), name)
 	}
 	return bare(err)
 }
@@ -133,20 +140,22 @@ func (c *Out) entry(path string, p place, at fs.Attr) error {
 		if err != nil {
 			return &unreadable{err}
 		}
-		return linkAt(p, func() error { return p.dir.Symlink(target, p.name) })
+		if err := linkAt(p, func() error { return p.dir.Symlink(target, p.name) }); err != nil {
+			return err
+		}
+		return c.finishAt(path, p, at)
 	case at.IsRegular():
 		id := inode{at.Subvol, at.Ino}
 		if first, ok := c.links[id]; ok {
 			return linkAt(p, func() error { return c.top.Link(first, p.rel) })
 		}
-		err := c.fill(path, at, p.create, p.clear, func() error { return p.named(p.dir.Chtimes(p.name, at.Atime, at.Mtime)) })
+		err := c.fill(path, at, p.create, p.clear, object{dir: p.dir, name: p.name})
 		if err == nil && at.Nlink > 1 {
 			c.links[id] = p.rel
 		}
 		return err
 	default:
-		c.count.w.LeaveOut(LeftOut{Name: path, Mode: at.Mode})
-		return nil
+		return c.makeSpecial(path, p, at)
 	}
 }
 
@@ -192,25 +201,16 @@ func (c *Out) dir(path string, to *os.Root, p place, at fs.Attr) error {
 			return err
 		}
 	}
-	st, err := to.Stat(".")
-	if err == nil {
-		err = to.Chmod(".", modeFor(st, at))
+	self, err := to.Open(".")
+	if err != nil {
+		return p.named(err)
 	}
+	defer self.Close()
+	st, err := self.Stat()
 	if err == nil {
-		err = to.Chtimes(".", at.Atime, at.Mtime)
+		err = c.finish(path, at, &object{f: self, dir: to, name: "."}, st)
 	}
 	return p.named(err)
-}
-
-// modeFor is the mode for the file st of the host that was made for at. It runs for its owner only
-// if that is the image's: an owner that is not kept takes setuid and setgid along, as in chown(2),
-// or a user's program would run for the one who has copied it.
-func modeFor(st os.FileInfo, at fs.Attr) iofs.FileMode {
-	mode := hostMode(at.Mode)
-	if uid, gid, ok := owner(st); !ok || uid != at.UID || gid != at.GID {
-		mode &^= iofs.ModeSetuid | iofs.ModeSetgid
-	}
-	return mode
 }
 
 // name copies what the entry e of directory path leads to, to to; full is its path.
@@ -242,7 +242,7 @@ func (c *Out) name(path, full string, to place, e fs.DirEntry) error {
 
 // fill copies a regular file to the one that create makes. What is read of a file that cannot be
 // read whole is removed: nobody must take it for the file.
-func (c *Out) fill(path string, at fs.Attr, create func() (*os.File, error), remove, setTimes func() error) error {
+func (c *Out) fill(path string, at fs.Attr, create func() (*os.File, error), remove func() error, o object) error {
 	f, err := c.x.OpenFile(c.t, path, fs.O_RDONLY|fs.O_NOFOLLOW, 0)
 	if err != nil {
 		return &unreadable{err}
@@ -267,16 +267,14 @@ func (c *Out) fill(path string, at fs.Attr, create func() (*os.File, error), rem
 	if err == nil {
 		var st os.FileInfo
 		if st, err = out.Stat(); err == nil {
-			err = out.Chmod(modeFor(st, at)) // after the last write, which takes setuid away
+			o.f = out
+			err = c.finish(path, at, &o, st)
 		}
 	}
 	if cerr := out.Close(); err == nil {
 		err = cerr
 	}
-	if err != nil {
-		return err
-	}
-	return setTimes()
+	return err
 }
 
 // stopper keeps the error that ended a transfer.

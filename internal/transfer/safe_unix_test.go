@@ -34,7 +34,9 @@ func TestSetuidGoesWithTheOwner(t *testing.T) {
 			must(t, os.Mkdir(filepath.Join(src, "dir"), 0o755))
 			must(t, os.Chmod(filepath.Join(src, "tool"), 0o755|os.ModeSetuid|os.ModeSetgid))
 			must(t, os.Chmod(filepath.Join(src, "dir"), 0o755|os.ModeSetgid))
-			must(t, NewIn(x.T, x.FS, &watch{t: t}).Tree(src, "/s"))
+			in := NewIn(x.T, x.FS, &watch{t: t})
+			in.Keep.Owners = false
+			must(t, in.Tree(src, "/s"))
 			for name, bits := range map[string]uint32{"/s/tool": 0o6000, "/s/dir": 0o2000} {
 				at, err := x.FS.Stat(x.T, name)
 				must(t, err)
@@ -47,7 +49,9 @@ func TestSetuidGoesWithTheOwner(t *testing.T) {
 				must(t, x.FS.Chmod(x.T, name, 0o755|map[string]uint32{"/s/tool": 0o6000, "/s/dir": 0o2000}[name]))
 			}
 			dest := t.TempDir()
-			must(t, NewOut(x.T, x.FS, &watch{t: t}).Into("/s", dest, "o"))
+			out := NewOut(x.T, x.FS, &watch{t: t})
+			out.Keep.Owners = false
+			must(t, out.Into("/s", dest, "o"))
 			for name, bits := range map[string]os.FileMode{"tool": os.ModeSetuid | os.ModeSetgid, "dir": os.ModeDir | os.ModeSetgid} {
 				st, err := os.Lstat(filepath.Join(dest, "o", name))
 				must(t, err)

@@ -1,20 +1,21 @@
 // Package transfer copies trees of files between the host and an image: contents with their holes,
-// hard links, symbolic links, directories, modes and times.
+// hard links, symbolic links, directories, devices, pipes and sockets, with owners, modes, times,
+// extended attributes and the flags of chattr(1).
 //
 // The normal case of a tree into an image:
 //
-//	In.Tree -> entry -> dir       Mkdir, each entry of it, then mode and times
-//	                 -> file      Create, the runs of data (nextData), mode and times
+//	In.Tree -> entry -> dir       Mkdir, each entry of it, then attrs
+//	                 -> file      Create, the runs of data (nextData), then attrs
 //	                 -> link      a file of the host that has gone in under another name
 //
 // Out is the same the other way round, into subvolumes as well. In stops at the first error: what
 // was copied before it stays, a file that it has made and not filled is removed. Out stops at
 // errors of the host; what it cannot read of the image it removes, reports and goes on, because the
-// rest of a damaged image may be all that can be saved. A link that the host refuses it reports,
-// too, and goes on.
+// rest of a damaged image may be all that can be saved. A link, a device, an owner or an attribute
+// that the host refuses it reports, too, and goes on.
 //
-// Owners and extended attributes are not copied, nor are setuid and setgid of a file whose copy has
-// another owner. Out follows no symbolic link in the directory that it fills (place.go).
+// Setuid, setgid and capabilities are not copied when the owner is not (keep.go). Out follows no
+// symbolic link in the directory that it fills (place.go).
 package transfer
 
 import (
@@ -39,8 +40,9 @@ type Watcher interface {
 	Stop() error
 }
 
-// LeftOut is an object that is not copied: one that cannot be read, a link that the host refuses, a
-// snapshot, or a device, a pipe or a socket.
+// LeftOut is an object that is not copied: one that cannot be read, or that the host refuses, a
+// snapshot, or what Keep leaves out. With Err it may be a part of it that is not: an owner, an
+// attribute.
 type LeftOut struct {
 	Name     string // at the source
 	Err      error  // why it cannot be read or made, or nil

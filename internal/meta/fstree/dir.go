@@ -195,6 +195,30 @@ func (s *Store) Lookup(t *sched.Task, r *ctree.Root, dir format.Ino, name string
 	return format.DirItem{Location: v.Location(), Transid: v.Transid(), Type: v.Type(), Name: name}, nil
 }
 
+// SetLocation makes the name in dir lead elsewhere. ENOENT when dir has no such name.
+func (s *Store) SetLocation(t *sched.Task, tr *ctree.Trans, r *ctree.Root, dir format.Ino, name string, to format.Key) error {
+	p := s.paths.get(t)
+	defer s.paths.put(t, p)
+	found, err := s.Forest.SearchSlot(t, tr, r, dirItemKey(dir, name), p, 0, true)
+	if err != nil {
+		return err
+	}
+	if !found {
+		return errno.ENOENT
+	}
+	b := p.Item()
+	start, _, ok, err := findDirItem(b, name)
+	if err != nil {
+		return corrupt(r, p, "%v", err)
+	}
+	if !ok {
+		return errno.ENOENT
+	}
+	to.Encode(b[start:])
+	s.Forest.DirtyLeaf(t, tr, p)
+	return nil
+}
+
 // readDirBatch is how many entries ReadDir copies under one tree search.
 const readDirBatch = 128
 

@@ -162,6 +162,7 @@ type Manager struct {
 	aborted    error
 	broken     atomic.Bool // aborted is set; read without mu
 	roots      map[uint64]*ctree.Root
+	incompat   uint64 // features that the next superblock has besides
 
 	committer *sched.Task // nil without one
 	interval  int64       // nanoseconds after which it commits; 0 without one
@@ -539,6 +540,13 @@ func (m *Manager) Super(t *sched.Task) *format.Super {
 	m.lockRead(t)
 	defer m.mu.Unlock(t)
 	return m.super
+}
+
+// AddIncompat sets incompatible features that the next commit writes; the caller has a handle open.
+func (m *Manager) AddIncompat(t *sched.Task, features uint64) {
+	m.lockWrite(t)
+	m.incompat |= features
+	m.mu.Unlock(t)
 }
 
 // Running is the transid of the running transaction, 0 when there is none.

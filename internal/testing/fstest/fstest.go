@@ -179,9 +179,12 @@ func (x *Fixture) open() {
 	x.FS, x.closed = f, false
 }
 
-// Reopen closes, checks and opens again.
-func (x *Fixture) Reopen() {
+// Reopen closes, checks and opens again, with other options if some are given.
+func (x *Fixture) Reopen(opts ...Option) {
 	x.Helper()
+	for _, o := range opts {
+		o(&x.cfg)
+	}
 	x.Close()
 	x.open()
 }

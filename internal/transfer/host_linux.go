@@ -1,0 +1,150 @@
+package transfer
+
+import (
+	"errors"
+	"fmt"
+	iofs "io/fs"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// none reports whether the host says that there is no such thing here.
+func none(err error) bool {
+	return errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOTTY) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EINVAL)
+}
+
+// readAttrs reads what keep wants of path, which is not followed.
+func readAttrs(path string, st iofs.FileInfo, keep Keep) (h inodeAttrs, err error) {
+	h.atime = st.ModTime()
+	if sys, ok := st.Sys().(*syscall.Stat_t); ok {
+		h.atime = time.Unix(int64(sys.Atim.Sec), int64(sys.Atim.Nsec))
+		h.rdev = uint64(unix.Major(uint64(sys.Rdev)))<<20 | uint64(unix.Minor(uint64(sys.Rdev)))
+	}
+	if keep.Xattrs {
+		if h.xattrs, err = readXattrs(path); err != nil {
+			return h, &iofs.PathError{Op: "read extended attributes", Path: path, Err: err}
+		}
+	}
+	if keep.Flags && (st.Mode().IsRegular() || st.IsDir()) {
+		h.flags, err = readFlags(path)
+	}
+	return h, err
+}
+
+// readFlags reads the flags of a file or a directory; one that cannot be opened has none.
+func readFlags(path string) (uint64, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, nil
+	}
+	defer unix.Close(fd)
+	flags, err := unix.IoctlGetInt(fd, unix.FS_IOC_GETFLAGS)
+	if err != nil {
+		if none(err) {
+			err = nil
+		}
+		return 0, err
+	}
+	return imageFlags(uint32(flags)), nil
+}
+
+func readXattrs(path string) (list []xattr, err error) {
+	names, err := sized(func(b []byte) (int, error) { return unix.Llistxattr(path, b) })
+	if err != nil {
+		if none(err) {
+			err = nil
+		}
+		return nil, err
+	}
+	for name := range strings.SplitSeq(strings.TrimSuffix(string(names), "\x00"), "\x00") {
+		if name == "" {
+			continue
+		}
+		value, err := sized(func(b []byte) (int, error) { return unix.Lgetxattr(path, name, b) })
+		if errors.Is(err, unix.ENODATA) || none(err) {
+			continue // it went meanwhile, or is only listed
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		list = append(list, xattr{name, value})
+	}
+	return list, nil
+}
+
+// sized reads what may grow between the question for its size and the reading.
+func sized(read func(b []byte) (int, error)) ([]byte, error) {
+	for {
+		n, err := read(nil)
+		if err != nil || n == 0 {
+			return nil, err
+		}
+		b := make([]byte, n)
+		if n, err = read(b); !errors.Is(err, unix.ERANGE) {
+			return b[:max(n, 0)], err
+		}
+	}
+}
+
+// at calls do with a path of the object that follows nothing that lies outside of its directory.
+func (o *object) at(do func(path string) error) error {
+	d, err := o.dir.Open(".")
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return do(fmt.Sprintf("/proc/self/fd/%d/%s", d.Fd(), o.name))
+}
+
+func (o *object) setxattr(name string, value []byte) error {
+	if o.f != nil {
+		return unix.Fsetxattr(int(o.f.Fd()), name, value, 0)
+	}
+	return o.at(func(path string) error { return unix.Lsetxattr(path, name, value, 0) })
+}
+
+// setFlags adds flags to those that the file has.
+func (o *object) setFlags(flags uint32) error {
+	if o.f == nil {
+		return unix.EOPNOTSUPP
+	}
+	have, err := unix.IoctlGetInt(int(o.f.Fd()), unix.FS_IOC_GETFLAGS)
+	if err != nil {
+		return err
+	}
+	if want := uint32(have) | flags; want != uint32(have) {
+		return unix.IoctlSetPointerInt(int(o.f.Fd()), unix.FS_IOC_SETFLAGS, int(want))
+	}
+	return nil
+}
+
+func (o *object) lutimes(atime, mtime time.Time) error {
+	d, err := o.dir.Open(".")
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	ts := []unix.Timespec{unix.NsecToTimespec(atime.UnixNano()), unix.NsecToTimespec(mtime.UnixNano())}
+	return unix.UtimesNanoAt(int(d.Fd()), o.name, ts, unix.AT_SYMLINK_NOFOLLOW)
+}
+
+// mknod makes a device, a pipe or a socket.
+func (p place) mknod(mode uint32, rdev uint64) error {
+	d, err := p.dir.Open(".")
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	dev := unix.Mkdev(uint32(rdev>>20), uint32(rdev&(1<<20-1)))
+	if err := unix.Mknodat(int(d.Fd()), p.name, mode&(unix.S_IFMT|0o777), int(dev)); err != nil {
+		return &os.PathError{Op: "mknod", Path: p.path, Err: err}
+	}
+	return nil
+}
+
+// holdsOwners says whether this process may give files away.
+func holdsOwners() bool { return os.Geteuid() == 0 }

@@ -1,0 +1,29 @@
+//go:build !linux
+
+package transfer
+
+import (
+	"errors"
+	iofs "io/fs"
+	"time"
+)
+
+var errNotHere = errors.New("not on this system")
+
+// readAttrs knows the times of st only.
+func readAttrs(_ string, st iofs.FileInfo, _ Keep) (inodeAttrs, error) {
+	return inodeAttrs{atime: st.ModTime()}, nil
+}
+
+func (o *object) setxattr(string, []byte) error { return errNotHere }
+
+func (o *object) setFlags(uint32) error { return errNotHere }
+
+func (o *object) lutimes(_, _ time.Time) error { return nil }
+
+func (p place) mknod(uint32, uint64) error { return errNotHere }
+
+// holdsOwners says whether this process may give files away.
+func holdsOwners() bool { return false }
+
+func readFlags(string) (uint64, error) { return 0, nil }

@@ -1,0 +1,271 @@
+package transfer
+
+import (
+	"fmt"
+	iofs "io/fs"
+	"os"
+	"time"
+
+	"btrlab/internal/format"
+	"btrlab/internal/fs"
+)
+
+// Keep says what a copy keeps beside contents, names, modes and times.
+type Keep struct {
+	Owners  bool // without them setuid, setgid and capabilities go as well
+	Xattrs  bool // with access control lists and capabilities
+	Flags   bool // of chattr(1)
+	Special bool // devices, pipes and sockets
+}
+
+// All keeps everything.
+var All = Keep{Owners: true, Xattrs: true, Flags: true, Special: true}
+
+// capability is what a program may do whoever runs it: it goes where setuid goes.
+const capability = "security.capability"
+
+// xattr is an extended attribute.
+type xattr struct {
+	name  string
+	value []byte
+}
+
+// inodeAttrs is what a host knows of an inode beside its FileInfo.
+type inodeAttrs struct {
+	atime  time.Time
+	rdev   uint64 // as format.InodeItem has it
+	flags  uint64 // format.Inode...
+	xattrs []xattr
+}
+
+// hostFlags pairs the flags of FS_IOC_GETFLAGS with those of an inode item.
+var hostFlags = []struct {
+	host  uint32
+	image uint64
+}{
+	{0x8, format.InodeSync}, {0x10, format.InodeImmutable}, {0x20, format.InodeAppend}, {0x40, format.InodeNoDump}, {0x80, format.InodeNoAtime},
+	{0x400, format.InodeNoCompress}, {0x10000, format.InodeDirSync}, {0x800000, format.InodeNoDataCow},
+}
+
+// imageFlags and flagsOfHost translate them; what the other side does not know is left out.
+func imageFlags(host uint32) (flags uint64) {
+	for _, f := range hostFlags {
+		if host&f.host != 0 {
+			flags |= f.image
+		}
+	}
+	return flags
+}
+
+func flagsOfHost(image uint64) (flags uint32) {
+	for _, f := range hostFlags {
+		if image&f.image != 0 {
+			flags |= f.host
+		}
+	}
+	return flags
+}
+
+// attrs copies owner, mode, times, extended attributes and flags of src. An owner that is not kept
+// takes setuid, setgid and capabilities along, as chown(2) does: a user's program would run for the
+// owner of the copy, who is root.
+func (c *In) attrs(src, to string, st iofs.FileInfo) error {
+	h, err := readAttrs(src, st, c.Keep)
+	if err != nil {
+		return err
+	}
+	n, err := c.x.NodeAt(c.t, to)
+	if err != nil {
+		return err
+	}
+	defer n.Forget(c.t, 1)
+	at := n.Attr(c.t)
+	uid, gid, known := owner(st)
+	own, trusted := fs.Owner{UID: at.UID, GID: at.GID}, known && uid == at.UID && gid == at.GID
+	switch {
+	case c.Owner != nil:
+		own, trusted = *c.Owner, true
+	case c.Keep.Owners && known:
+		own, trusted = fs.Owner{UID: uid, GID: gid}, true
+	}
+	if own.UID != at.UID || own.GID != at.GID {
+		if err := n.SetAttr(c.t, fs.SetAttr{Set: fs.SetUID | fs.SetGID, UID: own.UID, GID: own.GID}); err != nil {
+			return err
+		}
+	}
+	for _, x := range h.xattrs {
+		if x.name == capability && !trusted {
+			continue
+		}
+		if err := n.Setxattr(c.t, x.name, x.value); err != nil {
+			c.count.w.LeaveOut(LeftOut{Name: src, Err: fmt.Errorf("extended attribute %s: %w", x.name, err)})
+		}
+	}
+	set := fs.SetAttr{Set: fs.SetAtime | fs.SetMtime, Atime: h.atime, Mtime: st.ModTime()}
+	if !n.IsSymlink() {
+		set.Set |= fs.SetMode
+		if set.Mode = imageMode(st.Mode()) & 0o7777; !trusted {
+			set.Mode &^= 0o6000
+		}
+	}
+	if err := n.SetAttr(c.t, set); err != nil {
+		return err
+	}
+	if h.flags &= fs.ChattrFlags; h.flags == 0 {
+		return nil
+	}
+	return n.SetFlags(c.t, n.Flags()|h.flags)
+}
+
+// special makes a device, a pipe or a socket.
+func (c *In) special(src, to string, st iofs.FileInfo) error {
+	mode := imageMode(st.Mode())
+	if !c.Keep.Special {
+		c.count.w.LeaveOut(LeftOut{Name: src, Mode: mode})
+		return nil
+	}
+	h, err := readAttrs(src, st, Keep{})
+	if err == nil {
+		err = c.unlinkOld(to)
+	}
+	if err == nil {
+		err = c.x.Mknod(c.t, to, mode, h.rdev)
+	}
+	if err != nil {
+		return err
+	}
+	return c.attrs(src, to, st)
+}
+
+// object is what has been made on the host for an inode of the image: an open file or directory, or
+// a name in a directory.
+type object struct {
+	f    *os.File // nil for a symbolic link and what is special
+	dir  *os.Root // where it lies, nil for a path that the caller has named
+	name string   // in dir, or the path
+}
+
+func (o *object) chown(uid, gid int) error {
+	if o.f != nil {
+		return o.f.Chown(uid, gid)
+	}
+	return o.dir.Lchown(o.name, uid, gid)
+}
+
+func (o *object) chmod(mode iofs.FileMode) error {
+	if o.f != nil {
+		return o.f.Chmod(mode)
+	}
+	return o.dir.Chmod(o.name, mode)
+}
+
+func (o *object) setTimes(atime, mtime time.Time) error {
+	switch {
+	case o.dir == nil:
+		return os.Chtimes(o.name, atime, mtime)
+	case o.f == nil:
+		return o.lutimes(atime, mtime)
+	}
+	return o.dir.Chtimes(o.name, atime, mtime)
+}
+
+// finish gives o the attributes of path, whose owner it has if st says so. What the host refuses is
+// left out and named; an owner that it refuses takes setuid, setgid and capabilities along.
+func (c *Out) finish(path string, at fs.Attr, o *object, st os.FileInfo) error {
+	refused := func(what string, err error) {
+		c.count.w.LeaveOut(LeftOut{Name: path, Err: fmt.Errorf("%s: %w", what, err)})
+	}
+	uid, gid, known := owner(st)
+	trusted := known && uid == at.UID && gid == at.GID
+	if c.Keep.Owners && !trusted {
+		err := o.chown(int(at.UID), int(at.GID))
+		if trusted = err == nil; !trusted {
+			refused(fmt.Sprintf("owner %d:%d", at.UID, at.GID), err)
+		}
+	}
+	if !at.IsSymlink() {
+		mode := hostMode(at.Mode)
+		if !trusted {
+			mode &^= iofs.ModeSetuid | iofs.ModeSetgid
+		}
+		if err := o.chmod(mode); err != nil { // after the last write, which takes setuid away
+			return err
+		}
+	}
+	if c.Keep.Xattrs {
+		list, err := c.xattrs(at)
+		if err != nil {
+			return &unreadable{err}
+		}
+		for _, x := range list {
+			if x.name == capability && !trusted {
+				continue
+			}
+			if err := o.setxattr(x.name, x.value); err != nil {
+				refused("extended attribute "+x.name, err)
+			}
+		}
+	}
+	if err := o.setTimes(at.Atime, at.Mtime); err != nil {
+		return err
+	}
+	if !c.Keep.Flags || at.IsSymlink() {
+		return nil
+	}
+	// Where the data lies and whether it is compressed is the host's business.
+	const storage = format.InodeNoDataCow | format.InodeNoDataSum | format.InodeNoCompress
+	flags := at.Flags & fs.ChattrFlags
+	if host := flagsOfHost(flags); host != 0 {
+		err := o.setFlags(host)
+		if err != nil && flags&^storage != 0 {
+			err = o.setFlags(flagsOfHost(flags &^ storage))
+			if err != nil {
+				refused("flags of chattr", err)
+			}
+		}
+	}
+	return nil
+}
+
+// xattrs reads the extended attributes of an inode of the image.
+func (c *Out) xattrs(at fs.Attr) (list []xattr, err error) {
+	n, err := c.x.Node(c.t, at.Subvol, at.Ino)
+	if err != nil {
+		return nil, err
+	}
+	defer n.Forget(c.t, 1)
+	names, err := n.Listxattr(c.t)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		value, err := n.Getxattr(c.t, name)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, xattr{name, value})
+	}
+	return list, nil
+}
+
+// makeSpecial makes a device, a pipe or a socket at p.
+func (c *Out) makeSpecial(path string, p place, at fs.Attr) error {
+	if !c.Keep.Special {
+		c.count.w.LeaveOut(LeftOut{Name: path, Mode: at.Mode})
+		return nil
+	}
+	err := linkAt(p, func() error { return p.mknod(at.Mode, at.Rdev) })
+	if err != nil {
+		return err
+	}
+	return c.finishAt(path, p, at)
+}
+
+// finishAt is finish of a name that is neither a regular file nor a directory.
+func (c *Out) finishAt(path string, p place, at fs.Attr) error {
+	st, err := p.dir.Lstat(p.name)
+	if err != nil {
+		return p.named(err)
+	}
+	return p.named(c.finish(path, at, &object{dir: p.dir, name: p.name}, st))
+}
