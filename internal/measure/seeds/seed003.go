@@ -42,7 +42,7 @@ written, and by level of the tree the steps with a write lock held and how long 
 patches, with them, and without each of them. The device is calibrated on the throughput before; the throughput with the patches is predicted.`,
 		FitSeconds: 200,
 		Size:       8 * 128 << 20, Room: 30 << 30, Seconds: 200, Surface: &surface003, Commit: fs.DefaultCommitInterval,
-		Calibration: Calibration{CPUs: 8, SMT: 1, CPU: 1, IdleExitNs: 5000, HandoffNs: 4_000_000, Model: "nvme", Slower: 0.8,
+		Calibration: Calibration{CPUs: 8, SMT: 1, CPU: 1, IdleExitNs: 5000, HandoffNs: 4_000_000, Model: "nvme", Slower: 1.12,
 			DirtyBackground: 32 << 30 / 10, DirtyLimit: 32 << 30 / 5, EndioWorkers: 8, Seed: 1},
 		Rests: says("What the prediction rests on: device_slower is fitted to the throughput before the patches, one number to one number. A copy of a tree " +
 			"block and its check before it is written have the prices of Linux 6.18, 38 us each, and a leaf of the log is locked for a third of the time, " +
