@@ -94,12 +94,9 @@ func (m *Mutex) lock(t *sched.Task, sub uint64) {
 		m.lockSlow(t, sub)
 		return
 	}
-	c := classOf(m.class)
-	lockdep.Acquire(t, c, sub, m, lockdep.Write)
-	d := m.state()
-	d.next(t, sched.PointLock, c.ID, lockdep.Write, m)
+	m.beginLock(t, sub)
 	st.Enter(t)
-	d.take(t, lockdep.Write)
+	m.det.take(t, lockdep.Write)
 }
 
 func (m *Mutex) lockSlow(t *sched.Task, sub uint64) {
@@ -163,11 +160,9 @@ func (m *Mutex) Unlock(t *sched.Task) {
 		if st.Aborting() {
 			return
 		}
-		d := m.state()
-		d.next(t, sched.PointUnlock, c.ID, lockdep.Write, m)
+		m.BeginUnlock(t)
 		st.Enter(t)
-		lockdep.Release(t, c, m)
-		d.drop(c, lockdep.Write)
+		m.EndUnlock(t)
 		return
 	}
 	lockdep.Release(t, c, m)

@@ -123,3 +123,36 @@ func (m *Mutex) Look(t *sched.Task) {
 		st.Touch(t, &m.state().obj, sched.Reads)
 	}
 }
+
+// Reset frees a lock that a program uses in one execution after the other, of which some end while
+// a task holds it. It is for runtimes that run one task at a time.
+func (m *Mutex) Reset() {
+	if m.det != nil {
+		*m.det = detState{}
+	}
+}
+
+// BeginLock and EndLock are the two halves of Lock for a task that is an explore.Machine: BeginLock
+// says in t.Next that t takes the lock next, and EndLock takes it once the schedule lets t go on.
+func (m *Mutex) BeginLock(t *sched.Task) { m.beginLock(t, 0) }
+
+// EndLock ends BeginLock.
+func (m *Mutex) EndLock(t *sched.Task) { m.det.take(t, lockdep.Write) }
+
+// BeginUnlock and EndUnlock are the two halves of Unlock; see BeginLock.
+func (m *Mutex) BeginUnlock(t *sched.Task) {
+	m.state().next(t, sched.PointUnlock, classOf(m.class).ID, lockdep.Write, m)
+}
+
+// EndUnlock ends BeginUnlock.
+func (m *Mutex) EndUnlock(t *sched.Task) {
+	c := classOf(m.class)
+	lockdep.Release(t, c, m)
+	m.det.drop(c, lockdep.Write)
+}
+
+func (m *Mutex) beginLock(t *sched.Task, sub uint64) {
+	c := classOf(m.class)
+	lockdep.Acquire(t, c, sub, m, lockdep.Write)
+	m.state().next(t, sched.PointLock, c.ID, lockdep.Write, m)
+}

@@ -14,9 +14,19 @@ type Atomic[T comparable] struct {
 // Load reads the word.
 func (a *Atomic[T]) Load(t *sched.Task) T {
 	if st := t.Stepper(); st != nil {
-		a.enter(t, sched.PointLoad, sched.Reads, nil)
-		st.See(t, sched.HashOf(a.v))
+		a.BeginLoad(t)
+		st.Enter(t)
 	}
+	return a.EndLoad(t)
+}
+
+// BeginLoad and EndLoad are the two halves of Load for a task that is a Machine: BeginLoad says in
+// t.Next that t reads the word next, and EndLoad reads it.
+func (a *Atomic[T]) BeginLoad(t *sched.Task) { a.next(t, sched.PointLoad, sched.Reads, nil) }
+
+// EndLoad ends BeginLoad.
+func (a *Atomic[T]) EndLoad(t *sched.Task) T {
+	a.see(t)
 	return a.v
 }
 
@@ -26,12 +36,24 @@ func (a *Atomic[T]) Store(t *sched.Task, x T) {
 	a.v = x
 }
 
-// Update changes the word in one step and returns the new value.
-func (a *Atomic[T]) Update(t *sched.Task, f func(T) T) T {
-	a.change(t)
+// BeginChange says in t.Next that t changes the word next, for a task that is a Machine: EndStore
+// or EndUpdate ends it.
+func (a *Atomic[T]) BeginChange(t *sched.Task) { a.next(t, sched.PointAtomic, sched.Writes, nil) }
+
+// EndStore ends BeginChange as Store does.
+func (a *Atomic[T]) EndStore(t *sched.Task, x T) { a.v = x }
+
+// EndUpdate ends BeginChange as Update does.
+func (a *Atomic[T]) EndUpdate(t *sched.Task, f func(T) T) T {
 	a.v = f(a.v)
 	a.see(t)
 	return a.v
+}
+
+// Update changes the word in one step and returns the new value.
+func (a *Atomic[T]) Update(t *sched.Task, f func(T) T) T {
+	a.change(t)
+	return a.EndUpdate(t, f)
 }
 
 // CompareAndSwap stores x if the word is old.
@@ -48,7 +70,8 @@ func (a *Atomic[T]) CompareAndSwap(t *sched.Task, old, x T) bool {
 // Await waits until ok says so of the word, as a spin loop does, in one step; it returns the word.
 func (a *Atomic[T]) Await(t *sched.Task, ok func(T) bool) T {
 	if st := t.Stepper(); st != nil {
-		a.enter(t, sched.PointLoad, sched.Reads, gateFunc(func() bool { return ok(a.v) }))
+		a.next(t, sched.PointLoad, sched.Reads, gateFunc(func() bool { return ok(a.v) }))
+		st.Enter(t)
 		st.See(t, sched.HashOf(a.v))
 		return a.v
 	}
@@ -75,21 +98,21 @@ func (a *Atomic[T]) Peek() T { return a.v }
 func (a *Atomic[T]) Init(x T) { a.v = x }
 
 func (a *Atomic[T]) change(t *sched.Task) {
-	if t.Stepper() != nil {
-		a.enter(t, sched.PointAtomic, sched.Writes, nil)
+	if st := t.Stepper(); st != nil {
+		a.BeginChange(t)
+		st.Enter(t)
 	}
 }
 
-// enter is the scheduling point; gate, if there is one, says when t can go on. It fills Task.Next
-// in place; see Op.
-func (a *Atomic[T]) enter(t *sched.Task, kind sched.PointKind, use sched.Use, gate sched.Gate) {
+// next says what t does at the scheduling point that follows; gate, if there is one, says when it
+// can go on. It fills Task.Next in place; see Op.
+func (a *Atomic[T]) next(t *sched.Task, kind sched.PointKind, use sched.Use, gate sched.Gate) {
 	op := &t.Next
 	op.Kind, op.Class, op.Use, op.Frees, op.Mode = kind, a.Class, use, false, 0
 	if gate != nil {
 		op.Mode = 1
 	}
 	op.Obj, op.Gate, op.Also, op.ID = &a.o, gate, nil, a
-	t.Stepper().Enter(t)
 }
 
 func (a *Atomic[T]) see(t *sched.Task) {

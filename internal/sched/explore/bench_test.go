@@ -19,12 +19,16 @@ func BenchmarkRandomWalk(b *testing.B) {
 		off  explore.Checks
 		goal float64 // million schedules per second of 2x3
 	}{{"checks", 0, 1.0}, {"raw", ^explore.Checks(0), 1.3}} {
-		for _, p := range []struct{ n, m int }{{2, 3}, {3, 3}} {
-			b.Run(fmt.Sprintf("%s/%dx%d", c.name, p.n, p.m), func(b *testing.B) {
+		for _, p := range []struct {
+			n, m int
+			how  string
+			prog func(n, m int) func(w *explore.World)
+		}{{2, 3, "machines", sectionsByMachine}, {2, 3, "tasks", sections}, {3, 3, "machines", sectionsByMachine}, {3, 3, "tasks", sections}} {
+			b.Run(fmt.Sprintf("%s/%dx%d/%s", c.name, p.n, p.m, p.how), func(b *testing.B) {
 				sched.SetChecked(false)
 				defer sched.SetChecked(true)
 				cpu := cpuSeconds()
-				r := explore.Run(explore.Config{Method: explore.Random, Schedules: b.N, Off: c.off}, sections(p.n, p.m))
+				r := explore.Run(explore.Config{Method: explore.Random, Schedules: b.N, Off: c.off}, p.prog(p.n, p.m))
 				cpu = cpuSeconds() - cpu
 				b.ReportMetric(float64(r.Schedules)/r.Seconds/1e6, "Mschedules/s")
 				b.ReportMetric(float64(r.Schedules)/cpu/1e6, "Mschedules/cpu-s")

@@ -32,6 +32,8 @@ type coro struct {
 type coroutines struct {
 	root     *task   // runs the program, on the stack of the search
 	hosting  *coro   // of the task that runs where the search does
+	stepping *task   // the machine whose step it does
+	hosts    bool    // no task is a machine
 	all      []*task // by Task.Slot; 0 is root
 	nAll     int     // those beyond are of other executions
 	cur      *task   // the task that runs, or is to run; nil ends the execution
@@ -40,13 +42,13 @@ type coroutines struct {
 	aborting bool // tasks only unwind
 }
 
-func (c *coroutines) reset() { c.nAll, c.aborting = 1, false }
+func (c *coroutines) reset() { c.nAll, c.aborting, c.hosts = 1, false, true }
 
 // kept is the part that another search may use: tasks and coroutines, without what leads to a
 // program.
 func (c *coroutines) kept() coroutines {
 	for _, k := range c.all {
-		k.name, k.f, k.parkOn, k.callers = "", nil, nil, nil
+		k.name, k.f, k.machine, k.parkOn, k.callers = "", nil, nil, nil, nil
 		if k.t != nil {
 			k.t.Reset("")
 			clear(k.t.HeldLocks[:cap(k.t.HeldLocks)])
@@ -76,21 +78,27 @@ func (w *world) slot() *task {
 	k := w.all[w.nAll]
 	k.life = life{num: -1, last: -1, wake: -1, dataEv: -1}
 	if w.nAll != 0 {
-		k.co = nil
+		k.co, k.machine = nil, nil
 	}
 	k.parkOn = nil
 	w.nAll++
 	return k
 }
 
-// start gives k a coroutine and makes it ready.
-func (w *world) start(k *task, name string, f func(t *sched.Task), user bool) {
-	k.name, k.f, k.user = name, f, user
+// ready makes k, the newest slot, ready to start.
+func (w *world) ready(k *task, name string, user bool) {
+	k.name, k.user = name, user
 	k.t.Slot = w.nAll - 1
 	k.opKind, k.op = stepStart, &k.t.Next
 	if user {
 		w.users++
 	}
+}
+
+// start gives k a coroutine and makes it ready.
+func (w *world) start(k *task, name string, f func(t *sched.Task), user bool) {
+	w.ready(k, name, user)
+	k.f = f
 	var c *coro
 	if n := len(w.free); n > 0 {
 		c = w.free[n-1]
@@ -118,7 +126,7 @@ func (w *world) newCoro() *coro {
 
 // host runs k, the first task to go, on the stack of the search and not in a coroutine, so that
 // there is one less to switch to and from. An execution that records stacks does not host: the
-// search would be in them.
+// search would be in them. Nor does one with machines, whose steps the search itself does.
 func (w *world) host(k *task) {
 	w.release(k)
 	k.co = w.hosting
@@ -148,10 +156,7 @@ func (w *world) body(k *task) {
 // ended is deferred by every task: it turns a panic into the verdict and hands over.
 func (w *world) ended(k *task) {
 	r := recover()
-	k.state, *k.op = ended, sched.Op{}
-	if k.user {
-		w.left()
-	}
+	w.leave(k)
 	if w.aborting { // what deferred calls did while unwinding does not count
 		w.release(k)
 		w.cur = nil
@@ -163,10 +168,23 @@ func (w *world) ended(k *task) {
 		w.cur = nil
 		return
 	}
+	w.next(k)
+	w.release(k)
+}
+
+// next decides who goes on after k, which has ended.
+func (w *world) next(k *task) {
 	if w.walk == nil || !w.walkOn(k) {
 		w.decide(k)
 	}
-	w.release(k)
+}
+
+// leave ends k.
+func (w *world) leave(k *task) {
+	k.state, *k.op = ended, sched.Op{}
+	if k.user {
+		w.left()
+	}
 }
 
 // transfer lets others run until it is c's turn again; false ends the coroutine.
@@ -190,10 +208,14 @@ func (w *world) transfer(c *coro) bool {
 func (w *world) drive() {
 	for {
 		n := w.cur
-		if n == nil || n == w.root {
+		switch {
+		case n == nil || n == w.root:
 			return
+		case n.machine != nil:
+			w.machines()
+		default:
+			n.co.resume()
 		}
-		n.co.resume()
 	}
 }
 
@@ -219,7 +241,7 @@ func (w *world) unwind() {
 	w.aborting = true
 	for i := 1; i < w.nAll; i++ {
 		k := w.all[i]
-		if k.co == nil {
+		if k.co == nil || k.machine != nil {
 			continue
 		}
 		if k.state == ended || !k.running {

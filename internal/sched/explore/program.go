@@ -23,6 +23,14 @@ func (w *World) Task() *sched.Task { return w.w.root.t }
 // Go adds a task whose steps are explored, numbered from 0 as schedules name it. It starts when the
 // program has returned, and must end.
 func (w *World) Go(name string, f func(t *sched.Task)) *sched.Task {
+	k := w.add(name)
+	k.finish = true
+	w.w.start(k, name, f, true)
+	return k.t
+}
+
+// add makes the task of Go.
+func (w *World) add(name string) *task {
 	i := w.w
 	if i.phase != setup {
 		panic("explore: World.Go after the program has returned; use Task.Go")
@@ -33,10 +41,12 @@ func (w *World) Go(name string, f func(t *sched.Task)) *sched.Task {
 	} else {
 		k.t.Reset(name)
 	}
-	k.finish = true
-	i.start(k, name, f, true)
-	return k.t
+	return k
 }
+
+// Kept is where the program may keep memory for its next execution on w: each worker of a search
+// has one, which is nil at first. What is in it must be as new when an execution begins.
+func (w *World) Kept() *any { return &w.w.mine }
 
 // Call marks the beginning of an operation whose history an oracle judges, and Return its end. Call
 // is a scheduling point, so that an operation may begin after the end of another, and the two keep

@@ -4,7 +4,7 @@ package explore
 //
 // One step of a task, as it meets the functions of this package:
 //
-//	Enter      the task stands before an operation; it is in t.Next
+//	Enter      the task stands before an operation; it is in t.Next (stand)
 //	  decide     which task goes on? the driver picks one of those whose gates are open   (step.go)
 //	    begin      its event enters the log, with the object of its operation             (step.go)
 //	      touch      and comes after the events that used the object before                (log.go)
@@ -37,6 +37,27 @@ func (w *world) of(t *sched.Task) *task {
 
 // Enter is a scheduling point.
 func (w *world) Enter(t *sched.Task) {
+	k := w.stand(t)
+	if k == nil {
+		return
+	}
+	k.hasStack()
+	for n := w.cur; n != k; n = w.cur { // in this frame
+		if n != nil && !n.co.active {
+			n.co.resume()
+		} else if !k.co.yield(struct{}{}) {
+			panic(abort{})
+		}
+	}
+	if w.aborting {
+		panic(abort{})
+	}
+	k.op.Mode, k.opKind = 0, stepNone // the rest of op is old, and cheaper to leave
+}
+
+// stand decides who goes on where t stands before its next operation, and returns the task that
+// stands there. It returns nil where the present step goes on.
+func (w *world) stand(t *sched.Task) *task {
 	if w.aborting {
 		panic(abort{})
 	}
@@ -66,11 +87,11 @@ func (w *world) Enter(t *sched.Task) {
 		if !w.walkOn(k) {
 			w.decide(k)
 		}
-		goto wait
+		return k
 	}
 	if w.phase != exploring || k == w.root {
 		w.enterQuiet(k)
-		return
+		return nil
 	}
 	if !w.cfg.switches.Has(op.Class) && (op.Kind < sched.PointYield || op.Kind == sched.PointLoad || op.Kind == sched.PointArrive) {
 		open := uint8(openUnknown)
@@ -90,27 +111,16 @@ func (w *world) Enter(t *sched.Task) {
 				}
 			}
 			op.Mode = 0
-			return
+			return nil
 		}
 		w.stopsAt(op)
 	}
 	k.opKind = StepKind(op.Kind)
-	if w.tracing {
-		k.keepStack()
+	if w.tracing && k.machine == nil {
+		k.keepStack(4)
 	}
 	w.decide(k)
-wait:
-	for n := w.cur; n != k; n = w.cur { // in this frame
-		if n != nil && !n.co.active {
-			n.co.resume()
-		} else if !k.co.yield(struct{}{}) {
-			panic(abort{})
-		}
-	}
-	if w.aborting {
-		panic(abort{})
-	}
-	op.Mode, k.opKind = 0, stepNone // the rest of op is old, and cheaper to leave
+	return k
 }
 
 // stopsAt notes that the present step ends at the closed gate of an operation that is no scheduling
@@ -237,6 +247,7 @@ func (w *world) Park(t *sched.Task, class sched.ClassID) {
 	if w.aborting {
 		panic(abort{})
 	}
+	k.hasStack()
 	if k.token {
 		k.token, k.parkOn = false, nil
 		if k.tokenEv >= 0 && w.phase == exploring && w.curEv >= 0 && w.curK == k {
@@ -253,7 +264,7 @@ func (w *world) Park(t *sched.Task, class sched.ClassID) {
 	*k.op, k.opKind = sched.Op{Class: class}, stepResume
 	k.state = parked
 	if w.tracing {
-		k.keepStack()
+		k.keepStack(3)
 	}
 	if k.t.Nowait() && w.cfg.checks(CheckNowait) {
 		w.nowait(k, class, k.t.Step())
@@ -304,6 +315,7 @@ func (w *world) Sleep(t *sched.Task, d time.Duration) {
 	if w.aborting {
 		panic(abort{})
 	}
+	k.hasStack()
 	*k.op, k.opKind = sched.Op{}, stepAwake
 	k.state, k.due = sleeping, w.clock+int64(d)
 	w.decide(k)

@@ -228,10 +228,10 @@ func (w *world) traceState() {
 // stackDepth is how many frames of a stack are recorded for a reader.
 const stackDepth = 24
 
-// keepStack keeps where k stands, for traceStep.
-func (k *task) keepStack() {
+// keepStack keeps where k stands, for traceStep, without the skip innermost frames.
+func (k *task) keepStack(skip int) {
 	k.callers = slices.Grow(k.callers[:0], stackDepth)[:stackDepth]
-	k.ncallers = runtime.Callers(3, k.callers)
+	k.ncallers = runtime.Callers(skip, k.callers)
 }
 
 // trace is the record of an execution for a reader. Reports read it, and what a search does never

@@ -54,6 +54,7 @@ type task struct {
 	op      *sched.Op // what it does next: t.Next
 	name    string
 	f       func(t *sched.Task)
+	machine Machine // or nil; f is nil then, and co is root's
 	co      *coro
 	parkOn  any // what it waits for, where that is known
 	callers []uintptr
@@ -128,6 +129,7 @@ type world struct {
 	keeps []kept       // state that is in no object, for State
 	order *orderGraph
 	dpor  *dpor // kept for its memory
+	mine  any   // World.Kept
 
 	// by chance, without clocks: nothing is kept that only reports want (search.execute)
 	lean bool
@@ -339,7 +341,7 @@ func (w *world) explore() {
 	w.root.state = parked
 	w.cur = nil
 	w.decide(nil)
-	if k := w.cur; k != nil && k.user && !k.running && !w.tracing && !w.verbose {
+	if k := w.cur; k != nil && k.user && !k.running && w.hosts && !w.tracing && !w.verbose {
 		w.host(k)
 	}
 	w.drive()

@@ -58,19 +58,58 @@ func (v value) of(own []int) int {
 	return a
 }
 
-// run is the step.
-func (o *op) run(t *sched.Task, words []explore.Atomic[int], locks []lock.Mutex, own []int) {
+// running is the execution of a level, in memory that the next one uses again.
+type running struct {
+	words []explore.Atomic[int]
+	locks []lock.Mutex
+	tasks []machine
+	check func() error
+}
+
+// machine is a task: an explore.Machine.
+type machine struct {
+	*running
+	ops []op
+	at  int   // the operation that comes next; the one before is the one to be done
+	own []int // the values of the names that only the task has
+}
+
+// Step does the operation that the task stands at, and names the next one.
+func (m *machine) Step(t *sched.Task) bool {
+	if m.at > 0 {
+		m.end(t, &m.ops[m.at-1])
+	}
+	if m.at == len(m.ops) {
+		return false
+	}
+	o := &m.ops[m.at]
+	m.at++
 	switch o.kind {
 	case opLock:
-		locks[o.obj].Lock(t)
+		m.locks[o.obj].BeginLock(t)
 	case opUnlock:
-		locks[o.obj].Unlock(t)
+		m.locks[o.obj].BeginUnlock(t)
 	case opLoad:
-		own[o.own] = words[o.obj].Load(t)
+		m.words[o.obj].BeginLoad(t)
+	case opStore, opAdd:
+		m.words[o.obj].BeginChange(t)
+	}
+	return true
+}
+
+// end does operation o.
+func (m *machine) end(t *sched.Task, o *op) {
+	switch o.kind {
+	case opLock:
+		m.locks[o.obj].EndLock(t)
+	case opUnlock:
+		m.locks[o.obj].EndUnlock(t)
+	case opLoad:
+		m.own[o.own] = m.words[o.obj].EndLoad(t)
 	case opStore:
-		words[o.obj].Store(t, o.val.of(own))
+		m.words[o.obj].EndStore(t, o.val.of(m.own))
 	case opAdd:
-		words[o.obj].Update(t, func(x int) int { return x + o.val.of(own) })
+		m.words[o.obj].EndUpdate(t, func(x int) int { return x + o.val.of(m.own) })
 	}
 }
 

@@ -15,7 +15,6 @@ import (
 	"btrlab/internal/lock"
 	"btrlab/internal/lock/lockdep"
 	"btrlab/internal/prose"
-	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
 	"btrlab/internal/study/scenario"
 )
@@ -149,45 +148,74 @@ func (l *Level) Judged(rule func(End) error) func(w *explore.World) {
 		panic("levels: " + l.Name + ": " + err.Error())
 	}
 	return func(w *explore.World) {
-		words := make([]explore.Atomic[int], len(l.Words))
-		for i := range words {
-			words[i].Class = wordClass.ID
-			words[i].Init(l.Words[i].Value)
-			w.Name(&words[i], l.Words[i].Name)
-			w.Watch(l.Words[i].Name, func() string { return fmt.Sprint(words[i].Peek()) })
+		r, ok := (*w.Kept()).(*running)
+		if !ok {
+			r = l.running(code, rule)
+			*w.Kept() = r
 		}
-		locks := make([]lock.Mutex, len(l.Locks))
-		for i := range locks {
-			locks[i].Init(lockClass)
-			w.Name(&locks[i], l.Locks[i])
+		l.start(w, r, code)
+	}
+}
+
+// running is the memory of executions, and their rule.
+func (l *Level) running(code []code, rule func(End) error) *running {
+	r := &running{words: make([]explore.Atomic[int], len(l.Words)), locks: make([]lock.Mutex, len(l.Locks)), tasks: make([]machine, len(l.Tasks))}
+	for i := range r.words {
+		r.words[i].Class = wordClass.ID
+	}
+	for i := range r.locks {
+		r.locks[i].Init(lockClass)
+	}
+	for i := range r.tasks {
+		r.tasks[i] = machine{running: r, ops: code[i].ops, own: make([]int, len(code[i].own))}
+	}
+	end := func(name string) (int, bool) {
+		if i := l.word(name); i >= 0 {
+			return r.words[i].Peek(), true
 		}
-		owns := make([][]int, len(l.Tasks))
-		for i, t := range l.Tasks {
-			own := make([]int, len(code[i].own))
-			owns[i] = own
-			for k, name := range code[i].own {
-				w.Watch(t.Name+"."+name, func() string { return fmt.Sprint(own[k]) })
+		task, own, _ := strings.Cut(name, ".")
+		if i := slices.IndexFunc(l.Tasks, func(t Task) bool { return t.Name == task }); i >= 0 {
+			if k := slices.Index(code[i].own, own); k >= 0 {
+				return r.tasks[i].own[k], true
 			}
-			w.Go(t.Name, func(t *sched.Task) {
-				for k := range code[i].ops {
-					code[i].ops[k].run(t, words, locks, own)
-				}
-			})
 		}
-		w.Check(func() error {
-			return rule(func(name string) (int, bool) {
-				if i := l.word(name); i >= 0 {
-					return words[i].Peek(), true
-				}
-				task, own, _ := strings.Cut(name, ".")
-				if i := slices.IndexFunc(l.Tasks, func(t Task) bool { return t.Name == task }); i >= 0 {
-					if k := slices.Index(code[i].own, own); k >= 0 {
-						return owns[i][k], true
-					}
-				}
-				return 0, false
-			})
-		})
+		return 0, false
+	}
+	r.check = func() error { return rule(end) }
+	return r
+}
+
+// start begins an execution.
+func (l *Level) start(w *explore.World, r *running, code []code) {
+	for i := range r.words {
+		r.words[i].Init(l.Words[i].Value)
+		w.Name(&r.words[i], l.Words[i].Name)
+	}
+	for i := range r.locks {
+		r.locks[i].Reset()
+		w.Name(&r.locks[i], l.Locks[i])
+	}
+	for i := range r.tasks {
+		m := &r.tasks[i]
+		m.at = 0
+		clear(m.own)
+		w.GoMachine(l.Tasks[i].Name, m)
+	}
+	w.Check(r.check)
+	if w.Tracing() {
+		l.watch(w, r, code)
+	}
+}
+
+// watch adds the words, and the names that only a task has, to the steps of a traced run.
+func (l *Level) watch(w *explore.World, r *running, code []code) {
+	for i := range r.words {
+		w.Watch(l.Words[i].Name, func() string { return fmt.Sprint(r.words[i].Peek()) })
+	}
+	for i, t := range l.Tasks {
+		for k, name := range code[i].own {
+			w.Watch(t.Name+"."+name, func() string { return fmt.Sprint(r.tasks[i].own[k]) })
+		}
 	}
 }
 
