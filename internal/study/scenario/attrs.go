@@ -51,15 +51,15 @@ func attr(t *sched.Task, n *fs.Node, kind OpKind) (string, error) {
 	return string(v), err
 }
 
-// lostAttr says which attribute of the file n has a value that no order explains; "" is none. With
-// syncs, n is what a power cut at time at has left of the file, and what returned before one of
-// them began is durable. Without, everything has returned.
-func (x *subject) lostAttr(t *sched.Task, n *fs.Node, syncs []oracle.Sync, at int64) (string, error) {
+// lostAttr says which attribute of the file has a value that no order explains; "" is none. With
+// syncs, attr gives what a power cut at time at has left of the file, and what returned before one
+// of them began is durable. Without, everything has returned.
+func (x *subject) lostAttr(attr func(OpKind) (string, error), syncs []oracle.Sync, at int64) (string, error) {
 	for _, kind := range []OpKind{OpChmod, OpSetxattr} {
 		if !slices.ContainsFunc(x.sets, func(s set) bool { return s.kind == kind }) {
 			continue
 		}
-		have, err := attr(t, n, kind)
+		have, err := attr(kind)
 		if err != nil {
 			return "", err
 		}

@@ -51,7 +51,8 @@ func (d *overlay) flatten() *blockdev.Memory {
 	return b
 }
 
-// crashed is the device as a power cut right now leaves it: what no flush has covered is gone.
+// crashed is the device as a power cut right now leaves it: what no flush has covered is gone. It
+// is good until d is reset: the sectors are d's, which writes to none of them again.
 func (d *overlay) crashed() *overlay {
 	c := newOverlay(d.base)
 	for at, s := range d.m {
@@ -59,11 +60,33 @@ func (d *overlay) crashed() *overlay {
 			s = old
 		}
 		if s != nil {
-			b := *s
-			c.m[at] = &b
+			c.m[at] = s
 		}
 	}
 	return c
+}
+
+// clone is a device of its own with the same bytes.
+func (d *overlay) clone() *overlay {
+	c := newOverlay(d.base)
+	for at, s := range d.m {
+		b := *s
+		c.m[at] = &b
+	}
+	return c
+}
+
+// equal reports whether the devices, which have one base, have been written alike.
+func (d *overlay) equal(other *overlay) bool {
+	if len(d.m) != len(other.m) {
+		return false
+	}
+	for at, s := range d.m {
+		if o := other.m[at]; o == nil || o != s && *o != *s {
+			return false
+		}
+	}
+	return true
 }
 
 // flush makes durable what was written. A transfer is one step, so every write that has begun has

@@ -83,14 +83,11 @@ func (r *run) namesIn(t *sched.Task, x *fs.FS) (versionOf, error) {
 	return have, nil
 }
 
-// recoveredNames judges the names after crash i and returns them. Each leads where it led before or
-// after one of the changes that had begun, and each file has as many names as it had then. An fsync
-// of a file promises the names that it had when that began, a sync all names.
-func (r *run) recoveredNames(t *sched.Task, x *fs.FS, i int) (versionOf, error) {
-	have, err := r.namesIn(t, x)
-	if err != nil {
-		return nil, fmt.Errorf("after fsync and a crash: %w", err)
-	}
+// recoveredNames judges the names after crash i, which left c, and returns them. Each leads where
+// it led before or after one of the changes that had begun, and each file has as many names as it
+// had then. An fsync of a file promises the names that it had when that began, a sync all names.
+func (r *run) recoveredNames(c *recovery, i int) (versionOf, error) {
+	have := c.names
 	all := r.versions()
 	done := func(s oracle.Sync) (n int) { // changes that had returned when s began
 		for _, m := range r.names {

@@ -15,14 +15,12 @@ import (
 	"btrlab/internal/blockdev"
 	"btrlab/internal/data/pagecache"
 	"btrlab/internal/errno"
-	"btrlab/internal/format"
 	"btrlab/internal/fs"
 	"btrlab/internal/iopath"
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/judge/oracle"
 	"btrlab/internal/kiocb"
 	"btrlab/internal/lock"
-	"btrlab/internal/progs/check"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
 	"btrlab/internal/uring"
@@ -66,7 +64,7 @@ func (o *opened) start(s *Scenario, w *explore.World, p *policy.Policy, rule ora
 	o.fs.Resume(w.Task())
 	r := &o.run
 	check, first, second := r.check, r.first.hist, r.second.hist
-	*r = run{s: s, w: w, rule: rule, own: own, policy: p, fs: o.fs, dev: o.dev, check: check}
+	*r = run{s: s, w: w, rule: rule, own: own, policy: p, fs: o.fs, dev: o.dev, check: check, crashes: r.crashes[:0], recoveries: r.recoveries}
 	r.first.start(fileName, o.f, s.File.At, s.File.Size, first)
 	r.second.start(secondName, o.second, 0, s.Second, second)
 	for _, o := range s.Before {
@@ -144,10 +142,11 @@ type run struct {
 	first  subject
 	second subject // its file is nil if there is none
 	// crashes are the device as it was when an fsync returned, in the order in which they did.
-	crashes []crash
-	err     error // of an operation that must not fail
-	names   []naming
-	clones  []clone
+	crashes    []crash
+	recoveries []*recovery // of this execution and earlier ones
+	err        error       // of an operation that must not fail
+	names      []naming
+	clones     []clone
 	// snap is the file in the snapshot right after it was made, if one was, from snapStart to
 	// snapEnd.
 	snap               []byte
@@ -691,49 +690,25 @@ func (r *run) readSnapshot(t *sched.Task) ([]byte, error) {
 	return p, f.Close(t)
 }
 
-// replayLog replays the log on dev, if there is one, as a mount under policy p does.
-func replayLog(t *sched.Task, dev blockdev.Device, p *policy.Policy) (had bool, err error) {
-	b := make([]byte, format.SuperSize)
-	if err := blockdev.Read(t, dev, b, format.SuperOffset); err != nil {
-		return false, err
-	}
-	var sb format.Super
-	if sb.Decode(b); sb.LogRoot == 0 {
-		return false, nil
-	}
-	x, err := fs.Open(t, []blockdev.Device{dev}, fs.Options{Policy: p, Now: now, EndioWorkers: 1, CacheBlocks: 64, Memory: fs.NoLimit})
-	if err != nil {
-		return true, err
-	}
-	return true, x.Close(t)
-}
-
 // recovered judges what the syncs that had returned promised by what is on the device as it was
 // after number i of them.
 func (r *run) recovered(t *sched.Task, i int) error {
-	c := &r.crashes[i]
-	switch had, err := replayLog(t, c.dev, r.policy); {
-	case err != nil:
-		return fmt.Errorf("after fsync and a crash: %w", err)
-	case !had && r.s.ByLog:
+	c := r.recovery(t, r.crashes[i].dev)
+	switch {
+	case c.err != nil:
+		return fmt.Errorf("after fsync and a crash: %w", c.err)
+	case !c.hadLog && r.s.ByLog:
 		return errors.New("an fsync has committed the transaction: what went to the log was refused")
-	}
-	x, err := fs.Open(t, []blockdev.Device{c.dev}, fs.Options{ReadOnly: true, Now: now, EndioWorkers: 1, CacheBlocks: 64, Memory: fs.NoLimit})
-	if err != nil {
-		return fmt.Errorf("after fsync and a crash: %w", err)
-	}
-	defer x.Pause(t)
-	if res, err := check.Check(t, c.dev, check.Options{}); err != nil || !res.Clean {
-		return fmt.Errorf("after fsync and a crash the image is not clean: %v %v", res.Findings, err)
 	}
 	at := versionOf{fileName: &r.first}
 	if r.named() {
-		if at, err = r.recoveredNames(t, x, i); err != nil {
+		var err error
+		if at, err = r.recoveredNames(c, i); err != nil {
 			return err
 		}
 	}
 	for name, s := range at {
-		if err := r.recoveredFile(t, x, s, name, i); err != nil {
+		if err := r.recoveredFile(c.left[name], s, i); err != nil {
 			return err
 		}
 	}
@@ -750,17 +725,12 @@ func (r *run) syncsOf(x *subject, n int) (l []oracle.Sync) {
 	return l
 }
 
-// recoveredFile judges what is in the file x, whose name is name after crash i.
-func (r *run) recoveredFile(t *sched.Task, from *fs.FS, x *subject, name string, i int) error {
-	f, err := from.OpenFile(t, name, fs.O_RDONLY, 0)
-	if err != nil {
-		return fmt.Errorf("after fsync and a crash: %w", err)
+// recoveredFile judges what is left of the file x after crash i.
+func (r *run) recoveredFile(l *leftFile, x *subject, i int) error {
+	if l.err != nil {
+		return fmt.Errorf("after fsync and a crash: %w", l.err)
 	}
-	p, err := x.read(t, f)
-	if err != nil {
-		return fmt.Errorf("after fsync and a crash: %w", err)
-	}
-	rec := oracle.Recovered{At: r.crashes[i].sync.End, Seen: r.seen(x, nil, p, 0), Size: int64(len(p))}
+	rec := oracle.Recovered{At: r.crashes[i].sync.End, Seen: r.seen(x, nil, l.bytes, 0), Size: int64(len(l.bytes))}
 	// Operations in flight at the crash are not in the history by now with their ends: all have
 	// returned since.
 	syncs := r.syncsOf(x, i+1)
@@ -773,7 +743,7 @@ func (r *run) recoveredFile(t *sched.Task, from *fs.FS, x *subject, name string,
 		}
 		return errors.New(text)
 	}
-	if text, err := x.lostAttr(t, f.Node(), syncs, rec.At); err != nil || text != "" {
+	if text, err := x.lostAttr(l.attr, syncs, rec.At); err != nil || text != "" {
 		return cmp.Or(err, errors.New("after fsync and a crash "+text))
 	}
 	return nil
@@ -788,7 +758,8 @@ func (r *run) lookAll(t *sched.Task, when string) error {
 		if err := r.look(t, x, when); err != nil {
 			return err
 		}
-		if text, err := x.lostAttr(t, x.f.Node(), nil, r.tick); err != nil || text != "" {
+		live := func(kind OpKind) (string, error) { return attr(t, x.f.Node(), kind) }
+		if text, err := x.lostAttr(live, nil, r.tick); err != nil || text != "" {
 			return cmp.Or(err, fmt.Errorf("%s %s", when, text))
 		}
 	}
