@@ -20,8 +20,12 @@ func Paint(p []byte, id ID) {
 	case id <= 0 || id > MaxPaint:
 		panic("oracle: no paint for operation " + id.String())
 	}
-	for i := range p {
-		p[i] = b
+	if len(p) == 0 {
+		return
+	}
+	p[0] = b
+	for n := 1; n < len(p); n *= 2 {
+		copy(p[n:], p[:n])
 	}
 }
 

@@ -64,7 +64,8 @@ func (o *opened) start(s *Scenario, w *explore.World, p *policy.Policy, rule ora
 	o.fs.Resume(w.Task())
 	r := &o.run
 	check, first, second := r.check, r.first.hist, r.second.hist
-	*r = run{s: s, w: w, rule: rule, own: own, policy: p, fs: o.fs, dev: o.dev, check: check, crashes: r.crashes[:0], recoveries: r.recoveries}
+	*r = run{s: s, w: w, rule: rule, own: own, policy: p, fs: o.fs, dev: o.dev, check: check, crashes: r.crashes[:0], recoveries: r.recoveries,
+		bufs: r.bufs}
 	r.first.start(fileName, o.f, s.File.At, s.File.Size, first)
 	r.second.start(secondName, o.second, 0, s.Second, second)
 	for _, o := range s.Before {
@@ -152,6 +153,7 @@ type run struct {
 	snap               []byte
 	snapStart, snapEnd int64
 	check              oracle.Checker
+	bufs               buffers
 	kept               func(file string, order []string) // see Scenario.program
 }
 
@@ -169,13 +171,14 @@ func (x *subject) start(name string, f *fs.File, at, size int64, old oracle.Hist
 	*x = subject{name: name, f: f, at: at, hist: oracle.History{Size: size, FinalSize: oracle.NoSize, Final: old.Final[:0], Ops: old.Ops[:0]}}
 }
 
-// read reads all of f, which is x or a copy of it, from where the history begins.
-func (x *subject) read(t *sched.Task, f *fs.File) ([]byte, error) {
+// read reads all of f, which is x or a copy of it, from where the history begins. It reads into p
+// if that is large enough.
+func (x *subject) read(t *sched.Task, f *fs.File, p []byte) ([]byte, error) {
 	size := f.Size(t)
 	if size < x.at {
 		return nil, fmt.Errorf("the file has %d bytes, and nobody has cut it below %d", size, x.at)
 	}
-	p := make([]byte, size-x.at)
+	p = slices.Grow(p[:0], int(size-x.at))[:size-x.at]
 	if n, err := f.ReadAt(t, p, x.at); n != len(p) {
 		return nil, fmt.Errorf("read %d of %d bytes: %w", n, len(p), err)
 	}
@@ -196,6 +199,21 @@ func (r *run) subjects() []*subject {
 		return []*subject{&r.first}
 	}
 	return []*subject{&r.first, &r.second}
+}
+
+// buffers are memory for the bytes of operations, which one execution uses after the other.
+type buffers struct {
+	ops  [][]byte // by operation
+	last []byte   // for the file at the end
+}
+
+// of returns n bytes for operation id, with any content.
+func (b *buffers) of(id oracle.ID, n int64) []byte {
+	for len(b.ops) <= int(id) {
+		b.ops = append(b.ops, nil)
+	}
+	b.ops[id] = slices.Grow(b.ops[id][:0], int(n))[:n]
+	return b.ops[id]
 }
 
 type crash struct {
@@ -314,7 +332,7 @@ func (r *run) do(t *sched.Task, o Op, id oracle.ID) {
 	switch o.Kind {
 	case OpWrite:
 		h.Kind = oracle.Write
-		p := make([]byte, o.N)
+		p := r.bufs.of(id, o.N)
 		oracle.Paint(p, id)
 		t.Dirty = sched.DirtyState{Pause: minBatch} // small batches
 		if n, err = r.write(t, o, p, &h); h.Kind == oracle.Write {
@@ -327,7 +345,7 @@ func (r *run) do(t *sched.Task, o Op, id oracle.ID) {
 		}
 	case OpRead:
 		h.Kind = oracle.Read
-		p := make([]byte, o.N)
+		p := r.bufs.of(id, o.N)
 		n, err = x.f.ReadIter(t, o.request(x.at), p)
 		if errors.Is(err, io.EOF) {
 			err = nil
@@ -493,11 +511,15 @@ const minBatch = policy.BatchMinPages
 // byte at.
 func (o Op) request(at int64) kiocb.Request {
 	rq := kiocb.Request{Pos: uint64(at + o.Off)}
-	for flag, on := range map[kiocb.Flags]bool{kiocb.Direct: o.Direct, kiocb.Append: o.Append, kiocb.DSync: o.DSync, kiocb.Nowait: o.Nowait} {
+	set := func(flag kiocb.Flags, on bool) {
 		if on {
 			rq.Flags |= flag
 		}
 	}
+	set(kiocb.Direct, o.Direct)
+	set(kiocb.Append, o.Append)
+	set(kiocb.DSync, o.DSync)
+	set(kiocb.Nowait, o.Nowait)
 	return rq
 }
 
@@ -683,7 +705,7 @@ func (r *run) readSnapshot(t *sched.Task) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := r.first.read(t, f)
+	p, err := r.first.read(t, f, nil)
 	if err != nil {
 		return nil, fmt.Errorf("the snapshot: %w", err)
 	}
@@ -779,10 +801,11 @@ func (r *run) lookAll(t *sched.Task, when string) error {
 // look reads a file and judges its history with that.
 func (r *run) look(t *sched.Task, x *subject, when string) error {
 	h := &x.hist
-	p, err := x.read(t, x.f)
+	p, err := x.read(t, x.f, r.bufs.last)
 	if err != nil {
 		return fmt.Errorf("%s: %w", when, err)
 	}
+	r.bufs.last = p
 	h.FinalSize = int64(len(p))
 	h.Final = r.seen(x, h.Final[:0], p, 0)
 	if r.s.end != nil {

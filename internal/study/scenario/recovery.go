@@ -96,7 +96,7 @@ func leave(t *sched.Task, x *fs.FS, s *subject, name string) *leftFile {
 		l.err = err
 		return l
 	}
-	l.bytes, l.err = s.read(t, f)
+	l.bytes, l.err = s.read(t, f, nil)
 	for _, kind := range []OpKind{OpChmod, OpSetxattr} {
 		v, err := attr(t, f.Node(), kind)
 		l.attrs[kind] = attrValue{v, err}

@@ -61,7 +61,7 @@ func (r *run) submit(t *sched.Task, ring *uring.Ring, ops []Op, first oracle.ID)
 		id := first + oracle.ID(i)
 		r.note(Begins, id, o)
 		hist[i] = oracle.Op{ID: id, Kind: oracle.Write, Lo: o.Off, Hi: o.Off + o.N, Start: r.tick}
-		bufs[i] = make([]byte, o.N)
+		bufs[i] = r.bufs.of(id, o.N)
 		e := ring.GetSQE()
 		*e = uring.SQE{Async: o.Async, Flags: o.request(0).Flags, File: &ringFile{r, r.first.f.Ino()}, Pos: uint64(r.first.at + o.Off), Buf: bufs[i], UserData: uint64(i)}
 		switch o.Kind {
