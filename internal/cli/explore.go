@@ -52,7 +52,7 @@ Exit code 1 means that a contract was violated.`,
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&pols, "policy", []string{"locked"}, policyUsage())
-	f.BoolVar(&all, "all", false, fmt.Sprintf("every scenario under every policy: the matrix, with at most %d schedules a cell", scenario.CellSchedules))
+	f.BoolVar(&all, "all", false, fmt.Sprintf("every scenario under every policy: the matrix, with at most %d schedules a cell, and --jobs cells at a time (default: one for every core)", scenario.CellSchedules))
 	f.BoolVar(&list, "list", false, "list the scenarios")
 	sf.flags(cmd)
 	sf.shardFlag(cmd)
@@ -200,7 +200,7 @@ func (a *app) matrix(cmd *cobra.Command, pols []string, o scenario.Options, sf *
 	}
 	cells, n := len(all)*len(pols), 1
 	st.search(fmt.Sprintf("1/%d", cells))
-	results, err := scenario.Matrix(all, pols, o, func(scenario.Result) {
+	results, err := scenario.Matrix(all, pols, o, sf.cells(&o), func(scenario.Result) {
 		n++
 		st.search(fmt.Sprintf("%d/%d", n, cells))
 	})

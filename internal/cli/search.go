@@ -124,10 +124,7 @@ func (a *app) searchOptions(cmd *cobra.Command, s *searchFlags, st *status) (sce
 			return o, usagef(cmd, "--shard %q, want I/N with 0 <= I < N", s.shard)
 		}
 	}
-	jobs := s.jobs
-	if jobs == 0 {
-		jobs = goruntime.GOMAXPROCS(0)
-	}
+	jobs := cores(s.jobs)
 	o.Config = func(c *explore.Config) {
 		if s.set("method") || s.set("preemptions") || s.shard != "" {
 			c.Method = method
@@ -163,6 +160,28 @@ func (s *searchFlags) hint(sc *scenario.Scenario, r *scenario.Result) string {
 		return fmt.Sprintf("the scenario's, %s; --preemptions N is another, -1 none, which may take minutes", prose.Count(sc.Preemptions, "preemption"))
 	}
 	return ""
+}
+
+// cores is a number of jobs, 0 for every core.
+func cores(jobs int) int {
+	if jobs == 0 {
+		return goruntime.GOMAXPROCS(0)
+	}
+	return jobs
+}
+
+// cells is how many cells of a matrix are searched at a time: --jobs, or one for every core. The
+// search of a cell then has one job, so that its counts are the same each time.
+func (s *searchFlags) cells(o *scenario.Options) int {
+	config := o.Config
+	o.Config = func(c *explore.Config) {
+		config(c)
+		c.Jobs = 1
+	}
+	if !s.set("jobs") {
+		return cores(0)
+	}
+	return cores(s.jobs)
 }
 
 // limitCells gives each search of a matrix or a museum a limit, unless the user has set one, and

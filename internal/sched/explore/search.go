@@ -39,7 +39,6 @@ type search struct {
 	wholes     []float64 // estimates, by job
 	level      int       // that Bound is at, and the share of it that is done
 	share      float64
-	gcOld      int
 	gcChanged  bool
 }
 
@@ -115,7 +114,32 @@ func (s *search) close() {
 	}
 	s.spare = nil
 	if s.gcChanged {
-		debug.SetGCPercent(s.gcOld)
+		theCollector.atRest()
+	}
+}
+
+// collector is the process's garbage collector, whose target the long searches that run share.
+type collector struct {
+	mu   sync.Mutex
+	busy int // long searches
+	rest int // the target without one
+}
+
+var theCollector collector
+
+func (c *collector) forSearch() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.busy++; c.busy == 1 {
+		c.rest = debug.SetGCPercent(gcPercent)
+	}
+}
+
+func (c *collector) atRest() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.busy--; c.busy == 0 {
+		debug.SetGCPercent(c.rest)
 	}
 }
 
@@ -154,7 +178,8 @@ func (s *search) account(w *world) bool {
 	s.runs++
 	s.steps += int64(len(w.ev))
 	if s.steps > gcSteps && !s.gcChanged {
-		s.gcOld, s.gcChanged = debug.SetGCPercent(gcPercent), true
+		s.gcChanged = true
+		theCollector.forSearch()
 	}
 	if s.runs == 1 && !w.pruned && w.trails && w.byDefault() {
 		s.firstTrail, s.firstSteps = w.trail, len(w.ev)

@@ -1,7 +1,9 @@
 package explore_test
 
 import (
+	"runtime/debug"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -38,5 +40,22 @@ func TestStopOfTwo(t *testing.T) {
 				t.Errorf("%s: %s after %d schedules; all are %d", m, r.Verdict, r.Schedules, whole.Schedules)
 			}
 		}
+	}
+}
+
+// Long searches raise the target of the garbage collector, which is the process's, and leave it as
+// it was when the last of them has ended, in whatever order they end.
+func TestCollectorAtRest(t *testing.T) {
+	was := debug.SetGCPercent(100)
+	defer debug.SetGCPercent(was)
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Go(func() {
+			explore.Run(explore.Config{Method: explore.Random, Schedules: 500 * (i + 1)}, sections(2, 3))
+		})
+	}
+	wg.Wait()
+	if have := debug.SetGCPercent(100); have != 100 {
+		t.Errorf("the target is %d, want 100", have)
 	}
 }

@@ -39,7 +39,8 @@ var blank = sync.OnceValues(func() (*blockdev.Memory, error) {
 	return dev, err
 })
 
-// images are the images of scenarios, by Image or name. Nobody writes them.
+// images are functions that return the images of scenarios, by Image or name. Each makes its image
+// once. Nobody writes them.
 var images sync.Map
 
 // prepare makes the image of a scenario, its file on disk, or finds it.
@@ -48,14 +49,8 @@ func (s *Scenario) prepare() (*blockdev.Memory, error) {
 	if name == "" {
 		name = s.Name
 	}
-	if dev, ok := images.Load(name); ok {
-		return dev.(*blockdev.Memory), nil
-	}
-	dev, err := s.make()
-	if err == nil {
-		images.Store(name, dev)
-	}
-	return dev, err
+	image, _ := images.LoadOrStore(name, sync.OnceValues(s.make))
+	return image.(func() (*blockdev.Memory, error))()
 }
 
 func (s *Scenario) make() (*blockdev.Memory, error) {

@@ -6,7 +6,9 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"reflect"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -86,7 +88,7 @@ func TestMatrix(t *testing.T) {
 			c.NoShrink = true
 		}}
 		only := regexp.MustCompile(*matrixOnly)
-		results, err := Matrix(slices.DeleteFunc(slices.Clone(scenarios), func(s *Scenario) bool { return !only.MatchString(s.Name) }), names, o, nil)
+		results, err := Matrix(slices.DeleteFunc(slices.Clone(scenarios), func(s *Scenario) bool { return !only.MatchString(s.Name) }), names, o, runtime.GOMAXPROCS(0), nil)
 		must(t, err)
 		w := tabwriter.NewWriter(&table, 0, 1, 2, ' ', 0)
 		fmt.Fprintf(w, "%s\t%s\n", judged, strings.Join(names, "\t"))
@@ -230,4 +232,33 @@ func matrixRows(text string) map[[3]string]string {
 		}
 	}
 	return rows
+}
+
+// Cells that are searched at the same time come out as each does alone, in the same order.
+func TestMatrixByJobs(t *testing.T) {
+	var scenarios []*Scenario
+	for _, name := range []string{"truncate-race", "two-writers-overlap", "stable-pages"} {
+		s, err := Lookup(name)
+		must(t, err)
+		scenarios = append(scenarios, s)
+	}
+	o := Options{Config: func(c *explore.Config) { c.Schedules = smallCell }}
+	var want []Result
+	for _, jobs := range []int{1, 4} {
+		told := 0
+		have, err := Matrix(scenarios, policy.Names(), o, jobs, func(Result) { told++ })
+		must(t, err)
+		for i := range have {
+			have[i].Seconds = 0
+		}
+		if want == nil {
+			want = have
+		}
+		if n := len(scenarios) * len(policy.Names()); told != n || len(have) != n {
+			t.Errorf("%d jobs: %d results, told of %d, want %d", jobs, len(have), told, n)
+		}
+		if !reflect.DeepEqual(have, want) {
+			t.Errorf("%d jobs: have %+v\nwant %+v", jobs, have, want)
+		}
+	}
 }

@@ -1,10 +1,13 @@
 package scenario
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
+	"btrlab/internal/iopath/policy"
 	"btrlab/internal/sched/explore"
 )
 
@@ -70,10 +73,16 @@ func Merge(parts []Result) (Result, error) {
 	return r, nil
 }
 
-// Matrix explores scenarios under policies; progress is told of each result as it comes. A search
-// that is stopped is the last.
-func Matrix(scenarios []*Scenario, policies []string, o Options, progress func(Result)) ([]Result, error) {
-	var l []Result
+// Matrix explores scenarios under policies, so many cells at a time, each as if it were alone. It
+// returns the results in the order of the cells; progress is told of each as it comes, one at a
+// time. No search begins after one that was stopped.
+func Matrix(scenarios []*Scenario, policies []string, o Options, jobs int, progress func(Result)) ([]Result, error) {
+	type cell struct {
+		s      *Scenario
+		policy *policy.Policy
+		result *Result
+	}
+	var cells []cell
 	for _, s := range scenarios {
 		for _, name := range policies {
 			if len(s.Policies) > 0 && !slices.Contains(s.Policies, name) {
@@ -81,20 +90,46 @@ func Matrix(scenarios []*Scenario, policies []string, o Options, progress func(R
 			}
 			p, err := parsePolicy(name)
 			if err != nil {
-				return l, err
+				return nil, err
 			}
-			r, err := Run(s, p, o)
-			if err != nil {
-				return l, err
-			}
-			l = append(l, r)
-			if progress != nil {
-				progress(r)
-			}
-			if r.Stopped {
-				return l, nil
-			}
+			cells = append(cells, cell{s: s, policy: p})
 		}
 	}
-	return l, nil
+	var mu sync.Mutex // protects the variables below, and what progress does
+	var failed error
+	next, stopped := 0, false
+	take := func() *cell {
+		mu.Lock()
+		defer mu.Unlock()
+		if next == len(cells) || stopped || failed != nil {
+			return nil
+		}
+		next++
+		return &cells[next-1]
+	}
+	work := func() {
+		for c := take(); c != nil; c = take() {
+			r, err := Run(c.s, c.policy, o)
+			mu.Lock()
+			if err != nil {
+				failed = cmp.Or(failed, err)
+			} else if c.result, stopped = &r, stopped || r.Stopped; progress != nil {
+				progress(r)
+			}
+			mu.Unlock()
+		}
+	}
+	var wg sync.WaitGroup
+	for range jobs - 1 {
+		wg.Go(work)
+	}
+	work()
+	wg.Wait()
+	var l []Result
+	for _, c := range cells {
+		if c.result != nil {
+			l = append(l, *c.result)
+		}
+	}
+	return l, failed
 }
