@@ -41,6 +41,9 @@ type Options struct {
 	// CacheBlocks is the number of clean tree blocks kept; zero takes ctree's default. A small one
 	// makes Open cheap.
 	CacheBlocks int
+	// NewNode, if set, makes the memory of tree blocks: size bytes that are 0. It is called by many
+	// tasks at once.
+	NewNode func(size int) format.Node
 	// DirtyMetadata is the bytes of changed tree blocks above which a commit begins; zero is no
 	// limit, or follows from Memory.
 	DirtyMetadata int64

@@ -98,7 +98,7 @@ func open(t *sched.Task, dev blockdev.Device, o Options) (*FS, error) {
 	if f.opt.Policy == nil {
 		f.opt.Policy = policy.MustParse("locked")
 	}
-	if f.trans, err = transaction.Open(t, transaction.Config{Volumes: vols, Super: sb, ReadOnly: o.ReadOnly, CacheBlocks: f.opt.CacheBlocks,
+	if f.trans, err = transaction.Open(t, transaction.Config{Volumes: vols, Super: sb, ReadOnly: o.ReadOnly, CacheBlocks: f.opt.CacheBlocks, NewNode: o.NewNode,
 		DirtyLimit: f.opt.DirtyMetadata}); err != nil {
 		return nil, err
 	}

@@ -368,6 +368,14 @@ func NewForest(cfg Config) *Forest {
 	return f
 }
 
+// newNode is the memory of a tree block.
+func (f *Forest) newNode() format.Node {
+	if f.cfg.NewNode != nil {
+		return f.cfg.NewNode(f.cfg.NodeSize)
+	}
+	return make(format.Node, f.cfg.NodeSize)
+}
+
 // NodeSize is the size of every tree block in bytes.
 func (f *Forest) NodeSize() int { return f.cfg.NodeSize }
 
@@ -488,7 +496,7 @@ func (f *Forest) checkFound(b *Buffer, want Check) error {
 // that wait for it.
 func (f *Forest) fill(t *sched.Task, b *Buffer, want Check) {
 	f.nReads.Add(1)
-	n := make(format.Node, f.cfg.NodeSize)
+	n := f.newNode()
 	var err error
 	mirrors := max(1, f.reader.Mirrors(b.Bytenr))
 	for m := range mirrors {

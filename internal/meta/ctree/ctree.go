@@ -112,4 +112,6 @@ type Config struct {
 	ChunkTreeUUID format.UUID
 	Reader        Reader
 	CacheBlocks   int // clean blocks kept; 0 is 16384
+	// NewNode makes the memory of a tree block, size bytes that are 0; nil takes it from the heap.
+	NewNode func(size int) format.Node
 }

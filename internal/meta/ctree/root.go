@@ -215,7 +215,7 @@ func (f *Forest) newBlock(t *sched.Task, tr *Trans, r *Root, level int, hint uin
 	if err != nil {
 		return nil, err
 	}
-	b := &Buffer{Bytenr: bytenr, Node: make(format.Node, f.cfg.NodeSize), class: classOf(r.ID),
+	b := &Buffer{Bytenr: bytenr, Node: f.newNode(), class: classOf(r.ID),
 		owner: r.ID, generation: tr.ID, level: level, ringIdx: -1, dirtyAt: -1}
 	b.Node.InitHeader(f.cfg.FSID, f.cfg.ChunkTreeUUID, bytenr, tr.ID, r.ID, level)
 	b.refs.Store(1)

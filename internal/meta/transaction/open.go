@@ -17,7 +17,8 @@ type Config struct {
 	Volumes     *volumes.Volumes // with the system chunks of Super
 	Super       *format.Super    // checked; Open takes it over
 	ReadOnly    bool
-	CacheBlocks int // clean tree blocks kept; 0 is ctree's default
+	CacheBlocks int                        // clean tree blocks kept; 0 is ctree's default
+	NewNode     func(size int) format.Node // ctree.Config's
 	// DirtyLimit is the bytes of changed tree blocks and queued references above which a commit
 	// begins; 0 is none.
 	DirtyLimit int64
@@ -44,7 +45,7 @@ func Open(t *sched.Task, c Config) (*Manager, error) {
 		return nil, err
 	}
 	m.Forest = ctree.NewForest(ctree.Config{NodeSize: int(sb.NodeSize), SectorSize: int(sb.SectorSize), Csum: sb.CsumType, FSID: sb.TreeFSID(),
-		ChunkTreeUUID: uuid, Reader: c.Volumes, CacheBlocks: c.CacheBlocks})
+		ChunkTreeUUID: uuid, Reader: c.Volumes, CacheBlocks: c.CacheBlocks, NewNode: c.NewNode})
 	if err := m.openChunkTree(t, sb); err != nil {
 		return nil, err
 	}

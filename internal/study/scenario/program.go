@@ -15,6 +15,7 @@ import (
 	"btrlab/internal/blockdev"
 	"btrlab/internal/data/pagecache"
 	"btrlab/internal/errno"
+	"btrlab/internal/format"
 	"btrlab/internal/fs"
 	"btrlab/internal/iopath"
 	"btrlab/internal/iopath/policy"
@@ -61,6 +62,7 @@ func (s *Scenario) program(p *policy.Policy, own bool, kept func(file string, or
 func (o *opened) start(s *Scenario, w *explore.World, p *policy.Policy, rule oracle.Rule, own bool) {
 	o.heap.restore()
 	o.dev.reset()
+	o.nodes.reset()
 	o.fs.Resume(w.Task())
 	r := &o.run
 	check, first, second := r.check, r.first.hist, r.second.hist
@@ -82,8 +84,29 @@ type opened struct {
 	// second is the second file, nil if there is none.
 	second *fs.File
 	heap   *heap
+	nodes  nodes
 	run    run
 }
+
+// nodes is memory for tree blocks, which one execution uses after the other.
+type nodes struct {
+	all  []format.Node
+	used int
+}
+
+// take returns a block of zeros.
+func (n *nodes) take(size int) format.Node {
+	if n.used == len(n.all) {
+		n.all = append(n.all, make(format.Node, size))
+	} else {
+		clear(n.all[n.used])
+	}
+	n.used++
+	return n.all[n.used-1]
+}
+
+// reset takes back what was taken.
+func (n *nodes) reset() { n.used = 0 }
 
 // open opens the image once, brings the page cache into the state that the scenario begins with,
 // and copies everything. It does so under a runtime of its own whose clock stands still, so that
@@ -95,6 +118,7 @@ func (s *Scenario) open(dev *blockdev.Memory, p *policy.Policy) *opened {
 		plain := *p
 		plain.WriteSteps = policy.WriteOrder{}
 		opt := s.options(&plain)
+		opt.NewNode = o.nodes.take
 		limit := opt.DirtyLimit
 		opt.DirtyLimit, opt.DirtyBackground = 0, 0
 		var err error
@@ -127,6 +151,7 @@ func (s *Scenario) open(dev *blockdev.Memory, p *policy.Policy) *opened {
 	}
 	o.dev.base = o.dev.flatten()
 	o.heap = take(o.fs, o.f, o.second)
+	o.nodes = nodes{} // those taken so far belong to what is put back
 	return o
 }
 
