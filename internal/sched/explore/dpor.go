@@ -517,7 +517,8 @@ func (d *dpor) race(l *log, first int, s *second) {
 		procs |= 1 << e.task
 		d.first[e.task] = e.idx
 	}
-	if procs&(1<<s.proc) == 0 && begins(d.without(l, first, s)) && (tried&^nd.backtrack&(1<<s.proc) == 0 || d.begun(l, nd, first, s)) {
+	// what s knew before its step comes before it in any case, and is known already
+	if procs&(1<<s.proc) == 0 && begins(s.pre) && (procs == 0 || begins(d.without(l, first, s))) && (tried&^nd.backtrack&(1<<s.proc) == 0 || d.begun(l, nd, first, s)) {
 		initials |= 1 << s.proc
 		if initials&tried != 0 {
 			return
