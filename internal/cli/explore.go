@@ -198,12 +198,12 @@ func (a *app) matrix(cmd *cobra.Command, pols []string, o scenario.Options, sf *
 		}
 		all = append(all, s)
 	}
-	cells, n := len(all)*len(pols), 1
-	st.search(fmt.Sprintf("1/%d", cells))
-	results, err := scenario.Matrix(all, pols, o, sf.cells(&o), func(scenario.Result) {
-		n++
-		st.search(fmt.Sprintf("%d/%d", n, cells))
-	})
+	jobs := sf.cells(&o)
+	progress := func(done, all int) { st.search(fmt.Sprintf("%d/%d", min(done+1, all), all)) }
+	if jobs > 1 {
+		progress = st.several(&o)
+	}
+	results, err := scenario.Matrix(all, pols, o, jobs, progress)
 	st.done()
 	if err != nil {
 		return err

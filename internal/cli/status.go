@@ -11,6 +11,7 @@ import (
 
 	"btrlab/internal/prose"
 	"btrlab/internal/sched/explore"
+	"btrlab/internal/study/scenario"
 )
 
 // A search says nothing for statusAfter. Then a line on standard error tells how far it is: on a
@@ -47,16 +48,39 @@ func (s *status) search(name string) {
 func (s *status) progress(p explore.Progress) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p.Took < s.after {
-		return
+	s.tell(p.Took, func() string { return statusLine(s.name, p) })
+}
+
+// several changes o to tell how many of the searches that run at the same time are done. It returns
+// the function that is told the number.
+func (s *status) several(o *scenario.Options) func(done, all int) {
+	start, config := time.Now(), o.Config
+	var line string // protected by s.mu
+	o.Config = func(c *explore.Config) {
+		config(c)
+		c.Progress = func(explore.Progress) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.tell(time.Since(start), func() string { return line })
+		}
 	}
-	line := statusLine(s.name, p)
-	if !s.terminal {
-		fmt.Fprintln(s.w, line)
-		s.after = p.Took - p.Took%statusEvery + statusEvery
-		return
+	return func(done, all int) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		line = fmt.Sprintf("%d of %d searches done", done, all)
 	}
-	s.write(line)
+}
+
+// tell tells line at the given time of a search. s.mu is held.
+func (s *status) tell(took time.Duration, line func() string) {
+	switch {
+	case took < s.after:
+	case s.terminal:
+		s.write(line())
+	default:
+		fmt.Fprintln(s.w, line())
+		s.after = took - took%statusEvery + statusEvery
+	}
 }
 
 // write puts a line over the last one.

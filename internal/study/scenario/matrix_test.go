@@ -245,8 +245,12 @@ func TestMatrixByJobs(t *testing.T) {
 	o := Options{Config: func(c *explore.Config) { c.Schedules = smallCell }}
 	var want []Result
 	for _, jobs := range []int{1, 4} {
-		told := 0
-		have, err := Matrix(scenarios, policy.Names(), o, jobs, func(Result) { told++ })
+		told := -1
+		have, err := Matrix(scenarios, policy.Names(), o, jobs, func(done, all int) {
+			if told++; done != told || all != len(scenarios)*len(policy.Names()) {
+				t.Errorf("call %d: %d of %d", told, done, all)
+			}
+		})
 		must(t, err)
 		for i := range have {
 			have[i].Seconds = 0

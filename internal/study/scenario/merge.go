@@ -74,9 +74,10 @@ func Merge(parts []Result) (Result, error) {
 }
 
 // Matrix explores scenarios under policies, so many cells at a time, each as if it were alone. It
-// returns the results in the order of the cells; progress is told of each as it comes, one at a
-// time. No search begins after one that was stopped.
-func Matrix(scenarios []*Scenario, policies []string, o Options, jobs int, progress func(Result)) ([]Result, error) {
+// returns the results in the order of the cells. Progress, unless it is nil, is called before the
+// first cell and after each, one call at a time, with the number of cells done and of all. No
+// search begins after one that was stopped.
+func Matrix(scenarios []*Scenario, policies []string, o Options, jobs int, progress func(done, all int)) ([]Result, error) {
 	type cell struct {
 		s      *Scenario
 		policy *policy.Policy
@@ -97,7 +98,11 @@ func Matrix(scenarios []*Scenario, policies []string, o Options, jobs int, progr
 	}
 	var mu sync.Mutex // protects the variables below, and what progress does
 	var failed error
-	next, stopped := 0, false
+	next, done, stopped := 0, 0, false
+	if progress == nil {
+		progress = func(int, int) {}
+	}
+	progress(0, len(cells))
 	take := func() *cell {
 		mu.Lock()
 		defer mu.Unlock()
@@ -111,11 +116,12 @@ func Matrix(scenarios []*Scenario, policies []string, o Options, jobs int, progr
 		for c := take(); c != nil; c = take() {
 			r, err := Run(c.s, c.policy, o)
 			mu.Lock()
-			if err != nil {
-				failed = cmp.Or(failed, err)
-			} else if c.result, stopped = &r, stopped || r.Stopped; progress != nil {
-				progress(r)
+			if err == nil {
+				c.result, stopped = &r, stopped || r.Stopped
 			}
+			failed = cmp.Or(failed, err)
+			done++
+			progress(done, len(cells))
 			mu.Unlock()
 		}
 	}
