@@ -221,6 +221,7 @@ func (s *RWSem) lock(t *sched.Task, sub uint64, mode lockdep.Mode) {
 		d.arrive(t, c.ID, s)
 		st.Enter(t)
 		d.waitingWriters++
+		d.settle()
 	}
 	d.next(t, sched.PointLock, c.ID, mode, s)
 	st.Enter(t)

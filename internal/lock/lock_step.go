@@ -16,6 +16,8 @@ type detState struct {
 	// keep new readers out, as they do in sync.RWMutex and in the kernel's rwsem
 	waitingWriters int32
 
+	gate sched.Gate // what the fields above shut (settle)
+
 	// obj and arrivals are the two objects a Stepper sees. A waiting writer blocks new readers
 	// (arrivals) before it owns the lock (obj); keeping them apart lets arrivals of two writers
 	// commute.
@@ -30,18 +32,16 @@ const (
 	gateRead
 )
 
-// Open is the gate of a Stepper.
-func (d *detState) Open() uint8 {
-	var m uint8
-	if d.writer == nil {
-		if d.readers == 0 {
-			m = gateWrite
-		}
-		if d.waitingWriters == 0 {
-			m |= gateRead
-		}
+// settle shuts and opens the gate as the state has it.
+func (d *detState) settle() {
+	var shut uint8
+	if d.writer != nil || d.readers != 0 {
+		shut = gateWrite
 	}
-	return m
+	if d.writer != nil || d.waitingWriters != 0 {
+		shut |= gateRead
+	}
+	d.gate.Shut = shut
 }
 
 // next says what t does to lock id at the scheduling point that follows. It does not call
@@ -50,7 +50,7 @@ func (d *detState) Open() uint8 {
 func (d *detState) next(t *sched.Task, kind sched.PointKind, c sched.ClassID, mode lockdep.Mode, id any) {
 	op := &t.Next
 	op.Kind, op.Class, op.Use, op.Frees, op.Mode = kind, c, sched.Writes, kind == sched.PointUnlock, 0
-	op.Obj, op.Gate, op.Also, op.ID = &d.obj, d, nil, id
+	op.Obj, op.Gate, op.Also, op.ID = &d.obj, &d.gate, nil, id
 	if mode == lockdep.Read {
 		op.Use = sched.Reads
 		if kind != sched.PointUnlock { // a reader also looks at the writers that have arrived
@@ -78,6 +78,7 @@ func (d *detState) take(t *sched.Task, mode lockdep.Mode) {
 	} else {
 		d.writer = t
 	}
+	d.settle()
 }
 
 // try is take if the gate is open, and tells the Stepper what came of it.
@@ -86,7 +87,7 @@ func (d *detState) try(t *sched.Task, st sched.Stepper, mode lockdep.Mode) bool 
 	if mode == lockdep.Read {
 		way = gateRead
 	}
-	if d.Open()&way == 0 {
+	if d.gate.Shuts(way) {
 		st.See(t, 5)
 		return false
 	}
@@ -105,6 +106,7 @@ func (d *detState) drop(c *lockdep.Class, mode lockdep.Mode) {
 	default:
 		panic("lock: unlock of a " + c.Name + " that is not locked")
 	}
+	d.settle()
 }
 
 // Objects calls f with what a Stepper knows the lock by.

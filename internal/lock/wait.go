@@ -203,16 +203,21 @@ func (q *WaitQueue) Wake(t *sched.Task) {
 
 // Counter counts things in flight; WaitZero waits until there are none. Models i_dio_count.
 type Counter struct {
-	n atomic.Int64
-	q WaitQueue
+	n    atomic.Int64
+	q    WaitQueue
+	gate sched.Gate // of a Stepper: shut unless n is zero
 }
 
-// Open is the gate of a Stepper: zero is the way through.
-func (k *Counter) Open() uint8 {
-	if k.n.Load() == 0 {
-		return 1
+// add changes the count and returns it.
+func (k *Counter) add(t *sched.Task, x int64) int64 {
+	n := k.n.Add(x)
+	if t.Stepper() != nil {
+		k.gate.Shut = 0
+		if n != 0 {
+			k.gate.Shut = 1
+		}
 	}
-	return 0
+	return n
 }
 
 // enter is the scheduling point. A Stepper sees the counter and its wait for zero as one object.
@@ -226,7 +231,7 @@ func (k *Counter) enter(t *sched.Task, kind sched.PointKind, mode uint8, use sch
 	}
 	op := &t.Next
 	op.Kind, op.Class, op.Use, op.Frees, op.Mode = kind, classOf(k.q.class).ID, use, frees, mode
-	op.Obj, op.Gate, op.Also, op.ID = &k.q.obj, k, nil, k
+	op.Obj, op.Gate, op.Also, op.ID = &k.q.obj, &k.gate, nil, k
 	rt.Enter(t)
 }
 
@@ -239,14 +244,14 @@ func (k *Counter) Objects(f func(*sched.Obj)) { f(&k.q.obj) }
 // Inc adds one, which t then owes to take away (sched.WaitGraph).
 func (k *Counter) Inc(t *sched.Task) {
 	k.enter(t, sched.PointAtomic, 0, sched.Adds, false)
-	k.n.Add(1)
+	k.add(t, 1)
 	t.Owe(k)
 }
 
 // Dec takes one away and wakes the tasks that wait for zero.
 func (k *Counter) Dec(t *sched.Task) {
 	k.enter(t, sched.PointAtomic, 0, sched.Adds, true)
-	n := k.n.Add(-1)
+	n := k.add(t, -1)
 	st := t.Stepper()
 	if n < 0 && (st == nil || !st.Aborting()) {
 		panic("lock: Counter below zero")

@@ -47,7 +47,7 @@ type Op struct {
 	// Mode are the ways through Gate, one of which t needs; 0 is an operation that never waits.
 	Mode uint8
 	Obj  *Obj
-	Gate Gate
+	Gate *Gate
 	// Also is a second object on which Gate depends, used so.
 	Also    *Obj
 	AlsoUse Use
@@ -64,10 +64,35 @@ func (t *Task) Touch(o *Obj, use Use) {
 	}
 }
 
-// Gate is a condition that a task may have to wait for.
-type Gate interface {
-	// Open returns the ways that are open now, as bits. It has no side effects.
-	Open() uint8
+// Gate is a condition that a task may have to wait for. Its owner, a lock or a counter, keeps it up
+// to date, so that a decision, which looks at the gates of all tasks, only loads it. The zero value
+// is open.
+type Gate struct {
+	// Shut are the ways that are shut now, as bits. There are at most 7.
+	Shut uint8
+	// Open, unless it is nil, is asked in place of Shut: for a condition on what has no owner. It
+	// has no side effects.
+	Open func() bool
+}
+
+// Shuts says that a task that needs one of the ways of mode cannot go on. A mode of 0 needs none.
+func (g *Gate) Shuts(mode uint8) bool {
+	if mode == 0 {
+		return false
+	}
+	if g.Open != nil {
+		return !g.Open()
+	}
+	return mode&^g.Shut == 0
+}
+
+// Ways are the ways that are open now, as bits.
+func (g *Gate) Ways() uint8 {
+	shut := g.Shut
+	if g.Open != nil && !g.Open() {
+		shut = 1<<7 - 1
+	}
+	return ^shut & (1<<7 - 1)
 }
 
 // Obj is a Stepper's note on an object: its number in the run Run. The zero value is an object not

@@ -70,7 +70,7 @@ func (a *Atomic[T]) CompareAndSwap(t *sched.Task, old, x T) bool {
 // Await waits until ok says so of the word, as a spin loop does, in one step; it returns the word.
 func (a *Atomic[T]) Await(t *sched.Task, ok func(T) bool) T {
 	if st := t.Stepper(); st != nil {
-		a.next(t, sched.PointLoad, sched.Reads, gateFunc(func() bool { return ok(a.v) }))
+		a.next(t, sched.PointLoad, sched.Reads, &sched.Gate{Open: func() bool { return ok(a.v) }})
 		st.Enter(t)
 		st.See(t, sched.HashOf(a.v))
 		return a.v
@@ -106,7 +106,7 @@ func (a *Atomic[T]) change(t *sched.Task) {
 
 // next says what t does at the scheduling point that follows; gate, if there is one, says when it
 // can go on. It fills Task.Next in place; see Op.
-func (a *Atomic[T]) next(t *sched.Task, kind sched.PointKind, use sched.Use, gate sched.Gate) {
+func (a *Atomic[T]) next(t *sched.Task, kind sched.PointKind, use sched.Use, gate *sched.Gate) {
 	op := &t.Next
 	op.Kind, op.Class, op.Use, op.Frees, op.Mode = kind, a.Class, use, false, 0
 	if gate != nil {
@@ -119,15 +119,6 @@ func (a *Atomic[T]) see(t *sched.Task) {
 	if st := t.Stepper(); st != nil {
 		st.See(t, sched.HashOf(a.v))
 	}
-}
-
-type gateFunc func() bool
-
-func (f gateFunc) Open() uint8 {
-	if f() {
-		return 1
-	}
-	return 0
 }
 
 // Hash is the hash of the word, for state matching.

@@ -96,7 +96,7 @@ func (w *world) stand(t *sched.Task) *task {
 	if !w.cfg.switches.Has(op.Class) && (op.Kind < sched.PointYield || op.Kind == sched.PointLoad || op.Kind == sched.PointArrive) {
 		open := uint8(openUnknown)
 		if op.Gate != nil {
-			open = op.Gate.Open()
+			open = op.Gate.Ways()
 		}
 		if op.Mode == 0 || open&op.Mode != 0 {
 			// Objects get their numbers when they are used, never before: DPOR relies on it
@@ -151,7 +151,7 @@ func (w *world) enterQuiet(k *task) {
 	if op.Obj != nil && !w.lean {
 		w.numberOf(op.Obj, op.ID, op.Class)
 	}
-	if op.Mode != 0 && op.Gate.Open()&op.Mode == 0 {
+	if op.Mode != 0 && op.Gate.Shuts(op.Mode) {
 		w.decide(k)
 		w.wait(k)
 	}

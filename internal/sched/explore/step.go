@@ -9,7 +9,7 @@ import (
 )
 
 func (k *task) enabled() bool {
-	return k.state == ready && (k.op.Mode == 0 || k.op.Gate.Open()&k.op.Mode != 0)
+	return k.state == ready && (k.op.Mode == 0 || !k.op.Gate.Shuts(k.op.Mode))
 }
 
 // decide picks who goes on after last and begins its step. It leaves w.cur nil when the execution
@@ -67,7 +67,7 @@ func (w *world) walkOn(last *task) bool {
 			continue
 		}
 		op := k.op
-		if op.Mode != 0 && op.Gate.Open()&op.Mode == 0 {
+		if op.Mode != 0 && op.Gate.Shuts(op.Mode) {
 			if k.t.Nowait() {
 				return false
 			}
@@ -127,7 +127,7 @@ func (w *world) runnable() (mask, closed uint64, first *task) {
 		case k.state != ready:
 		case k.opKind == stepStart:
 			return 0, 0, k
-		case k.op.Mode != 0 && k.op.Gate.Open()&k.op.Mode == 0:
+		case k.op.Mode != 0 && k.op.Gate.Shuts(k.op.Mode):
 			closed |= 1 << i
 		case k.yielded:
 			yields |= 1 << i
@@ -278,7 +278,7 @@ func (w *world) begin(k *task, d *decision) {
 	if op := k.op; op.Obj != nil && !w.lean {
 		open := uint8(openUnknown)
 		if op.Gate != nil && w.chains {
-			open = op.Gate.Open()
+			open = op.Gate.Ways()
 		}
 		n := w.numberOf(op.Obj, op.ID, op.Class)
 		e.obj = n + 1
