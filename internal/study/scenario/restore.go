@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"reflect"
@@ -43,8 +44,11 @@ type heapKey struct {
 }
 
 // heapObj is an object with pointers in it: it goes back by reflection, so that the garbage
-// collector sees them.
-type heapObj struct{ live, saved reflect.Value }
+// collector sees them, and only if its bytes, now, are not what they were.
+type heapObj struct {
+	live, saved reflect.Value
+	now, was    []byte
+}
 
 // heapBytes is an object without pointers.
 type heapBytes struct{ live, saved []byte }
@@ -108,7 +112,9 @@ func (h *heap) restore() {
 		copy(h.plain[i].live, h.plain[i].saved)
 	}
 	for i := range h.objs {
-		h.objs[i].live.Set(h.objs[i].saved)
+		if o := &h.objs[i]; !bytes.Equal(o.now, o.was) {
+			o.live.Set(o.saved)
+		}
 	}
 	for i := range h.maps {
 		h.maps[i].restore()
@@ -202,9 +208,10 @@ func (h *heap) object(p unsafe.Pointer, t reflect.Type) {
 		h.plain = append(h.plain, heapBytes{b, append([]byte(nil), b...)})
 		return
 	}
-	saved := reflect.New(t).Elem()
-	saved.Set(live)
-	h.objs = append(h.objs, heapObj{live, saved})
+	saved := reflect.New(t)
+	saved.Elem().Set(live)
+	bytesAt := func(p unsafe.Pointer) []byte { return unsafe.Slice((*byte)(p), t.Size()) }
+	h.objs = append(h.objs, heapObj{live, saved.Elem(), bytesAt(p), bytesAt(saved.UnsafePointer())})
 	h.walk(live)
 }
 
