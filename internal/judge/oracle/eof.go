@@ -163,16 +163,16 @@ func CheckStale(h *History) []Finding {
 	var cover []Range
 	for _, v := range h.views() {
 		for _, s := range v.seen {
-			var what, why string
+			var why string
 			cover = cover[:0]
 			switch s.From {
 			case Foreign:
-				what, why = "a stranger's", "nobody in this history wrote them"
+				why = "nobody in this history wrote them"
 			case Initial:
-				what, why = "the initial content", "a hole was there at the start, or nothing"
+				why = "a hole was there at the start, or nothing"
 				cover = append(cover, uncovered(Range{0, h.Size}, h.Holes)...)
 			case Zero:
-				what, why = "zeroes", "no hole was there, and no truncate or punch reached there"
+				why = "no hole was there, and no truncate or punch reached there"
 				cover = append(append(cover, Range{h.Size, math.MaxInt64}), h.Holes...)
 				for i := range h.Ops {
 					if o := &h.Ops[i]; o.Kind.zeroes() && o.Start <= v.end {
@@ -180,9 +180,9 @@ func CheckStale(h *History) []Finding {
 					}
 				}
 			default:
-				what, why = fmt.Sprintf("operation %d's", int32(s.From)), "there is none of that number"
+				why = "there is none of that number"
 				if o := h.op(s.From); o != nil {
-					what, why = fmt.Sprintf("%v %d's", o.Kind, int32(o.ID)), "it never changed them"
+					why = "it never changed them"
 					if o.Start > v.end {
 						why = "it had not started"
 					} else if o.Kind.changes() {
@@ -191,11 +191,27 @@ func CheckStale(h *History) []Finding {
 				}
 			}
 			for _, r := range uncovered(Range{s.Lo, s.Hi}, cover) {
-				out = append(out, Finding{s.From, v.by, r, s.From, fmt.Sprintf("stale data: %s saw %s as %s, but %s", v, bytesText(r), what, why)})
+				out = append(out, Finding{s.From, v.by, r, s.From, fmt.Sprintf("stale data: %s saw %s as %s, but %s", v, bytesText(r), h.whose(s.From), why)})
 			}
 		}
 	}
 	return out
+}
+
+// whose names the writer of bytes: "write 2's".
+func (h *History) whose(id ID) string {
+	switch id {
+	case Foreign:
+		return "a stranger's"
+	case Initial:
+		return "the initial content"
+	case Zero:
+		return "zeroes"
+	}
+	if o := h.op(id); o != nil {
+		return fmt.Sprintf("%v %d's", o.Kind, int32(o.ID))
+	}
+	return fmt.Sprintf("operation %d's", int32(id))
 }
 
 // changed is the range of bytes that o changes.
