@@ -158,11 +158,13 @@ func (w *world) execution() Execution {
 	if w.viol != nil {
 		x.Verdict, x.Violation = w.viol.Kind, *w.viol
 	}
-	for i := range w.ev {
-		x.Steps = append(x.Steps, w.step(i))
+	x.Steps = make([]Step, len(w.ev))
+	for i := range x.Steps {
+		x.Steps[i] = w.step(i)
 	}
-	for _, k := range w.tasks {
-		x.Tasks = append(x.Tasks, k.name)
+	x.Tasks = make([]string, len(w.tasks))
+	for i, k := range w.tasks {
+		x.Tasks[i] = k.name
 	}
 	if !w.tracing {
 		return x
