@@ -87,7 +87,7 @@ bench: build ## measure the numbers of the project, as ratios in alternating rou
 	BTRLAB_PEERS=$(abspath $(ART))/peers $(GO) test -run '^$$' -bench '^BenchmarkPeers$$' -benchtime 5x -timeout 20m ./internal/sched/explore
 	$(GO) test -run '^$$' -bench '^BenchmarkCheck/(writes|reads|torn)/ops=(4|60)$$|^BenchmarkSmall' ./internal/judge/oracle
 	$(GO) test -count=1 -v -timeout 20m -run '^TestRandomPrograms$$' ./internal/sched/explore -programs 20000
-	$(GO) test -count=1 -v -timeout 60m -run '^Test(Matrix|Estimate|SchedulesNeeded)$$' ./internal/study/scenario -matrix.full
+	$(GO) test -count=1 -v -timeout 60m -run '^Test(Matrix|TooMany|Estimate|SchedulesNeeded)$$' ./internal/study/scenario -matrix.full
 	$(MAKE) --no-print-directory drawn N=1000 SEED=bench
 
 mutants: ## plant every fault of the catalogue: the tests must notice (half an hour; ID=regexp, SAMPLE=20)

@@ -238,7 +238,7 @@ var catalog = []*Scenario{
 		About: "two writers with space for one: a write ends in the middle, nothing leaks",
 		File:  File{Size: 4 * k}, FillTo: 48 * k,
 		Tasks:  []Task{{"writer A", []Op{may(Write(8*k, big))}}, {"writer B", []Op{may(Write(64*k, big))}}},
-		Switch: []string{"i_rwsem", "space_ticket", "extent"}, Rule: oracle.Rule{Write: oracle.Batch, Read: oracle.Page, Sizes: oracle.SizesApart}, Deep: true, Preemptions: 4, Prove: true,
+		Switch: []string{"i_rwsem", "space_ticket", "extent"}, Rule: oracle.Rule{Write: oracle.Batch, Read: oracle.Page, Sizes: oracle.SizesApart}, Deep: true, Preemptions: 4, Prove: true, TooMany: []string{"modern"},
 	},
 	{
 		Name:  "balance-dirty",
@@ -247,7 +247,7 @@ var catalog = []*Scenario{
 		File:  File{Size: 64 * k}, DirtyLimit: 64 * k,
 		Tasks:  writers(Write(0, big), Write(28*k, big)),
 		Switch: []string{"i_rwsem", "balance_dirty", "flusher_idle", "ordered_extent"},
-		Rule:   oracle.Rule{Write: oracle.Batch, Read: oracle.Page, Sizes: oracle.SizesWith}, Deep: true, Preemptions: 3, Prove: true,
+		Rule:   oracle.Rule{Write: oracle.Batch, Read: oracle.Page, Sizes: oracle.SizesWith}, Deep: true, Preemptions: 3, Prove: true, TooMany: []string{"prewait"},
 	},
 	{
 		Name:  "truncate-writeback",
@@ -287,7 +287,7 @@ var catalog = []*Scenario{
 		Goal:  "let a write that needs no space be the one that needs it",
 		File:  File{Size: 8 * k, Nocow: true, Cached: all(8 * k)}, FillTo: 4 * k,
 		Tasks:  []Task{{"writer", []Op{may(Write(0, 8*k)), Fsync()}}, {"snapshot", []Op{Snapshot()}}},
-		Switch: []string{"snapshot_lock", "page", "extent"}, Rule: oracle.Rule{Write: oracle.Batch, Read: oracle.Page, Sizes: oracle.SizesWith}, Deep: true, Preemptions: 2, Prove: true,
+		Switch: []string{"snapshot_lock", "page", "extent"}, Rule: oracle.Rule{Write: oracle.Batch, Read: oracle.Page, Sizes: oracle.SizesWith}, Deep: true, Preemptions: 2, Prove: true, TooMany: []string{"modern"},
 	},
 	{
 		Name:   "snapshot-writeback",

@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"fmt"
+	"slices"
 
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/prose"
@@ -56,7 +57,7 @@ func Run(s *Scenario, p *policy.Policy, o Options) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	x := s.search(cfg, prog)
+	x := s.search(cfg, prog, p)
 	r := Result{Scenario: s.Name, Policy: p.Name, Verdict: x.Verdict, Schedules: x.Schedules, Preemptions: x.Preemptions, Seconds: x.Seconds,
 		Violation: x.Violation, Schedule: x.Schedule, Bound: x.Bound, Switch: x.Switch, Kind: x.Kind, Method: string(x.Method),
 		Rule: s.rule(p, o.Own).String(), Cut: x.Cut, Found: x.Found, Steps: x.Steps, Shard: x.Shard, Shards: x.Shards, Stopped: x.Stopped, Own: o.Own}
@@ -74,22 +75,22 @@ func Run(s *Scenario, p *policy.Policy, o Options) (Result, error) {
 
 // search searches by cfg, and then by DPOR if that is the scenario's default search and has ended
 // at its bound. If DPOR does not end, the result is that of the first search.
-func (s *Scenario) search(cfg explore.Config, prog func(*explore.World)) explore.Result {
+func (s *Scenario) search(cfg explore.Config, prog func(*explore.World), p *policy.Policy) explore.Result {
 	x := explore.Run(cfg, prog)
 	byDefault := cfg.Method == s.Method && cfg.Preemptions == s.Preemptions && cfg.Shards <= 1
-	if !s.Prove || !byDefault || x.Verdict != explore.Bounded || x.Stopped || x.Preemptions < s.Preemptions {
+	if !s.Prove || slices.Contains(s.TooMany, p.Name) || !byDefault || x.Verdict != explore.Bounded || x.Stopped || x.Preemptions < s.Preemptions {
 		return x
 	}
 	cfg.Method, cfg.Preemptions = explore.DPOR, 0
 	if cfg.Schedules == 0 || cfg.Schedules > CellSchedules {
 		cfg.Schedules = CellSchedules // under some policies it has more
 	}
-	p := explore.Run(cfg, prog)
-	if p.Verdict == explore.Bounded {
+	proof := explore.Run(cfg, prog)
+	if proof.Verdict == explore.Bounded {
 		return x
 	}
-	p.Seconds += x.Seconds
-	return p
+	proof.Seconds += x.Seconds
+	return proof
 }
 
 // Line is a sentence about a result, after a heading that may be empty.

@@ -269,6 +269,9 @@ type Scenario struct {
 	// Preemptions without a violation, DPOR tries the schedules that are left. (It would find no
 	// shortest schedule, so it does not come first.)
 	Prove bool
+	// TooMany are policies under which that is known to end at CellSchedules without a verdict. It
+	// is not begun there.
+	TooMany []string
 	// Deep ends every execution with a sync, a look at all reservations and a second reading, from
 	// disk. Without it only replays do.
 	Deep bool
