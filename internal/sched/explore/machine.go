@@ -6,10 +6,10 @@ import (
 	"btrlab/internal/sched"
 )
 
-// Tasks that are data. A program whose tasks are lists of operations needs no stacks: such a task
-// is a Machine, and the loop of the search does its steps. It has the same steps as the same
-// operations in a task of World.Go, so the schedules and their numbers are the same, and it saves
-// the switches of coroutines, which are a third of a short execution.
+// Tasks that are data. A task that is a list of operations needs no stack: it is a Machine, and the
+// loop of the search does its steps. They are the steps that the same operations have in a task of
+// World.Go, so the schedules and their numbers are the same. No coroutine is switched to, which is
+// a third of a short execution.
 //
 //	drive ─► machines ─► advance      Step: the operation that the task stood at, then t.Next
 //	                       stand      and it stands before the next one: the driver picks
@@ -66,8 +66,8 @@ func (w *world) advance(k *task) {
 	w.next(k)
 }
 
-// hasStack panics unless k can wait: in a step of a machine, which calls a lock's Lock in place of
-// its BeginLock, the search itself would.
+// hasStack panics if k is a machine, which has no stack that could wait: its Step has called a
+// lock's Lock in place of BeginLock.
 func (k *task) hasStack() {
 	if k.machine != nil {
 		panic(fmt.Sprintf("explore: task %v is a machine and waits in its step", k))

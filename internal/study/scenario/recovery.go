@@ -11,11 +11,12 @@ import (
 	"btrlab/internal/sched"
 )
 
-// What a power cut leaves is judged in two parts. What a mount finds follows from the bytes on the
-// device alone: the log replay, the check, the names, the files. It takes a hundred times as long
-// as a short execution, and the executions of one scenario leave a dozen different devices. So it
-// is looked up for one that was mounted before (run.recovery). Whether that keeps what the syncs
-// promised is the history's, and is judged in every execution (run.recovered).
+// What a power cut leaves is judged in two parts. The first is what a mount finds: it replays the
+// log, checks the image and reads names and files. That follows from the bytes on the device alone
+// and takes a hundred times as long as a short execution. The executions of one scenario leave a
+// dozen different devices, so it is looked up for a device that was mounted before (run.recovery).
+// The second part is whether that keeps what the syncs of the history promised. It is judged in
+// every execution (run.recovered).
 
 // recovery is what a mount finds on a device after a power cut. Nobody changes it.
 type recovery struct {
@@ -83,13 +84,13 @@ func (c *recovery) mount(t *sched.Task, r *run, dev *overlay) (err error) {
 	}
 	c.left = map[string]*leftFile{}
 	for name, s := range c.names {
-		c.left[name] = leave(t, x, s, name)
+		c.left[name] = readLeft(t, x, s, name)
 	}
 	return nil
 }
 
-// leave reads the file s, whose name is name.
-func leave(t *sched.Task, x *fs.FS, s *subject, name string) *leftFile {
+// readLeft reads the file s, whose name in x is name.
+func readLeft(t *sched.Task, x *fs.FS, s *subject, name string) *leftFile {
 	l := &leftFile{attrs: map[OpKind]attrValue{}}
 	f, err := x.OpenFile(t, name, fs.O_RDONLY, 0)
 	if err != nil {
