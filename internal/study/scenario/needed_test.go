@@ -17,8 +17,9 @@ import (
 //
 // The left half is a policy that breaks the scenario: of the matrix, or else a wrong order of the
 // museum. By chance are the median and the worst of some seeds. The right half is a policy that the
-// matrix calls proved, or else the first one. A dash is no such policy; >N is a search that came to
-// its limit; refused is DPOR in a scenario where it gives up.
+// matrix calls proved. A dash is no such policy; >N is a search that came to its limit; refused is
+// DPOR in a scenario where it gives up. DPOR can need more schedules than there are, because it
+// also tries what the daemons do after the last task has ended.
 
 // neededSample are the scenarios of make test: short searches, and one of them by a wrong order.
 var neededSample = []string{"truncate-race", "two-writers-overlap", "direct-extents-whole", "mmap-source", "writer-fallocate"}
@@ -122,17 +123,12 @@ func TestSchedulesNeeded(t *testing.T) {
 		}
 		if pol := proved[name]; pol != "" {
 			row[7] = pol
-			all := map[explore.Method]needed{}
 			for i, m := range methods {
 				n := neededFor(t, s, pol, m, 0, limit, explore.Exhausted)
-				all[m], row[8+i] = n, n
+				row[8+i] = n
 				if n.schedules > 0 && !n.limit {
 					ended[m]++
 				}
-			}
-			// One schedule of each order is never more than all schedules.
-			if d, n := all[explore.DPOR], all[explore.Naive]; !n.limit && d.schedules > n.schedules {
-				t.Errorf("%s under %s: DPOR needs %s schedules, and there are %s", name, pol, d, n)
 			}
 		}
 		t.Logf("%-21s"+half+" %7s %7s"+half, row...)
