@@ -1,6 +1,9 @@
 package cli
 
 import (
+	"bufio"
+	"errors"
+	"io"
 	"os"
 	gopath "path"
 
@@ -11,7 +14,7 @@ import (
 )
 
 func (a *app) get() *cobra.Command {
-	var recursive, snapshots bool
+	var recursive, snapshots, asTar bool
 	var keep keepFlags
 	cmd := &cobra.Command{
 		Use:   "get IMAGE:/path [DEST]",
@@ -24,12 +27,14 @@ directory of DEST is not followed: a file takes its place, a directory is left o
 With -r it goes into subvolumes, and into snapshots with --snapshots. What cannot be read is left out with a message, and so is what the
 host refuses: a link, a device, an attribute; get goes on, and the exit code is 1.`,
 		Example: `  btrlab get disk.img:/etc/passwd
-  btrlab get -r disk.img:/src /tmp/src`,
+  btrlab get -r disk.img:/src /tmp/src
+  btrlab get --tar disk.img:/src src.tar`,
 		Args: cobra.RangeArgs(1, 2),
 	}
 	cmd.ValidArgsFunction = a.completeSpec
 	cmd.Flags().BoolVarP(&recursive, "recursive", "r", false, "copy directories with everything below")
 	cmd.Flags().BoolVarP(&snapshots, "snapshots", "s", false, "copy snapshots as well")
+	cmd.Flags().BoolVar(&asTar, "tar", false, "write a tar archive with all that is below, to the file DEST or, without it, to standard output")
 	keep.add(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		image, path, err := a.fileSpec(cmd, args[0])
@@ -37,6 +42,9 @@ host refuses: a link, a device, an attribute; get goes on, and the exit code is 
 			return err
 		}
 		dest := "."
+		if asTar {
+			dest = "-"
+		}
 		if len(args) == 2 {
 			dest = args[1]
 		}
@@ -44,6 +52,9 @@ host refuses: a link, a device, an attribute; get goes on, and the exit code is 
 			at, err := x.Stat(a.t, path)
 			if err != nil {
 				return inImage(image, path, err)
+			}
+			if asTar {
+				return a.getTar(x, image, path, dest, snapshots, &keep)
 			}
 			if at.IsDir() && !recursive {
 				return usagef(cmd, "%s is a directory, want -r", path)
@@ -76,4 +87,30 @@ host refuses: a link, a device, an attribute; get goes on, and the exit code is 
 	}
 	a.cacheFlag(cmd)
 	return cmd
+}
+
+// getTar writes an archive to the file dest, or to standard output.
+func (a *app) getTar(x *fs.FS, image, path, dest string, snapshots bool, keep *keepFlags) error {
+	w := &watcher{app: a, verb: "get", bar: a.newBar("get", dest != "-"), image: image}
+	defer w.bar.done()
+	out := transfer.NewOut(a.t, x, w)
+	out.Snapshots, out.Keep = snapshots, keep.keep(transfer.All)
+	name := ""
+	if path != "/" {
+		name = gopath.Base(path)
+	}
+	write := func(to io.Writer) error {
+		b := bufio.NewWriterSize(to, 1<<20)
+		return errors.Join(out.Tar(path, name, b), b.Flush())
+	}
+	var err error
+	if dest == "-" {
+		err = write(a.out)
+	} else {
+		err = replaceFile(dest, write)
+	}
+	if err == nil {
+		err = w.allThere()
+	}
+	return inImage(image, path, err)
 }

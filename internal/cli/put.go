@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"os"
@@ -17,21 +18,25 @@ import (
 func (a *app) put() *cobra.Command {
 	var recursive, nocow, verbose, rootOwner bool
 	var keep keepFlags
-	var owner string
+	var owner, fromTar string
 	cmd := &cobra.Command{
-		Use:   "put SOURCE... IMAGE:/path",
+		Use:   "put SOURCE... IMAGE:/path | put --from-tar FILE IMAGE:/path",
 		Short: "copy files or trees of the host into an image",
 		Long: `Put copies files into an image; SOURCE - is standard input. With -r it copies trees: files with their holes and
 hard links, symbolic links, directories, devices, pipes and sockets, with owners, modes, times, extended attributes (access control
 lists and capabilities are such) and the flags of chattr. Owners are those of the host, whoever runs this; without them setuid, setgid and
 capabilities go, too. Into a directory that exists the copy keeps its name, but SOURCE/. fills it and gives it the attributes of
 SOURCE: / as well; otherwise, with one SOURCE, /path is its new name. What cannot be put is left out with a message, and the exit code is
-1. What was put before an interrupt or an error is committed.`,
+1. What was put before an interrupt or an error is committed.
+
+With --from-tar the source is a tar archive, - is standard input, whose entries go below /path: with owners, nanoseconds, extended attributes,
+links and devices; blocks of zeros become holes.`,
 		Example: `  btrlab put notes.txt disk.img:/
   btrlab put -r /usr/share/doc disk.img:/doc
   btrlab put -r --root-owner rootfs/. disk.img:/
+  tar c --xattrs -C rootfs . | btrlab put --from-tar - disk.img:/
   date | btrlab put - disk.img:/now`,
-		Args: cobra.MinimumNArgs(2),
+		Args: cobra.MinimumNArgs(1),
 	}
 	f := cmd.Flags()
 	f.BoolVarP(&recursive, "recursive", "r", false, "copy directories with everything below")
@@ -39,9 +44,13 @@ SOURCE: / as well; otherwise, with one SOURCE, /path is its new name. What canno
 	f.BoolVarP(&verbose, "verbose", "v", false, "print each name")
 	f.StringVar(&owner, "owner", "", "give everything this owner, as UID:GID, whatever the host has")
 	f.BoolVar(&rootOwner, "root-owner", false, "--owner 0:0")
+	f.StringVar(&fromTar, "from-tar", "", "put what is in this tar archive; - is standard input")
 	keep.add(f)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		sources := args[:len(args)-1]
+		if (fromTar != "") == (len(sources) > 0) {
+			return usagef(cmd, "%d sources, want some, or --from-tar and none", len(sources))
+		}
 		image, dest, err := a.fileSpec(cmd, args[len(args)-1])
 		if err != nil {
 			return err
@@ -70,6 +79,12 @@ SOURCE: / as well; otherwise, with one SOURCE, /path is its new name. What canno
 			defer w.bar.done()
 			in := transfer.NewIn(a.t, x, w)
 			in.Nocow, in.Keep, in.Owner = nocow, keep.keep(transfer.All), own
+			if fromTar != "" {
+				if err := a.putTar(in, fromTar, dest); err != nil {
+					return inImage(image, dest, err)
+				}
+				return w.allThere()
+			}
 			at, err := x.Stat(a.t, dest)
 			intoDir := err == nil && at.IsDir()
 			if !intoDir && len(sources) > 1 {
@@ -104,4 +119,17 @@ SOURCE: / as well; otherwise, with one SOURCE, /path is its new name. What canno
 	}
 	a.cacheFlag(cmd)
 	return cmd
+}
+
+// putTar puts what is in the archive at path.
+func (a *app) putTar(in *transfer.In, path, to string) error {
+	if path == "-" {
+		return in.Tar(a.stdin(), to)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return in.Tar(bufio.NewReaderSize(f, 1<<20), to)
 }

@@ -30,12 +30,16 @@ type xattr struct {
 	value []byte
 }
 
-// inodeAttrs is what a host knows of an inode beside its FileInfo.
+// inodeAttrs is what is kept of an inode.
 type inodeAttrs struct {
-	atime  time.Time
-	rdev   uint64 // as format.InodeItem has it
-	flags  uint64 // format.Inode...
-	xattrs []xattr
+	uid, gid uint32
+	owned    bool   // uid and gid are known
+	mode     uint32 // permissions
+	mtime    time.Time
+	atime    time.Time
+	rdev     uint64 // as format.InodeItem has it
+	flags    uint64 // format.Inode...
+	xattrs   []xattr
 }
 
 // hostFlags pairs the flags of FS_IOC_GETFLAGS with those of an inode item.
@@ -66,27 +70,32 @@ func flagsOfHost(image uint64) (flags uint32) {
 	return flags
 }
 
-// attrs copies owner, mode, times, extended attributes and flags of src. An owner that is not kept
-// takes setuid, setgid and capabilities along, as chown(2) does: a user's program would run for the
-// owner of the copy, who is root.
+// attrs copies owner, mode, times, extended attributes and flags of src.
 func (c *In) attrs(src, to string, st iofs.FileInfo) error {
 	h, err := readAttrs(src, st, c.Keep)
 	if err != nil {
 		return err
 	}
+	h.mode, h.mtime = imageMode(st.Mode())&0o7777, st.ModTime()
+	h.uid, h.gid, h.owned = owner(st)
+	return c.apply(src, to, &h)
+}
+
+// apply gives to what h says. An owner that is not kept takes setuid, setgid and capabilities
+// along, as chown(2) does: a user's program would run for the owner of the copy, who is root.
+func (c *In) apply(src, to string, h *inodeAttrs) error {
 	n, err := c.x.NodeAt(c.t, to)
 	if err != nil {
 		return err
 	}
 	defer n.Forget(c.t, 1)
 	at := n.Attr(c.t)
-	uid, gid, known := owner(st)
-	own, trusted := fs.Owner{UID: at.UID, GID: at.GID}, known && uid == at.UID && gid == at.GID
+	own, trusted := fs.Owner{UID: at.UID, GID: at.GID}, h.owned && h.uid == at.UID && h.gid == at.GID
 	switch {
 	case c.Owner != nil:
 		own, trusted = *c.Owner, true
-	case c.Keep.Owners && known:
-		own, trusted = fs.Owner{UID: uid, GID: gid}, true
+	case c.Keep.Owners && h.owned:
+		own, trusted = fs.Owner{UID: h.uid, GID: h.gid}, true
 	}
 	if own.UID != at.UID || own.GID != at.GID {
 		if err := n.SetAttr(c.t, fs.SetAttr{Set: fs.SetUID | fs.SetGID, UID: own.UID, GID: own.GID}); err != nil {
@@ -101,20 +110,20 @@ func (c *In) attrs(src, to string, st iofs.FileInfo) error {
 			c.count.w.LeaveOut(LeftOut{Name: src, Err: fmt.Errorf("extended attribute %s: %w", x.name, err)})
 		}
 	}
-	set := fs.SetAttr{Set: fs.SetAtime | fs.SetMtime, Atime: h.atime, Mtime: st.ModTime()}
+	set := fs.SetAttr{Set: fs.SetAtime | fs.SetMtime, Atime: h.atime, Mtime: h.mtime}
 	if !n.IsSymlink() {
 		set.Set |= fs.SetMode
-		if set.Mode = imageMode(st.Mode()) & 0o7777; !trusted {
+		if set.Mode = h.mode; !trusted {
 			set.Mode &^= 0o6000
 		}
 	}
 	if err := n.SetAttr(c.t, set); err != nil {
 		return err
 	}
-	if h.flags &= fs.ChattrFlags; h.flags == 0 {
-		return nil
+	if flags := h.flags & fs.ChattrFlags; flags != 0 {
+		return n.SetFlags(c.t, n.Flags()|flags)
 	}
-	return n.SetFlags(c.t, n.Flags()|h.flags)
+	return nil
 }
 
 // special makes a device, a pipe or a socket.

@@ -213,17 +213,27 @@ func (c *Out) dir(path string, to *os.Root, p place, at fs.Attr) error {
 	return p.named(err)
 }
 
-// name copies what the entry e of directory path leads to, to to; full is its path.
-func (c *Out) name(path, full string, to place, e fs.DirEntry) error {
+// skips reports whether the entry e of directory path is a snapshot that is not wanted; its error
+// is of a name that no sound image has.
+func (c *Out) skips(path, full string, e fs.DirEntry) (bool, error) {
 	// A name that would leave dest cannot come from a sound image; do not follow it from any other.
 	if e.Name == "." || e.Name == ".." || filepath.Base(e.Name) != e.Name {
-		return &unreadable{fmt.Errorf("directory %s has the name %q, want one without /", path, e.Name)}
+		return false, &unreadable{fmt.Errorf("directory %s has the name %q, want one without /", path, e.Name)}
 	}
 	if e.Subvol != 0 && !c.Snapshots {
 		if snap, err := c.x.IsSnapshot(c.t, e.Subvol); err == nil && snap {
 			c.count.w.LeaveOut(LeftOut{Name: full, Snapshot: true})
-			return nil
+			return true, nil
 		}
+	}
+	return false, nil
+}
+
+// name copies what the entry e of directory path leads to, to to; full is its path.
+func (c *Out) name(path, full string, to place, e fs.DirEntry) error {
+	skip, err := c.skips(path, full, e)
+	if err != nil || skip {
+		return err
 	}
 	at, err := c.x.Lstat(c.t, full)
 	if e.Subvol != 0 && errors.Is(err, errno.ENOENT) {

@@ -1,0 +1,338 @@
+package transfer
+
+import (
+	"archive/tar"
+	"errors"
+	"fmt"
+	"io"
+	gopath "path"
+	"strings"
+
+	"btrlab/internal/errno"
+	"btrlab/internal/format"
+	"btrlab/internal/fs"
+	"btrlab/internal/sched"
+)
+
+// Tar archives: POSIX (PAX) with owners, nanoseconds, devices and extended attributes, which stand
+// in records SCHILY.xattr.NAME, as GNU tar and bsdtar write them.
+
+const xattrRecord = "SCHILY.xattr."
+
+// Tar copies an archive into the directory to. A name leads to a place below to, whatever its dots
+// say, and never through a symbolic link: such an entry is left out. Blocks of zeros become holes.
+func (c *In) Tar(r io.Reader, to string) error {
+	a := tar.NewReader(r)
+	made := map[string]string{} // names of the archive -> where they went
+	type dir struct {
+		to string
+		h  inodeAttrs
+	}
+	var dirs []dir // their times are set at the end: what is made in them changes them
+	for {
+		e, err := a.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("bad archive: %w", err)
+		}
+		name := gopath.Clean("/" + e.Name)
+		at := gopath.Join(to, name)
+		if err := c.count.next(at); err != nil {
+			return err
+		}
+		h := c.tarAttrs(e)
+		if e.Typeflag == tar.TypeDir {
+			if err = c.tarParents(at, true); err == nil {
+				dirs = append(dirs, dir{at, h})
+			}
+		} else if err = c.tarParents(gopath.Dir(at), false); err == nil {
+			err = c.tarEntry(a, e, at, made, &h)
+		}
+		var u *unreadable
+		if errors.As(err, &u) {
+			c.count.w.LeaveOut(LeftOut{Name: e.Name, Err: u.err})
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		made[name] = at
+	}
+	for i := len(dirs) - 1; i >= 0; i-- {
+		if err := c.apply(dirs[i].to, dirs[i].to, &dirs[i].h); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tarAttrs is what an entry says of its inode.
+func (c *In) tarAttrs(e *tar.Header) inodeAttrs {
+	h := inodeAttrs{uid: uint32(e.Uid), gid: uint32(e.Gid), owned: true, mode: uint32(e.Mode) & 0o7777, mtime: e.ModTime, atime: e.AccessTime}
+	if h.atime.IsZero() {
+		h.atime = h.mtime
+	}
+	if c.Keep.Xattrs {
+		for k, v := range e.PAXRecords {
+			if name, ok := strings.CutPrefix(k, xattrRecord); ok {
+				h.xattrs = append(h.xattrs, xattr{name, []byte(v)})
+			}
+		}
+	}
+	return h
+}
+
+// tarParents makes path and the directories above it, where they are missing. A symbolic link in
+// the way of one is not followed; last says that a file at path itself makes room.
+func (c *In) tarParents(path string, last bool) error {
+	if path == "/" {
+		return nil
+	}
+	at, err := c.x.Lstat(c.t, path)
+	switch {
+	case err == nil && at.IsDir():
+		return nil
+	case err == nil && !last:
+		return &unreadable{fmt.Errorf("%s is no directory, and not followed", path)}
+	case err == nil:
+		if err := c.x.Unlink(c.t, path); err != nil {
+			return err
+		}
+	case !errors.Is(err, errno.ENOENT) && !errors.Is(err, errno.ENOTDIR):
+		return err
+	}
+	if err := c.tarParents(gopath.Dir(path), false); err != nil {
+		return err
+	}
+	return c.x.Mkdir(c.t, path, 0o755)
+}
+
+// tarEntry makes what is no directory.
+func (c *In) tarEntry(a *tar.Reader, e *tar.Header, at string, made map[string]string, h *inodeAttrs) error {
+	if e.Typeflag != tar.TypeReg {
+		if err := c.unlinkOld(at); err != nil {
+			return err
+		}
+	}
+	var err error
+	switch e.Typeflag {
+	case tar.TypeReg, tar.TypeGNUSparse:
+		err = c.tarFile(a, e.Size, at)
+	case tar.TypeSymlink:
+		err = c.x.Symlink(c.t, e.Linkname, at)
+	case tar.TypeLink:
+		first, ok := made[gopath.Clean("/"+e.Linkname)]
+		if !ok {
+			return &unreadable{fmt.Errorf("a link to %s, which the archive does not have before it", e.Linkname)}
+		}
+		return c.x.Link(c.t, first, at)
+	case tar.TypeChar, tar.TypeBlock, tar.TypeFifo:
+		if !c.Keep.Special {
+			return &unreadable{errors.New("is special")}
+		}
+		mode := map[byte]uint32{tar.TypeChar: format.S_IFCHR, tar.TypeBlock: format.S_IFBLK, tar.TypeFifo: format.S_IFIFO}[e.Typeflag]
+		err = c.x.Mknod(c.t, at, mode|h.mode, uint64(e.Devmajor)<<20|uint64(e.Devminor))
+	default:
+		return &unreadable{fmt.Errorf("an entry of type %q", e.Typeflag)}
+	}
+	if err != nil {
+		return err
+	}
+	return c.apply(e.Name, at, h)
+}
+
+// tarFile makes a regular file of the bytes that follow.
+func (c *In) tarFile(r io.Reader, size int64, to string) error {
+	_, statErr := c.x.Lstat(c.t, to)
+	f, err := c.create(to, 0o600, false)
+	if err != nil {
+		return err
+	}
+	n, err := writeSparse(c.t, c.count.w, f, r, c.buf)
+	if err == nil && n < size {
+		err = fmt.Errorf("bad archive: %s ends after %d of %d bytes", to, n, size)
+	}
+	if err == nil && f.Size(c.t) < size {
+		err = f.Truncate(c.t, size)
+	}
+	return c.finish(f, to, errors.Is(statErr, errno.ENOENT), err)
+}
+
+// writeSparse copies r to f, leaves blocks of zeros out, and returns how many bytes there were.
+func writeSparse(t *sched.Task, w Watcher, f *fs.File, r io.Reader, buf []byte) (off int64, err error) {
+	for {
+		if err := w.Stop(); err != nil {
+			return off, err
+		}
+		n, err := io.ReadFull(r, buf)
+		for from := 0; from < n; {
+			to := from
+			for to < n && !isZeroBlock(buf[to:n]) {
+				to += min(hostBlock, n-to)
+			}
+			if to > from {
+				if _, err := f.WriteAt(t, buf[from:to], off+int64(from)); err != nil {
+					return off, err
+				}
+			}
+			for to < n && isZeroBlock(buf[to:n]) {
+				to += min(hostBlock, n-to)
+			}
+			from = to
+		}
+		off += int64(n)
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return off, nil
+		}
+		if err != nil {
+			return off, fmt.Errorf("bad archive: %w", err)
+		}
+	}
+}
+
+// Tar writes path, with everything below a directory, as an archive to w; its names begin with
+// name, or with what is in the directory if that is empty. What cannot be read is left out, as by
+// Tree.
+func (c *Out) Tar(path, name string, w io.Writer) error {
+	at, err := c.x.Stat(c.t, path)
+	if err != nil {
+		return err
+	}
+	a := tar.NewWriter(w)
+	if err := bare(c.tarTree(a, path, name, at)); err != nil {
+		return err
+	}
+	return a.Close()
+}
+
+func (c *Out) tarTree(a *tar.Writer, path, name string, at fs.Attr) error {
+	if err := c.count.next(path); err != nil {
+		return err
+	}
+	e, err := c.tarHeader(path, name, at)
+	if err != nil {
+		return err
+	}
+	if e == nil {
+		c.count.w.LeaveOut(LeftOut{Name: path, Mode: at.Mode})
+		return nil
+	}
+	id := inode{at.Subvol, at.Ino}
+	if at.IsRegular() && at.Nlink > 1 {
+		if first, ok := c.links[id]; ok {
+			e.Typeflag, e.Linkname, e.Size, e.PAXRecords = tar.TypeLink, first, 0, nil
+			return a.WriteHeader(e)
+		}
+		c.links[id] = e.Name
+	}
+	if at.IsRegular() {
+		return c.tarContents(a, e, path)
+	}
+	if err := a.WriteHeader(e); err != nil || !at.IsDir() {
+		return err
+	}
+	if first, ok := c.dirs[id]; ok {
+		return &unreadable{fmt.Errorf("bad directory %s, have inode %d of %s want one of its own", path, at.Ino, first)}
+	}
+	c.dirs[id] = path
+	list, err := c.x.ReadDir(c.t, path)
+	if err != nil {
+		if err := c.leave(path, &unreadable{err}); err != nil {
+			return err
+		}
+	}
+	c.count.known += uint64(len(list))
+	for _, d := range list {
+		full := gopath.Join(path, d.Name)
+		if err := c.leave(full, c.tarName(a, path, full, gopath.Join(name, d.Name), d)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tarName writes what the entry d of directory path leads to.
+func (c *Out) tarName(a *tar.Writer, path, full, name string, d fs.DirEntry) error {
+	skip, err := c.skips(path, full, d)
+	if err != nil || skip {
+		return err
+	}
+	at, err := c.x.Lstat(c.t, full)
+	if d.Subvol != 0 && errors.Is(err, errno.ENOENT) {
+		return a.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: name + "/", Mode: 0o755, Format: tar.FormatPAX})
+	}
+	if err != nil {
+		return &unreadable{err}
+	}
+	return c.tarTree(a, full, name, at)
+}
+
+// tarHeader is the entry of an inode; nil for what Keep leaves out, and for a socket, which
+// archives do not have.
+func (c *Out) tarHeader(path, name string, at fs.Attr) (*tar.Header, error) {
+	e := &tar.Header{Name: name, Mode: int64(at.Mode & 0o7777), Uid: int(at.UID), Gid: int(at.GID), ModTime: at.Mtime, AccessTime: at.Atime, Format: tar.FormatPAX}
+	if !c.Keep.Owners {
+		e.Uid, e.Gid = 0, 0
+		e.Mode &^= 0o6000
+	}
+	kind := at.Mode & format.S_IFMT
+	switch kind {
+	case format.S_IFDIR:
+		e.Typeflag, e.Name = tar.TypeDir, strings.TrimSuffix(name, "/")+"/"
+		if name == "" {
+			e.Name = "./"
+		}
+	case format.S_IFREG:
+		e.Typeflag, e.Size = tar.TypeReg, int64(at.Size)
+	case format.S_IFLNK:
+		target, err := c.x.Readlink(c.t, path)
+		if err != nil {
+			return nil, &unreadable{err}
+		}
+		e.Typeflag, e.Linkname = tar.TypeSymlink, target
+	case format.S_IFCHR, format.S_IFBLK, format.S_IFIFO:
+		if !c.Keep.Special {
+			return nil, nil
+		}
+		e.Typeflag = map[uint32]byte{format.S_IFCHR: tar.TypeChar, format.S_IFBLK: tar.TypeBlock, format.S_IFIFO: tar.TypeFifo}[kind]
+		e.Devmajor, e.Devminor = int64(at.Rdev>>20), int64(at.Rdev&(1<<20-1))
+		if kind == format.S_IFIFO {
+			e.Devmajor, e.Devminor = 0, 0
+		}
+	default:
+		return nil, nil
+	}
+	if !c.Keep.Xattrs {
+		return e, nil
+	}
+	list, err := c.xattrs(at)
+	if err != nil {
+		return nil, &unreadable{err}
+	}
+	for _, x := range list {
+		if x.name == capability && !c.Keep.Owners {
+			continue
+		}
+		if e.PAXRecords == nil {
+			e.PAXRecords = map[string]string{}
+		}
+		e.PAXRecords[xattrRecord+x.name] = string(x.value)
+	}
+	return e, nil
+}
+
+// tarContents writes a regular file. An error of the image in the middle of it ends the archive:
+// its size has been said.
+func (c *Out) tarContents(a *tar.Writer, e *tar.Header, path string) error {
+	f, err := c.x.OpenFile(c.t, path, fs.O_RDONLY|fs.O_NOFOLLOW, 0)
+	if err != nil {
+		return &unreadable{err}
+	}
+	defer f.Close(c.t)
+	if err := a.WriteHeader(e); err != nil {
+		return err
+	}
+	return Read(c.t, c.count.w, f, a)
+}

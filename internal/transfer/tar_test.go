@@ -1,0 +1,170 @@
+package transfer
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"btrlab/internal/errno"
+	"btrlab/internal/format"
+	"btrlab/internal/testing/fstest"
+)
+
+// A tree that leaves an image as an archive and goes into another from it is the same: links,
+// holes, targets, owners, modes, times, devices, attributes.
+func TestTar(t *testing.T) {
+	x := fstest.New(t)
+	must(t, NewIn(x.T, x.FS, &watch{t: t}).Tree(hostTree(t), "/tree"))
+	x.Must(x.FS.Mknod(x.T, "/tree/null", format.S_IFCHR|0o666, 1<<20|3))
+	x.Must(x.FS.Chown(x.T, "/tree/d", 1<<31, 99))
+	x.Must(x.FS.Setxattr(x.T, "/tree/a", "user.bytes", []byte("\x00=\n\xff")))
+	x.Must(x.FS.Setxattr(x.T, "/tree/d", "user.d", nil))
+	x.Must(x.FS.Subvolume(x.T, "/tree/sub", 0o755))
+	x.Must(x.FS.Mkdir(x.T, "/tree/sub/"+strings.Repeat("n", 200), 0o700))
+	var b bytes.Buffer
+	w := &watch{t: t}
+	must(t, NewOut(x.T, x.FS, w).Tar("/tree", "tree", &b))
+	if len(w.left) != 0 {
+		t.Errorf("left out %+v", w.left)
+	}
+	y := fstest.New(t)
+	w = &watch{t: t}
+	must(t, NewIn(y.T, y.FS, w).Tar(bytes.NewReader(b.Bytes()), "/"))
+	if len(w.left) != 0 {
+		t.Errorf("left out %+v", w.left)
+	}
+	left, right := map[string]string{}, map[string]string{}
+	listing(x, "/tree", left)
+	listing(y, "/tree", right)
+	for _, name := range slices.Sorted(maps.Keys(left)) {
+		if left[name] != right[name] {
+			t.Errorf("%s: have %.200q want %.200q", name, right[name], left[name])
+		}
+	}
+	if len(left) != len(right) || len(left) < 11 {
+		t.Errorf("%d objects, want %d", len(right), len(left))
+	}
+	y.Must(y.FS.Sync(y.T))
+	if at, err := y.FS.Stat(y.T, "/tree/sparse"); err != nil || at.Nbytes > 1<<20 {
+		t.Errorf("sparse has %d bytes, %v; want holes", at.Nbytes, err)
+	}
+	a, err1 := y.FS.Stat(y.T, "/tree/a")
+	second, err2 := y.FS.Stat(y.T, "/tree/d/second")
+	if err := errors.Join(err1, err2); err != nil || a.Ino != second.Ino || a.Nlink != 2 {
+		t.Errorf("a link is inode %d, the first name %d, %v", second.Ino, a.Ino, err)
+	}
+}
+
+// listing is what a test compares of a tree of an image, by path.
+func listing(x *fstest.Fixture, path string, into map[string]string) {
+	x.Helper()
+	at, xattrs := inodeText(x, path)
+	s := at + xattrs
+	a, err := x.FS.Lstat(x.T, path)
+	x.Must(err)
+	switch {
+	case a.IsRegular():
+		s += string(x.ReadFile(path))
+	case a.IsSymlink():
+		target, err := x.FS.Readlink(x.T, path)
+		x.Must(err)
+		s += target
+	case a.IsDir():
+		list, err := x.FS.ReadDir(x.T, path)
+		x.Must(err)
+		for _, e := range list {
+			listing(x, path+"/"+e.Name, into)
+		}
+	}
+	into[path] = s
+}
+
+func inodeText(x *fstest.Fixture, path string) (at, xattrs string) {
+	x.Helper()
+	n, err := x.FS.NodeAt(x.T, path)
+	x.Must(err)
+	a := n.Attr(x.T)
+	names, err := n.Listxattr(x.T)
+	x.Must(err)
+	slices.Sort(names)
+	for _, name := range names {
+		v, err := n.Getxattr(x.T, name)
+		x.Must(err)
+		xattrs += name + "=" + string(v) + " "
+	}
+	x.Must(n.Forget(x.T, 1))
+	return fmt.Sprintf("%o %d:%d %#x %v %v ", a.Mode, a.UID, a.GID, a.Rdev, a.Mtime.UTC(), a.Atime.UTC()), xattrs
+}
+
+// archive is one of the entries, each with its body.
+func archive(t *testing.T, entries ...tar.Header) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for _, e := range entries {
+		body := strings.Repeat("b", int(e.Size))
+		e.Mode = 0o644
+		must(t, w.WriteHeader(&e))
+		_, err := io.WriteString(w, body)
+		must(t, err)
+	}
+	must(t, w.Close())
+	return b.Bytes()
+}
+
+// No name of an archive leads out of the directory it is put into, nor through a link that the
+// archive has made; what cannot be is left out, and the rest goes in. A later entry takes the place
+// of an earlier one. An archive that ends too soon is an error, and its last file is not there.
+func TestTarHostile(t *testing.T) {
+	x := fstest.New(t)
+	x.Must(x.FS.Mkdir(x.T, "/in", 0o755))
+	x.Must(x.FS.Mkdir(x.T, "/other", 0o755))
+	file := func(name string) tar.Header { return tar.Header{Name: name, Typeflag: tar.TypeReg, Size: 5} }
+	b := archive(t,
+		file("../../up"), file("/abs"), file("deep/er/f"),
+		tar.Header{Name: "link", Typeflag: tar.TypeSymlink, Linkname: "/other"}, file("link/f"),
+		tar.Header{Name: "hard", Typeflag: tar.TypeLink, Linkname: "none"},
+		tar.Header{Name: "hard2", Typeflag: tar.TypeLink, Linkname: "../abs"},
+		tar.Header{Name: "twice", Typeflag: tar.TypeDir}, file("abs2"),
+		tar.Header{Name: "abs2", Typeflag: tar.TypeSymlink, Linkname: "x"},
+		file("was"), tar.Header{Name: "was/", Typeflag: tar.TypeDir}, file("was/f"))
+	w := &watch{t: t}
+	must(t, NewIn(x.T, x.FS, w).Tar(bytes.NewReader(b), "/in"))
+	var left []string
+	for _, l := range w.left {
+		left = append(left, l.Name)
+	}
+	if !slices.Equal(left, []string{"link/f", "hard"}) {
+		t.Errorf("left out %q", left)
+	}
+	for _, name := range []string{"/in/up", "/in/abs", "/in/deep/er/f", "/in/hard2", "/in/was/f"} {
+		if have := string(x.ReadFile(name)); have != "bbbbb" {
+			t.Errorf("%s has %q", name, have)
+		}
+	}
+	if list, err := x.FS.ReadDir(x.T, "/other"); err != nil || len(list) != 0 {
+		t.Errorf("/other has %v, %v", list, err)
+	}
+	if target, err := x.FS.Readlink(x.T, "/in/abs2"); err != nil || target != "x" {
+		t.Errorf("abs2 leads to %q, %v", target, err)
+	}
+	for _, cut := range []int{100, 512, 700, 9000} {
+		y := fstest.New(t)
+		err := NewIn(y.T, y.FS, &watch{t: t}).Tar(bytes.NewReader(archive(t, tar.Header{Name: "f", Typeflag: tar.TypeReg, Size: 9000})[:cut]), "/")
+		if err == nil || !strings.Contains(err.Error(), "bad archive") {
+			t.Errorf("cut at %d: %v", cut, err)
+		}
+		if _, serr := y.FS.Lstat(y.T, "/f"); !errors.Is(serr, errno.ENOENT) {
+			t.Errorf("cut at %d: a part of the file stays: %v", cut, serr)
+		}
+	}
+	if err := NewIn(x.T, x.FS, &watch{t: t}).Tar(strings.NewReader("no archive at all, and long enough to see it"), "/in"); err == nil {
+		t.Error("text was taken for an archive")
+	}
+}
