@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -18,6 +19,9 @@ import (
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
 	"btrlab/internal/progs/mkfs"
+	"btrlab/internal/sched"
+	"btrlab/internal/sched/cost"
+	"btrlab/internal/sched/vtime"
 )
 
 // splitSpec takes IMAGE:/path apart. The image is the longest prefix before a ":/" that names a
@@ -215,11 +219,24 @@ func (a *app) withFS(image string, flags blockdev.Flags, o fs.Options, f func(x 
 		return f(a.open.fs)
 	}
 	o.Memory = a.cacheSize()
+	var err error
+	if o.Now, err = sourceDate(); err != nil {
+		return err
+	}
 	o.Subvol, o.SubvolPath = a.subvol.id, a.subvol.path
 	if a.noReplay {
 		flags, o.ReadOnly = flags|blockdev.ReadOnly, true
 	}
 	defer a.limitHeap()()
+	if o.Now != nil && !o.ReadOnly {
+		o.Memory = reproducibleMemory
+		return a.inOrder(func() error { return a.openFS(image, flags, o, f) })
+	}
+	return a.openFS(image, flags, o, f)
+}
+
+// openFS is withFS with its options.
+func (a *app) openFS(image string, flags blockdev.Flags, o fs.Options, f func(x *fs.FS) error) error {
 	return a.withDevice(image, flags, func(dev blockdev.Device) error {
 		x, err := fs.Open(a.t, []blockdev.Device{dev}, o)
 		if err != nil {
@@ -229,6 +246,39 @@ func (a *app) withFS(image string, flags blockdev.Flags, o fs.Options, f func(x 
 		err = f(x)
 		return withCommit(err, x.Close(a.t))
 	})
+}
+
+// sourceDate is a clock that stands at SOURCE_DATE_EPOCH, seconds since 1970, so that an image can
+// be made again with the same bytes; nil when the environment has none.
+func sourceDate() (func() time.Time, error) {
+	s, ok := os.LookupEnv("SOURCE_DATE_EPOCH")
+	if !ok || s == "" {
+		return nil, nil
+	}
+	sec, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || sec < 0 {
+		return nil, fmt.Errorf("SOURCE_DATE_EPOCH %q, want seconds since 1970", s)
+	}
+	return func() time.Time { return time.Unix(sec, 0) }, nil
+}
+
+// reproducibleMemory is the memory of the caches, in bytes, when an image is to be the same each
+// time: what they hold decides what is written when.
+const reproducibleMemory = 256 << 20
+
+// inOrder runs f in virtual time, on one processor whose work takes no time: all its tasks run in
+// the same order each time, on any machine.
+func (a *app) inOrder(f func() error) (err error) {
+	real := a.t
+	defer func() { a.t = real }()
+	_, verr := vtime.Run(vtime.Machine{CPUs: 1, Costs: &cost.Table{}}, func(t *sched.Task) {
+		a.t = t
+		err = f()
+	})
+	if err == nil {
+		err = verr
+	}
+	return err
 }
 
 // heapSlack is the memory of the program without its caches, in bytes.

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"btrlab/internal/blockdev"
+	"btrlab/internal/format"
 	"btrlab/internal/progs/dump"
 	"btrlab/internal/progs/mkfs"
 )
@@ -21,11 +22,13 @@ func (a *app) mkfs() *cobra.Command {
 	var size byteSize
 	var asJSON, quiet bool
 	var features []string
+	var uuid string
 	cmd := &cobra.Command{
 		Use:   "mkfs IMAGE",
 		Short: "make an empty btrfs",
 		Long: `Mkfs makes an empty btrfs on a file, which is created sparse, or on a block device.
 With --features block-group-tree it has what mkfs.btrfs gives every image since 6.19, for Linux 6.1 and later.
+With --uuid and the environment's SOURCE_DATE_EPOCH, seconds since 1970, the image is the same bytes each time.
 It refuses what already holds a file system unless --force is given, and a mounted device always.`,
 		Example: "  btrlab mkfs --size 1G --label data disk.img",
 		Args:    cobra.ExactArgs(1),
@@ -34,6 +37,7 @@ It refuses what already holds a file system unless --force is given, and a mount
 	f.Var(&size, "size", "bytes to use (default 1G for a new file, else all of it)")
 	f.StringVarP(&o.Label, "label", "L", "", "label of at most 255 bytes")
 	f.StringVarP(&o.MetadataProfile, "metadata", "m", "dup", "metadata profile: dup or single")
+	f.StringVarP(&uuid, "uuid", "U", "", "identifier of the file system (default a random one); all others are made of it")
 	f.StringSliceVarP(&features, "features", "O", nil, "features: "+strings.Join(mkfs.Features(), ", ")+"; ^NAME is without")
 	f.BoolVarP(&o.Force, "force", "f", false, "overwrite a file system that is there")
 	f.BoolVarP(&quiet, "quiet", "q", false, "print nothing when all is well")
@@ -42,6 +46,19 @@ It refuses what already holds a file system unless --force is given, and a mount
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if p := o.MetadataProfile; p != "dup" && p != "single" {
 			return usagef(cmd, "metadata profile %q, want dup or single", p)
+		}
+		if uuid != "" {
+			var ok bool
+			if o.FSID, ok = format.ParseUUID(uuid); !ok {
+				return usagef(cmd, "uuid %q, want eight, four, four, four and twelve hexadecimal digits with - between", uuid)
+			}
+		}
+		now, err := sourceDate()
+		if err != nil {
+			return err
+		}
+		if now != nil {
+			o.Now = now()
 		}
 		if err := o.SetFeatures(features); err != nil {
 			return usagef(cmd, "%v", err)

@@ -11,9 +11,11 @@ package format
 import (
 	"cmp"
 	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"hash/crc32"
 	"math"
+	"strings"
 	"time"
 )
 
@@ -267,6 +269,16 @@ type UUID [16]byte
 
 func (u UUID) String() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", u[0:4], u[4:6], u[6:8], u[8:10], u[10:16])
+}
+
+// ParseUUID reads what String writes; ok is false for anything else.
+func ParseUUID(s string) (u UUID, ok bool) {
+	b, err := hex.DecodeString(strings.ReplaceAll(s, "-", ""))
+	if err != nil || len(b) != len(u) {
+		return UUID{}, false
+	}
+	copy(u[:], b)
+	return u, strings.EqualFold(u.String(), s)
 }
 
 // IsZero reports whether the identifier was never set.

@@ -13,6 +13,7 @@ package mkfs
 
 import (
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -56,8 +57,8 @@ type Options struct {
 	// Linux reads and writes it since 6.1.
 	BlockGroupTree bool
 
-	// Identifiers; a zero one is made up. With all of them and Now given, the image is the same
-	// every time.
+	// Identifiers; a zero one is made up, out of FSID if that is given. With FSID and Now given the
+	// image is the same every time.
 	FSID          format.UUID
 	DevUUID       format.UUID
 	ChunkTreeUUID format.UUID
@@ -183,11 +184,20 @@ func (m *maker) options() error {
 	if len(o.Label) > 255 || strings.ContainsAny(o.Label, "\n\x00") {
 		return fmt.Errorf("bad label %q, want at most 255 bytes without newline", o.Label)
 	}
-	for _, u := range []*format.UUID{&o.FSID, &o.DevUUID, &o.ChunkTreeUUID, &o.SubvolUUID} {
-		if u.IsZero() {
+	given := !o.FSID.IsZero()
+	for i, u := range []*format.UUID{&o.FSID, &o.DevUUID, &o.ChunkTreeUUID, &o.SubvolUUID} {
+		version := byte(0x40) // random
+		switch {
+		case !u.IsZero():
+			continue
+		case given:
+			version = 0x80 // of the maker's own kind
+			sum := sha256.Sum256(append(o.FSID[:], byte(i)))
+			copy(u[:], sum[:])
+		default:
 			rand.Read(u[:]) // does not fail
-			u[6], u[8] = u[6]&0x0f|0x40, u[8]&0x3f|0x80
 		}
+		u[6], u[8] = u[6]&0x0f|version, u[8]&0x3f|0x80
 	}
 	if o.Now.IsZero() {
 		o.Now = time.Now()
