@@ -21,10 +21,10 @@ const (
 	// Direct goes around the host's page cache (O_DIRECT; Linux only). Offsets and lengths must be
 	// multiples of the device's logical block; memory that is not aligned is bounced.
 	Direct
-	// Ring submits through io_uring: Submit returns with the transfer under way, and a task of the
-	// device's ends it. What a ring cannot take is done in Submit. Where there is no io_uring, or
-	// the machine forbids it, each transfer has a task of its own. The real runtime only; elsewhere
-	// it changes nothing.
+	// Ring submits through io_uring: Submit returns with the transfer under way. A task that waits
+	// for it ends it, or a task of the device's; a Submit may end bios of others. What a ring
+	// cannot take is done in Submit. Where there is no io_uring, or the machine forbids it, each
+	// transfer has a task of its own. The real runtime only; elsewhere it changes nothing.
 	Ring
 )
 

@@ -4,6 +4,8 @@ package blockdev
 
 import (
 	"errors"
+	"sync"
+	"sync/atomic"
 
 	"btrlab/internal/errno"
 	"btrlab/internal/hostio"
@@ -12,9 +14,13 @@ import (
 	"btrlab/internal/sched"
 )
 
-// ringDepth is how many bios of a device are with the kernel at a time; the next one waits in
-// Submit.
-const ringDepth = 256
+const (
+	// ringDepth is how many bios of a device are with the kernel at a time; the next one waits in
+	// Submit.
+	ringDepth = 256
+	// kickTag is the tag of the request that ends a sleep in Poll; no bio has it.
+	kickTag = ringDepth + 1
+)
 
 var (
 	ringClass = lockdep.NewClass("device_ring")
@@ -24,30 +30,73 @@ var (
 // ring is the bios of a File that are on their way through io_uring.
 //
 //	queue    the submitter: takes a slot, prepares the request, pushes it into the kernel
-//	reap     the ring's task: waits for completions, frees the slot, ends the bio
+//	endAll   takes completions, frees their slots, ends their bios
 //	redo     a short transfer or EAGAIN: a task of its own does the rest with system calls
 //
-// The reaping task is made by the first bio and ends with Close. It calls EndIO, which never
-// sleeps, so one task is enough; no request has a task of its own.
+// The bios are ended by a task that is there anyhow, if all that are in flight are its own (alone):
+//
+//	queue    looks for completions after it has pushed a request
+//	Poll     a task that waits for its bio sleeps in the kernel, where a completion wakes it
+//
+// Else by the ring's task, which waits for the signal that a completion sends (reap). It is made by
+// the first bio and ends with Close; no request has a task of its own. Where many tasks have bios
+// in flight it ends several at a time, and then wakes as few threads as there are processors; a
+// task that took those of others would wake one thread for each.
+//
+// A completion is not lost, whichever task sees it:
+//   - one that comes while signals are off (look) is seen by lookAway, which turns them on first
+//     and looks second
+//   - a task that finds another in endAll (taking) leaves it the completion: that one lets go first
+//     and looks second
+//   - the task in Poll sleeps with taking held, so nobody takes away the completion of a Kick,
+//     which might otherwise be gone before the sleep has begun
+//
+// IORING_SETUP_COOP_TASKRUN, SINGLE_ISSUER and DEFER_TASKRUN do not hold here. They let a
+// completion wait until the thread that submitted the request enters the kernel again; a goroutine
+// may compute on that thread meanwhile, for another task.
 type ring struct {
 	d *File
-	q *hostio.Ring
+	q kernel
 
-	mu     lock.Mutex // leaf; protects the submission side of q and the fields below
+	mu     lock.Mutex // leaf; protects the fields below
 	room   lock.Cond
 	free   []uint32
 	flying [ringDepth]flight
 	reaper *sched.Task
+
+	sq     sync.Mutex // leaf; protects the submission side of q, and closed
+	closed bool
+	inside sync.WaitGroup // tasks in submit and Poll: the end of the last bio may let others close
+
+	busy    atomic.Int32 // bios in flight
+	looking atomic.Int32 // tasks between look and lookAway
+	taking  sync.Mutex   // protects the completion side of q, and ender
+	ender   *sched.Task  // the task of the ends of bios, on the goroutine that has taking
+	self    sched.Poller
+}
+
+// kernel is the hostio.Ring of a ring.
+type kernel interface {
+	Prep(op hostio.Op, fd int, p []byte, off int64, flags uint32, tag uint32) error
+	PrepVec(op hostio.Op, fd int, vecs [][]byte, off int64, tag uint32) error
+	PrepNop(tag uint32) error
+	Publish() (submit uint32)
+	Push(submit uint32, wait int) error
+	Ready() bool
+	Next() (tag uint32, res int32, ok bool)
+	Notify(on bool)
+	Wait() error
+	Wake() error
+	Close() error
 }
 
 // flight is a bio with the kernel.
 type flight struct {
 	b      *Bio
+	of     *atomic.Int32 // the count of the submitter's
 	n      int
 	bounce []byte // the memory that the kernel got, where the bio's is not aligned
 }
-
-const stopTag = ringDepth // the request that ends the reaper
 
 func newRing(d *File) (*ring, error) {
 	q, err := hostio.NewRing(ringDepth + 1)
@@ -58,13 +107,18 @@ func newRing(d *File) (*ring, error) {
 		q.Close()
 		return nil, err
 	}
-	r := &ring{d: d, q: q}
+	return ringOn(d, q), nil
+}
+
+func ringOn(d *File, q kernel) *ring {
+	r := &ring{d: d, q: q, ender: sched.NewTask("device completions")}
+	r.self = r
 	r.mu.Init(ringClass)
 	r.room.Init(&r.mu, slotClass)
 	for i := range uint32(ringDepth) {
 		r.free = append(r.free, ringDepth-1-i)
 	}
-	return r, nil
+	return r
 }
 
 // queue gives b to the kernel. It reports false for what a ring does not take: then nothing was
@@ -74,7 +128,7 @@ func (d *File) queue(t *sched.Task, b *Bio) bool {
 	if r == nil || t.Runtime() != nil || b.Op == OpFlush && d.flags&ReadOnly != 0 {
 		return false
 	}
-	f := flight{b: b, n: b.Len()}
+	f := flight{b: b, of: t.PollAt(&r.self), n: b.Len()}
 	if b.Op != OpFlush {
 		if f.n == 0 || len(b.Vecs) > iovMax {
 			return false
@@ -92,6 +146,36 @@ func (d *File) queue(t *sched.Task, b *Bio) bool {
 			}
 		}
 	}
+	r.submit(t, f)
+	return true
+}
+
+// submit gives f to the kernel. It sleeps while there is no slot.
+func (r *ring) submit(t *sched.Task, f flight) {
+	r.inside.Add(1)
+	defer r.inside.Done()
+	tag := r.slot(t, f)
+	alone := r.alone(f.of)
+	if alone {
+		r.look()
+	}
+	r.sq.Lock()
+	if err := r.prepare(&f, tag); err != nil {
+		panic(err) // the queue has as many entries as there are slots
+	}
+	n := r.q.Publish()
+	r.sq.Unlock()
+	if err := r.q.Push(n, 0); err != nil {
+		panic(err) // the ring is ours and open
+	}
+	if alone {
+		r.take()
+		r.lookAway()
+	}
+}
+
+// slot waits for a free slot and gives it to f.
+func (r *ring) slot(t *sched.Task, f flight) (tag uint32) {
 	r.mu.Lock(t)
 	if r.reaper == nil {
 		r.reaper = t.Go("device completions", r.reap)
@@ -99,23 +183,24 @@ func (d *File) queue(t *sched.Task, b *Bio) bool {
 	for len(r.free) == 0 {
 		r.room.Wait(t)
 	}
-	tag := r.free[len(r.free)-1]
+	tag = r.free[len(r.free)-1]
 	r.free = r.free[:len(r.free)-1]
 	r.flying[tag] = f
-	err := r.prepare(b, &f, tag)
-	if err != nil {
-		panic(err) // the queue has as many entries as there are slots
-	}
-	submit := r.q.Publish()
+	r.busy.Add(1)
+	f.of.Add(1)
 	r.mu.Unlock(t)
-	if err := r.q.Push(submit, 0); err != nil {
-		panic(err) // the ring is ours and open
-	}
-	return true
+	return tag
 }
 
-func (r *ring) prepare(b *Bio, f *flight, tag uint32) error {
-	fd, op := r.d.fd, hostio.Read
+// alone reports whether there are bios in flight, all of them of the task with this count. It is a
+// guess where that task submits to other devices as well: enough to choose the task that ends them.
+func (r *ring) alone(inFlight *atomic.Int32) bool {
+	n := r.busy.Load()
+	return n > 0 && inFlight.Load() == n
+}
+
+func (r *ring) prepare(f *flight, tag uint32) error {
+	b, fd, op := f.b, r.d.fd, hostio.Read
 	switch {
 	case b.Op == OpFlush:
 		return r.q.Prep(hostio.Sync, fd, nil, 0, 0, tag)
@@ -131,24 +216,108 @@ func (r *ring) prepare(b *Bio, f *flight, tag uint32) error {
 	return r.q.PrepVec(op, fd, b.Vecs, b.Off, tag)
 }
 
+// look says that the caller is going to look for completions: they need no signal.
+func (r *ring) look() {
+	if r.looking.Add(1) == 1 {
+		r.q.Notify(false)
+	}
+}
+
+// lookAway ends look. A completion that came since the caller looked last sent no signal.
+func (r *ring) lookAway() {
+	if r.looking.Add(-1) == 0 {
+		r.q.Notify(true)
+		r.take()
+	}
+}
+
+// take ends the bios that have completed, unless another task is at it.
+func (r *ring) take() {
+	for r.q.Ready() && r.taking.TryLock() {
+		r.endAll()
+		r.taking.Unlock()
+	}
+}
+
+// endAll ends the bios that have completed, and returns how many. Under taking.
+func (r *ring) endAll() (n int) {
+	t := r.ender
+	for tag, res, ok := r.q.Next(); ok; tag, res, ok = r.q.Next() {
+		if tag == kickTag {
+			continue
+		}
+		r.mu.Lock(t)
+		f := r.flying[tag]
+		r.flying[tag] = flight{}
+		r.free = append(r.free, tag)
+		r.room.Signal(t)
+		r.mu.Unlock(t)
+		r.busy.Add(-1)
+		f.of.Add(-1)
+		r.end(t, f, res)
+		n++
+	}
+	return n
+}
+
+// Poll is sched.Poller's.
+func (r *ring) Poll(t *sched.Task, inFlight *atomic.Int32) {
+	if !r.alone(inFlight) || !r.taking.TryLock() {
+		return
+	}
+	r.inside.Add(1)
+	defer r.inside.Done()
+	r.look()
+	for {
+		n := r.endAll()
+		if t.Woken() || !r.alone(inFlight) {
+			break
+		}
+		if n > 0 {
+			t.Yield() // the ends may have woken tasks, which would wait for this thread
+			continue
+		}
+		if !t.BeginPoll() {
+			break
+		}
+		err := r.q.Push(0, 1)
+		t.EndPoll()
+		if err != nil {
+			panic(err)
+		}
+	}
+	r.taking.Unlock()
+	r.lookAway()
+}
+
+// Kick is sched.Poller's.
+func (r *ring) Kick() {
+	r.sq.Lock()
+	defer r.sq.Unlock()
+	if r.closed {
+		return
+	}
+	if err := r.q.PrepNop(kickTag); err != nil {
+		panic(err)
+	}
+	if err := r.q.Push(r.q.Publish(), 0); err != nil {
+		panic(err)
+	}
+}
+
 // reap is the life of the ring's task.
 func (r *ring) reap(t *sched.Task) {
 	for {
 		if err := r.q.Wait(); err != nil {
 			panic(err)
 		}
-		for tag, res, ok := r.q.Next(); ok; tag, res, ok = r.q.Next() {
-			if tag == stopTag {
-				return
-			}
-			r.mu.Lock(t)
-			f := r.flying[tag]
-			r.flying[tag] = flight{}
-			r.free = append(r.free, tag)
-			r.room.Signal(t)
-			r.mu.Unlock(t)
-			r.end(t, f, res)
+		r.sq.Lock()
+		closed := r.closed
+		r.sq.Unlock()
+		if closed {
+			return
 		}
+		r.take()
 	}
 }
 
@@ -186,20 +355,16 @@ func (d *File) stop() {
 		return
 	}
 	d.ring = nil
-	t := sched.NewTask("device close")
-	r.mu.Lock(t)
-	reaper := r.reaper
-	if reaper != nil {
-		if err := r.q.Prep(hostio.Sync, -1, nil, 0, 0, stopTag); err != nil {
+	r.Kick() // a task may still sleep in Poll: for something else than a bio
+	r.sq.Lock()
+	r.closed = true
+	r.sq.Unlock()
+	r.inside.Wait()
+	if r.reaper != nil {
+		if err := r.q.Wake(); err != nil {
 			panic(err)
 		}
-	}
-	r.mu.Unlock(t)
-	if reaper != nil {
-		if err := r.q.Enter(0); err != nil {
-			panic(err)
-		}
-		t.Join(reaper)
+		sched.NewTask("device close").Join(r.reaper)
 	}
 	r.q.Close()
 }

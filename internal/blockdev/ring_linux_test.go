@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -131,6 +132,74 @@ func TestRingFails(t *testing.T) {
 	if err := errors.Join(Flush(k, d), Write(k, d, make([]byte, 4096), 0)); !errors.Is(err, errno.EROFS) || strings.Contains(err.Error(), "flush") {
 		t.Errorf("read-only: have %v, want EROFS for the write alone", err)
 	}
+	d.Close()
+}
+
+// One task at a time waits for bios of its own, which it ends itself, on one processor and on two;
+// and the device is closed as soon as the last bio has ended, which may be before its Submit has
+// returned.
+func TestRingAlone(t *testing.T) {
+	for _, procs := range []int{1, 2} {
+		t.Run(fmt.Sprint(procs), func(t *testing.T) {
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
+			for range 20 {
+				d := reopened(t, 1<<20, Ring|Direct)
+				k := sched.NewTask("test")
+				var last lock.Counter
+				last.Init(WaitClass)
+				last.Inc(k)
+				k.Go("submitter", func(k *sched.Task) {
+					p := hostio.Aligned(4096)
+					for i := range int64(200) {
+						if err := Write(k, d, p, i*4096); err != nil {
+							t.Error(err)
+						}
+						var e ended
+						e.left.Init(WaitClass)
+						for j := range i % 5 {
+							d.Submit(k, e.bio(k, OpRead, hostio.Aligned(4096), j*4096))
+						}
+						e.left.WaitZero(k)
+					}
+					d.Submit(k, &Bio{Op: OpRead, Vecs: [][]byte{p}, EndIO: func(t *sched.Task, _ *Bio) { last.Dec(t) }})
+				})
+				last.WaitZero(k)
+				d.Close()
+			}
+		})
+	}
+}
+
+// A task sleeps in the kernel for a bio that does not end, a read of a pipe, and something else
+// wakes it.
+func TestRingWokenByOther(t *testing.T) {
+	d := reopened(t, 1<<20, Ring).(*File)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	fd := d.fd
+	d.fd = int(r.Fd())
+	k := sched.NewTask("test")
+	var e ended
+	e.left.Init(WaitClass)
+	for range 100 {
+		var other lock.Counter
+		other.Init(WaitClass)
+		other.Inc(k)
+		k.Join(k.Go("reader", func(k *sched.Task) {
+			d.Submit(k, e.bio(k, OpRead, make([]byte, 1), 0))
+			k.Go("waker", func(k *sched.Task) { other.Dec(k) })
+			other.WaitZero(k)
+			if _, err := w.Write([]byte{1}); err != nil {
+				t.Error(err)
+			}
+			e.left.WaitZero(k)
+		}))
+	}
+	w.Close()
+	d.fd = fd
 	d.Close()
 }
 

@@ -23,6 +23,9 @@ const (
 
 	registerEventFD = 4
 
+	cqEventFDDisabled = 1 << 0
+
+	opNop       = 0
 	opReadv     = 1
 	opWritev    = 2
 	opFsync     = 3
@@ -84,6 +87,7 @@ type Ring struct {
 
 	sqHead, sqTail *uint32
 	cqHead, cqTail *uint32
+	cqFlags        *uint32 // nil before 5.8
 	sqMask, cqMask uint32
 	tail           uint32 // of the submission queue, with what the kernel has not been told
 
@@ -128,6 +132,9 @@ func NewRing(depth int) (*Ring, error) {
 	word := func(off uint32) *uint32 { return (*uint32)(unsafe.Pointer(&r.ring[off])) }
 	r.sqHead, r.sqTail, r.sqMask = word(p.sq.head), word(p.sq.tail), *word(p.sq.ringMask)
 	r.cqHead, r.cqTail, r.cqMask = word(p.cq.head), word(p.cq.tail), *word(p.cq.ringMask)
+	if p.cq.flags != 0 {
+		r.cqFlags = word(p.cq.flags)
+	}
 	r.sqes = unsafe.Slice((*sqe)(unsafe.Pointer(unsafe.SliceData(r.sqeBytes))), p.sqEntries)
 	r.cqes = unsafe.Slice((*cqe)(unsafe.Pointer(&r.ring[p.cq.cqes])), p.cqEntries)
 	for i := range p.sqEntries { // entry i of the queue is always sqe i
@@ -178,6 +185,18 @@ func (r *Ring) PrepVec(op Op, fd int, vecs [][]byte, off int64, tag uint32) erro
 		s.opcode = opWritev
 	}
 	s.addr = uint64(uintptr(unsafe.Pointer(unsafe.SliceData(k.iov))))
+	r.tail++
+	return nil
+}
+
+// PrepNop puts a request into the queue that completes as soon as the kernel sees it. Its tag is no
+// request's: the depth or above.
+func (r *Ring) PrepNop(tag uint32) error {
+	s, err := r.next()
+	if err != nil {
+		return err
+	}
+	*s = sqe{opcode: opNop, fd: -1, userData: uint64(tag)}
 	r.tail++
 	return nil
 }
@@ -270,6 +289,33 @@ func (r *Ring) enter(submit, wait uint32) (uint32, error) {
 		return 0, e
 	}
 	return uint32(n), nil
+}
+
+// Ready reports whether there is a completion to take.
+func (r *Ring) Ready() bool {
+	return atomic.LoadUint32(r.cqHead) != atomic.LoadUint32(r.cqTail)
+}
+
+// Notify says whether completions that come from now on end a Wait, after Events. One that came
+// while they did not never will: after Notify(true) look again with Ready. Before 5.8 all end it.
+//
+// Models IORING_CQ_EVENTFD_DISABLED. The kernel shows a completion, then has a full barrier
+// (wq_has_sleeper), then reads the flag; so of it and Notify one sees the other.
+func (r *Ring) Notify(on bool) {
+	if r.cqFlags == nil {
+		return
+	}
+	flags := uint32(cqEventFDDisabled)
+	if on {
+		flags = 0
+	}
+	atomic.StoreUint32(r.cqFlags, flags)
+}
+
+// Wake ends a Wait, after Events, without a completion.
+func (r *Ring) Wake() error {
+	_, err := r.events.Write([]byte{0: 1, 7: 0})
+	return err
 }
 
 // Next takes a completion.

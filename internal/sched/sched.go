@@ -118,13 +118,14 @@ type Task struct {
 	slow  bool
 	// checked: lockdep watches.
 	checked bool
+	ended   bool
 	nowait  int
 	audit   *audit                      // nil until the first NOWAIT request
 	plug    *plug                       // nil without one
+	poll    atomic.Pointer[poll]        // nil until the first request to a Poller
 	tracer  func(t *Task, e TraceEvent) // nil: nobody looks
 	park    chan struct{}
 	done    chan struct{}
-	ended   bool
 	joiner  *Task
 	end     Obj // a Stepper orders Join after the end by it
 }
@@ -187,6 +188,9 @@ func (t *Task) Reset(name string) {
 	t.Next = Op{}
 	t.Counts, t.ended, t.joiner, t.end = nil, false, nil, Obj{}
 	t.plug, t.tracer = nil, nil
+	if t.poll.Load() != nil {
+		t.poll.Store(nil)
+	}
 	if t.rt != nil {
 		t.checked = t.rt.Checked()
 	}
@@ -322,6 +326,7 @@ func (t *Task) Park(class ClassID) {
 		return
 	}
 	t.Blocks(class)
+	t.pollFor(class)
 	<-t.park
 	t.Unblocks()
 }
@@ -356,6 +361,7 @@ func (t *Task) Unpark() {
 		return
 	}
 	t.park <- struct{}{}
+	t.kick()
 }
 
 // Waited accounts a wait for class that began at start (from Now) and has just ended.

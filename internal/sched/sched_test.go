@@ -34,6 +34,7 @@ func TestReset(t *testing.T) {
 		}
 	}
 	k.tracer = func(*Task, TraceEvent) {}
+	k.poll.Store(new(poll))
 	k.Journal, k.Dirty.Pages, k.Next.ID, k.end.Run = 1, 1, 1, 1
 	for i := range used.NumField() {
 		if name := used.Type().Field(i).Name; !slices.Contains(runtimes, name) && used.Field(i).IsZero() {

@@ -80,6 +80,9 @@ func register(name string, r *Row) *Class {
 	c := &Class{ID: sched.ClassID(nClasses), Name: name, Rank: r.Rank, Kind: r.Kind}
 	table[nClasses].Store(c)
 	sched.NameClass(c.ID, sched.ClassInfo{Name: name, Rank: r.Rank, Leaf: r.Rank >= rankLeaf})
+	if slices.Contains(deviceWaits, name) {
+		sched.WaitsForDevice(c.ID)
+	}
 	nClasses++
 	return c
 }

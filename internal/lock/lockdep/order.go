@@ -21,6 +21,10 @@ const (
 // kernel spins there.
 const rankLeaf = 150
 
+// deviceWaits are the classes of the waits for requests of a device: the task polls it meanwhile
+// (sched.WaitsForDevice).
+var deviceWaits = []string{"aio_events", "device", "device_slot", "uring_cqe"}
+
 // Order is the lock order of the program, outer to inner: a task may take or await only what ranks
 // above all that it holds. Classes of one rank are not nested in each other; inside one class sub
 // ascends. A new class is a new row: the ranks leave room.
