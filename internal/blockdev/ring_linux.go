@@ -20,6 +20,9 @@ const (
 	ringDepth = 256
 	// kickTag is the tag of the request that ends a sleep in Poll; no bio has it.
 	kickTag = ringDepth + 1
+	// aloneAfter is how many bios in a row are one task's before that counts as alone. One bio is
+	// no sign: of tasks that wait for one each, some task is always the first.
+	aloneAfter = 8
 )
 
 var (
@@ -33,7 +36,7 @@ var (
 //	endAll   takes completions, frees their slots, ends their bios
 //	redo     a short transfer or EAGAIN: a task of its own does the rest with system calls
 //
-// The bios are ended by a task that is there anyhow, if all that are in flight are its own (alone):
+// The bios are ended by a task that is there anyhow, if it is alone with its own:
 //
 //	queue    looks for completions after it has pushed a request
 //	Poll     a task that waits for its bio sleeps in the kernel, where a completion wakes it
@@ -63,12 +66,14 @@ type ring struct {
 	free   []uint32
 	flying [ringDepth]flight
 	reaper *sched.Task
+	last   *atomic.Int32 // the count of the last submitter
 
 	sq     sync.Mutex // leaf; protects the submission side of q, and closed
 	closed bool
 	inside sync.WaitGroup // tasks in submit and Poll: the end of the last bio may let others close
 
 	busy    atomic.Int32 // bios in flight
+	streak  atomic.Int64 // bios that the last submitter has submitted since any other; under mu
 	looking atomic.Int32 // tasks between look and lookAway
 	taking  sync.Mutex   // protects the completion side of q, and ender
 	ender   *sched.Task  // the task of the ends of bios, on the goroutine that has taking
@@ -188,15 +193,22 @@ func (r *ring) slot(t *sched.Task, f flight) (tag uint32) {
 	r.flying[tag] = f
 	r.busy.Add(1)
 	f.of.Add(1)
+	if r.last == f.of {
+		r.streak.Add(1)
+	} else {
+		r.last = f.of
+		r.streak.Store(1)
+	}
 	r.mu.Unlock(t)
 	return tag
 }
 
-// alone reports whether there are bios in flight, all of them of the task with this count. It is a
-// guess where that task submits to other devices as well: enough to choose the task that ends them.
+// alone reports whether the task with this count has submitted the last bios, aloneAfter at least,
+// and all that are in flight. It is a guess where that task submits to other devices as well:
+// enough to choose the task that ends the bios.
 func (r *ring) alone(inFlight *atomic.Int32) bool {
 	n := r.busy.Load()
-	return n > 0 && inFlight.Load() == n
+	return n > 0 && inFlight.Load() == n && r.streak.Load() >= aloneAfter
 }
 
 func (r *ring) prepare(f *flight, tag uint32) error {
@@ -274,7 +286,7 @@ func (r *ring) Poll(t *sched.Task, inFlight *atomic.Int32) {
 			break
 		}
 		if n > 0 {
-			t.Yield() // the ends may have woken tasks, which would wait for this thread
+			t.Yield() // the ends may have woken tasks, which would wait for this processor
 			continue
 		}
 		if !t.BeginPoll() {

@@ -188,15 +188,13 @@ func TestRingWokenByOther(t *testing.T) {
 		var other lock.Counter
 		other.Init(WaitClass)
 		other.Inc(k)
-		k.Join(k.Go("reader", func(k *sched.Task) {
-			d.Submit(k, e.bio(k, OpRead, make([]byte, 1), 0))
-			k.Go("waker", func(k *sched.Task) { other.Dec(k) })
-			other.WaitZero(k)
-			if _, err := w.Write([]byte{1}); err != nil {
-				t.Error(err)
-			}
-			e.left.WaitZero(k)
-		}))
+		d.Submit(k, e.bio(k, OpRead, make([]byte, 1), 0))
+		k.Go("waker", func(k *sched.Task) { other.Dec(k) })
+		other.WaitZero(k)
+		if _, err := w.Write([]byte{1}); err != nil {
+			t.Fatal(err)
+		}
+		e.left.WaitZero(k)
 	}
 	w.Close()
 	d.fd = fd

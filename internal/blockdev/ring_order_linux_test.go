@@ -125,7 +125,7 @@ func everyStep(t *testing.T, f func(k *slowKernel, d *File, task *sched.Task)) {
 		d := reopened(t, 1<<20, Ring).(*File)
 		d.ring.q.Close()
 		d.ring = ringOn(d, k)
-		f(k, d, sched.NewTask("submitter"))
+		f(k, d, soloist(d.ring))
 		last := at > k.step
 		k.made()
 		if k.signals > 0 {
@@ -149,6 +149,14 @@ func everyStep(t *testing.T, f func(k *slowKernel, d *File, task *sched.Task)) {
 			return
 		}
 	}
+}
+
+// soloist makes a task that has submitted the last bios of r.
+func soloist(r *ring) *sched.Task {
+	t := sched.NewTask("submitter")
+	r.last = t.PollAt(&r.self)
+	r.streak.Store(aloneAfter)
+	return t
 }
 
 func readBio(end func(*sched.Task, *Bio)) *Bio {
@@ -205,7 +213,7 @@ func TestRingCompletionInTake(t *testing.T) {
 		k.step = 0
 		k.move = func() {
 			k.instant = true
-			d.Submit(sched.NewTask("other"), readBio(ends))
+			d.Submit(soloist(d.ring), readBio(ends))
 		}
 		d.ring.take()
 	})
