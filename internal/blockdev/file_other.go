@@ -47,6 +47,9 @@ func (d *File) mounted() string { return "" }
 // sync makes what was written durable.
 func (d *File) sync() error { return answer(d.f.Sync()) }
 
+// NoRing says that no File has a ring.
+func NoRing() error { return errors.New("a ring of the device needs Linux") }
+
 // queue leaves every bio to do: there is no ring.
 func (d *File) queue(*sched.Task, *Bio) bool { return false }
 

@@ -103,6 +103,15 @@ type flight struct {
 	bounce []byte // the memory that the kernel got, where the bio's is not aligned
 }
 
+// NoRing says why a File that is opened with Ring has none; nil when it has one.
+func NoRing() error {
+	q, err := hostio.NewRing(1)
+	if err != nil {
+		return err
+	}
+	return q.Close()
+}
+
 func newRing(d *File) (*ring, error) {
 	q, err := hostio.NewRing(ringDepth + 1)
 	if err != nil {

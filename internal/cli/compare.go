@@ -199,7 +199,7 @@ func (a *app) comparison(cmd *cobra.Command, seed *seeds.Seed, c *compareFlags) 
 	err = c.prof.around(a, func() error {
 		for _, m := range c.models {
 			var r *experiment.Result
-			cfg := c.rt.config(rig.Config{Device: c.device, DeviceFlags: c.dio.open(), Model: m, DirtyBackground: c.dirty.n / 2, DirtyLimit: c.dirty.n,
+			cfg := c.rt.config(rig.Config{Device: c.device, DeviceFlags: c.dio.open(a.note), Model: m, DirtyBackground: c.dirty.n / 2, DirtyLimit: c.dirty.n,
 				Files: files, Kind: kind}, largestFile(jf)*int64(max(files, 1)))
 			err := a.on(&c.rt, func() (err error) {
 				r, err = a.runCompare(cfg, opt)

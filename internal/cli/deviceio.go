@@ -30,9 +30,13 @@ func (d *deviceIO) check(cmd *cobra.Command, image string) error {
 	return nil
 }
 
-func (d *deviceIO) open() (f blockdev.Flags) {
+// open gives the flags for blockdev.Open, with a note where the machine has no ring.
+func (d *deviceIO) open(note func(string)) (f blockdev.Flags) {
 	if d.how == "uring" {
 		f |= blockdev.Ring
+		if err := blockdev.NoRing(); err != nil {
+			note("--device-io uring: each transfer has a task of its own: " + err.Error())
+		}
 	}
 	if d.direct {
 		f |= blockdev.Direct
