@@ -56,7 +56,10 @@ var (
 //
 // IORING_SETUP_COOP_TASKRUN, SINGLE_ISSUER and DEFER_TASKRUN do not hold here. They let a
 // completion wait until the thread that submitted the request enters the kernel again; a goroutine
-// may compute on that thread meanwhile, for another task.
+// may compute on that thread meanwhile, for another task. With COOP_TASKRUN a read whose submitter
+// went on to compute ended after 3 ms in the middle, 0.2 ms without. A registered file changed
+// nothing that can be measured. Registered buffers would have to be those of the callers, who
+// bring memory of their own.
 type ring struct {
 	d *File
 	q kernel
