@@ -31,7 +31,7 @@ func TestDefaultSubvolume(t *testing.T) {
 	}
 	wantErr(t, "a default that is not there", x.FS.SetDefaultSubvolume(x.T, 999), errno.ENOENT)
 	x.Must(x.FS.SetDefaultSubvolume(x.T, at.Subvol))
-	x.Must(x.FS.Sync(x.T))
+	x.Must(x.FS.Commit(x.T))
 	if sb := x.FS.Super(x.T); sb.IncompatFlags&format.IncompatDefaultSubvol == 0 {
 		t.Error("the superblock does not tell of a default subvolume")
 	}

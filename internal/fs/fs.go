@@ -290,7 +290,7 @@ func (f *FS) commit(t *sched.Task) error {
 // afterwards, also when an error is returned.
 func (f *FS) Close(t *sched.Task) error {
 	err := f.Sync(t)
-	f.put(t, f.base)
+	f.putBase(t)
 	f.put(t, f.top)
 	f.stop(t)
 	if f.opt.CheckQuiescence && !f.opt.ReadOnly && err == nil {

@@ -129,14 +129,14 @@ func open(t *sched.Task, dev blockdev.Device, o Options) (*FS, error) {
 		f.stop(t)
 		return nil, fmt.Errorf("read top directory: %w", err)
 	}
-	if f.base, err = f.findBase(t); err != nil {
+	if f.base, err = f.findBase(t, sb); err != nil {
 		f.put(t, f.top)
 		f.stop(t)
 		return nil, err
 	}
 	if !o.ReadOnly {
 		if err := f.finishDeletes(t); err != nil {
-			f.put(t, f.base)
+			f.putBase(t)
 			f.put(t, f.top)
 			f.stop(t)
 			return nil, err

@@ -115,11 +115,16 @@ func (f *FS) enter(t *sched.Task, dir *Node, it format.DirItem) (*Node, error) {
 	return f.iget(t, v, format.FIRST_FREE_OBJECTID)
 }
 
-// findBase is the directory at which paths begin, by Options.Subvol and SubvolPath.
-func (f *FS) findBase(t *sched.Task) (*Node, error) {
+// findBase is the directory at which paths begin, by Options.Subvol and SubvolPath. It has a
+// reference of its own unless it is top.
+func (f *FS) findBase(t *sched.Task, sb *format.Super) (*Node, error) {
 	if path := f.opt.SubvolPath; path != "" {
 		f.base = f.top
 		n, err := f.walk(t, path, true)
+		if err == nil && n == f.top {
+			f.put(t, n)
+			return f.top, nil
+		}
 		if err == nil && n.ip.Ino != format.FIRST_FREE_OBJECTID {
 			f.put(t, n)
 			err = errno.EINVAL
@@ -130,6 +135,9 @@ func (f *FS) findBase(t *sched.Task) (*Node, error) {
 		return n, nil
 	}
 	id := f.opt.Subvol
+	if id == 0 && sb.IncompatFlags&format.IncompatDefaultSubvol == 0 {
+		id = format.FS_TREE_OBJECTID
+	}
 	if id == 0 {
 		var err error
 		if id, err = f.DefaultSubvolume(t); err != nil {
@@ -137,13 +145,20 @@ func (f *FS) findBase(t *sched.Task) (*Node, error) {
 		}
 	}
 	if id == format.FS_TREE_OBJECTID {
-		return f.get(t, f.top), nil
+		return f.top, nil
 	}
 	v, err := f.subvol(t, id)
 	if err != nil {
 		return nil, fmt.Errorf("subvolume %d: %w", id, err)
 	}
 	return f.iget(t, v, format.FIRST_FREE_OBJECTID)
+}
+
+// putBase lets findBase's reference go.
+func (f *FS) putBase(t *sched.Task) {
+	if f.base != f.top {
+		f.put(t, f.base)
+	}
 }
 
 // rootTreeDir is the directory in the root tree: BTRFS_ROOT_TREE_DIR_OBJECTID. Its one entry leads
@@ -154,8 +169,12 @@ const (
 )
 
 // DefaultSubvolume is the tree of the subvolume that a mount shows which names none. Models
-// get_default_subvol_objectid().
+// get_default_subvol_objectid(). Difference: it looks only where the superblock says that there is
+// one, as the ioctl and mkfs.btrfs leave it.
 func (f *FS) DefaultSubvolume(t *sched.Task) (uint64, error) {
+	if f.trans.Super(t).IncompatFlags&format.IncompatDefaultSubvol == 0 {
+		return format.FS_TREE_OBJECTID, nil
+	}
 	d, err := f.store.Lookup(t, f.trans.Root(format.ROOT_TREE_OBJECTID), rootTreeDir, defaultName)
 	switch {
 	case errors.Is(err, errno.ENOENT):
@@ -183,7 +202,7 @@ func (f *FS) SetDefaultSubvolume(t *sched.Task, id uint64) error {
 	if err := f.store.SetLocation(t, h.Trans(), f.trans.Root(format.ROOT_TREE_OBJECTID), rootTreeDir, defaultName, to); err != nil {
 		return f.end(t, h, err)
 	}
-	f.trans.AddIncompat(t, format.IncompatDefaultSubvol)
+	f.trans.AddIncompat(format.IncompatDefaultSubvol)
 	return f.end(t, h, nil)
 }
 

@@ -136,9 +136,7 @@ func (m *Manager) nextSuper(t *sched.Task, tx *Transaction) *format.Super {
 	sb := *m.Super(t)
 	old := sb.Generation
 	sb.Generation = tx.id
-	m.lockRead(t)
-	sb.IncompatFlags |= m.incompat
-	m.mu.Unlock(t)
+	sb.IncompatFlags |= m.incompat.Load()
 	bytenr, level, _ := m.Root(format.ROOT_TREE_OBJECTID).Pointer()
 	sb.Root, sb.RootLevel = bytenr, uint8(level)
 	bytenr, level, gen := m.Root(format.CHUNK_TREE_OBJECTID).Pointer()

@@ -135,6 +135,9 @@ type Manager struct {
 	dirtyLimit int64         // bytes; 0 is none
 	super      *format.Super // of the last commit; replaced, never changed
 
+	// features that the next superblock has besides
+	incompat atomic.Uint64
+
 	quotaMu lock.Mutex // one change of the configuration of quotas at a time
 
 	commitMu lock.Mutex
@@ -162,7 +165,6 @@ type Manager struct {
 	aborted    error
 	broken     atomic.Bool // aborted is set; read without mu
 	roots      map[uint64]*ctree.Root
-	incompat   uint64 // features that the next superblock has besides
 
 	committer *sched.Task // nil without one
 	interval  int64       // nanoseconds after which it commits; 0 without one
@@ -543,11 +545,7 @@ func (m *Manager) Super(t *sched.Task) *format.Super {
 }
 
 // AddIncompat sets incompatible features that the next commit writes; the caller has a handle open.
-func (m *Manager) AddIncompat(t *sched.Task, features uint64) {
-	m.lockWrite(t)
-	m.incompat |= features
-	m.mu.Unlock(t)
-}
+func (m *Manager) AddIncompat(features uint64) { m.incompat.Or(features) }
 
 // Running is the transid of the running transaction, 0 when there is none.
 func (m *Manager) Running(t *sched.Task) uint64 {
