@@ -78,7 +78,7 @@ notebooks: ## run the notebooks headless; pages go to artifacts/notebooks
 bench: build ## measure the numbers of the project, as ratios in alternating rounds
 	$(BIN) compare --policy locked,unlocked,range-lock --device-model ssd-raid5 --rounds 5 --runtime-seconds 3
 	for policy in fsync-5.17 fsync-5.18 fsync-commit; do $(BIN) crash --bounded 2 --policy $$policy; done
-	BTRLAB_NUMBERS=1 $(GO) test -count=1 -v -timeout 45m -run '^TestNumbers' ./internal/interop
+	BTRLAB_NUMBERS=1 $(GO) test -count=1 -v -timeout 90m -run '^TestNumbers' ./internal/interop
 	$(GO) test -count=1 -v -timeout 60m -run '^Test(Inside|OtherPath)$$' ./internal/study/handout -handout.all
 	BTRLAB_INTEROP=1 $(GO) test -count=1 -v -timeout 20m -run '^TestNowaitPolicies$$' ./internal/interop -policies.runtime 30s
 	BTRLAB_INTEROP=1 $(GO) test -count=1 -v -timeout 30m -run '^TestFsyncLog$$' ./internal/interop -fsynclog.sequences 2000

@@ -2,6 +2,7 @@ package interop
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -12,6 +13,7 @@ import (
 
 	"btrlab/internal/cli"
 	"btrlab/internal/measure/reproduce"
+	"btrlab/internal/measure/seeds"
 )
 
 // The page of a seed, and that of virtual time, show what `reproduce` prints. It is the same on
@@ -132,6 +134,59 @@ func TestPagesSensitivity(t *testing.T) {
 			t.Errorf("%q is of no choice, or out of order; the choices are %q", line, reproduce.Choices())
 		}
 		at = i
+	}
+}
+
+// recordedSurface is a surface as reproduce --surface --json printed it when the page was written.
+func recordedSurface(t *testing.T, seed string) *reproduce.Surface {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("..", "measure", "reproduce", "testdata", "surface", "seed-"+seed+".json"))
+	must(t, err)
+	s := new(reproduce.Surface)
+	must(t, json.Unmarshal(b, s))
+	return s
+}
+
+// TestPagesSurface: the pages of seeds 000 and 003 have the gains of the recorded surface, each
+// line of it in a line of their table, and its picture.
+func TestPagesSurface(t *testing.T) {
+	for _, seed := range []string{"000", "003"} {
+		s := recordedSurface(t, seed)
+		dir := filepath.Join("..", "..", "labs", "reference")
+		page, err := os.ReadFile(filepath.Join(dir, "12-seed-"+seed+".md"))
+		must(t, err)
+		for _, line := range s.Table(s.Panels[0])[1:] {
+			gains := " | " + strings.Join(line[1:len(line)-1], " | ") + " |"
+			if !strings.Contains(string(page), gains) {
+				t.Errorf("seed %s: the page has no line with%s", seed, gains)
+			}
+		}
+		want, err := s.PNG()
+		must(t, err)
+		have, err := os.ReadFile(filepath.Join(dir, "seed-"+seed+"-surface.png"))
+		must(t, err)
+		if !bytes.Equal(have, want) {
+			t.Errorf("seed %s: the picture is not that of the recorded surface", seed)
+		}
+	}
+}
+
+// TestNumbersSurface runs that of seed 000 again: a quarter of an hour of processor time. A point
+// of seed 003 moves by 4 % with the order of events; its surface is not held.
+func TestNumbersSurface(t *testing.T) {
+	measurement(t)
+	seed := seeds.Get("000")
+	s, err := reproduce.Map(seed, reproduce.Options{Calibration: seed.Study.Calibration})
+	must(t, err)
+	want := recordedSurface(t, "000")
+	for i, p := range s.Panels {
+		for y, line := range p.Points {
+			for x, q := range line {
+				if w := want.Panels[i].Points[y][x]; *q != *w {
+					t.Errorf("%s: have %+v want %+v", p.Name, *q, *w)
+				}
+			}
+		}
 	}
 }
 
