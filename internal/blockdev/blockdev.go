@@ -83,12 +83,22 @@ type Layer interface {
 	Under() Device
 }
 
-// Base is the device at the bottom of d, under the models that lie over it.
-func Base(d Device) Device {
+// Shifted is a Layer whose bytes lie further on in the device under it.
+type Shifted interface {
+	Layer
+	Offset() int64
+}
+
+// Base is the device at the bottom of d, under the models that lie over it, and where d begins in
+// it.
+func Base(d Device) (base Device, off int64) {
 	for {
+		if s, ok := d.(Shifted); ok {
+			off += s.Offset()
+		}
 		over, ok := d.(Layer)
 		if !ok {
-			return d
+			return d, off
 		}
 		d = over.Under()
 	}

@@ -61,16 +61,17 @@ func (e *usageError) Unwrap() error { return e.err }
 
 // app is one run of the program.
 type app struct {
-	in       io.Reader
-	out, err io.Writer
-	t        *sched.Task
-	open     *openImage    // what verbs work on in sh, else nil
-	cache    byteSize      // --cache; 0 is the default
-	faults   faults        // --fault
-	noReplay bool          // --no-log-replay
-	subvol   subvolFlag    // --subvol
-	stop     atomic.Bool   // SIGINT came
-	stopped  chan struct{} // closed when stop becomes true
+	in        io.Reader
+	out, err  io.Writer
+	t         *sched.Task
+	open      *openImage    // what verbs work on in sh, else nil
+	cache     byteSize      // --cache; 0 is the default
+	faults    faults        // --fault
+	noReplay  bool          // --no-log-replay
+	subvol    subvolFlag    // --subvol
+	partition int           // --partition
+	stop      atomic.Bool   // SIGINT came
+	stopped   chan struct{} // closed when stop becomes true
 }
 
 // Main runs the command line args and returns the exit code.
@@ -255,6 +256,7 @@ An image is named by its path, a file in it as IMAGE:/path. Sizes take the suffi
 	root.InitDefaultCompletionCmd() // for wrapArgs
 	a.faultFlags(root)
 	a.openFlags(root)
+	a.partitionFlags(root)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{err, cmd.CommandPath()} })
 	wrapArgs(root)
 	return root

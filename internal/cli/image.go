@@ -123,6 +123,9 @@ func (a *app) withDevice(image string, flags blockdev.Flags, f func(dev blockdev
 	if err != nil {
 		return named(image, whole(image, err))
 	}
+	if dev, err = a.onDisk(dev); err != nil {
+		return named(image, err)
+	}
 	if flags&blockdev.ReadOnly != 0 && !a.noReplay {
 		a.warnLog(dev)
 	}

@@ -82,12 +82,13 @@ func (m *Manager) WriteLogSuper(t *sched.Task, h *Handle, bytenr uint64, level i
 
 // guard begins to watch the device for other programs, if they can get at it.
 func (m *Manager) guard(t *sched.Task) error {
-	file, ok := blockdev.Base(m.Volumes.Device()).(*blockdev.File)
+	base, off := blockdev.Base(m.Volumes.Device())
+	file, ok := base.(*blockdev.File)
 	if !ok {
 		return nil
 	}
-	m.file, m.ours = file, make([]byte, format.SuperSize)
-	return blockdev.Read(t, file, m.ours, format.SuperOffset)
+	m.file, m.fileOff, m.ours = file, off+format.SuperOffset, make([]byte, format.SuperSize)
+	return blockdev.Read(t, file, m.ours, m.fileOff)
 }
 
 // checkOurs is an error once another program uses the image: Linux has mounted it, or somebody has
@@ -119,7 +120,7 @@ func (m *Manager) sameSuperLocked(t *sched.Task) error {
 		return nil
 	}
 	b := make([]byte, format.SuperSize)
-	if err := blockdev.Read(t, m.file, b, format.SuperOffset); err != nil {
+	if err := blockdev.Read(t, m.file, b, m.fileOff); err != nil {
 		return fmt.Errorf("read superblock: %w", err)
 	}
 	if !bytes.Equal(b, m.ours) {

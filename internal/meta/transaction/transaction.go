@@ -151,6 +151,7 @@ type Manager struct {
 	superMu  lock.Mutex     // one superblock write at a time; protects the three below
 	superGen uint64         // generation of the superblock on the device
 	file     *blockdev.File // the device if other programs can get at it, else nil
+	fileOff  int64          // of the superblock in it
 	ours     []byte         // the primary superblock as it was read or written last; only with file
 
 	mu         lock.Mutex // leaf; protects the fields below, super and those of Transaction
