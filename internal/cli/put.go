@@ -79,6 +79,9 @@ links and devices; blocks of zeros become holes.`,
 			defer w.bar.done()
 			in := transfer.NewIn(a.t, x, w)
 			in.Nocow, in.Keep, in.Owner = nocow, keep.keep(transfer.All), own
+			if st, err := os.Stat(image); err == nil {
+				in.Image = st
+			}
 			if fromTar != "" {
 				if err := a.putTar(in, fromTar, dest); err != nil {
 					return inImage(image, dest, err)

@@ -21,6 +21,8 @@ type In struct {
 	Nocow bool
 	// Keep says what is kept of the host's inodes; NewIn keeps all.
 	Keep Keep
+	// Image, if set, is the file that is written: it is left out.
+	Image os.FileInfo
 	// Owner, if set, is that of everything, instead of the host's.
 	Owner *fs.Owner
 
@@ -69,6 +71,10 @@ func (c *In) entry(src, to string, st iofs.FileInfo) error {
 	case mode.IsDir():
 		return c.dir(src, to, st)
 	case mode.IsRegular():
+		if c.Image != nil && os.SameFile(st, c.Image) {
+			c.count.w.LeaveOut(LeftOut{Name: src, Err: errors.New("is the image that is written")})
+			return nil
+		}
 		if id, ok := linked(st); ok {
 			if first, ok := c.links[id]; ok {
 				return c.link(first, to)
