@@ -21,7 +21,7 @@ import (
 // the write path moves one figure. The runs on small files are held by every `go test`, the others
 // by make bench.
 
-var reproducedTable = regexp.MustCompile(`clat (p|avg)|(read|write|iops) +simulated|choice +from`)
+var reproducedTable = regexp.MustCompile(`clat (p|avg)|(read|write|iops) +simulated|iops +of unlocked|choice +from`)
 
 var reproduced = regexp.MustCompile("`(reproduce 00[0-9][^`\n]*)`")
 
