@@ -2,6 +2,7 @@ package compress
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -125,6 +126,50 @@ func TestBroken(t *testing.T) {
 	}
 	if err := Decode(format.CompressZlib, make([]byte, MaxLen+1), nil); !errors.Is(err, errno.EIO) {
 		t.Errorf("more than an extent: have %v want EIO", err)
+	}
+}
+
+// The length of an LZO segment does not lie across the end of a sector: with less than four bytes
+// left there, it is in the next one.
+func TestPadding(t *testing.T) {
+	for left := range 6 {
+		// The first segment ends left bytes before the end of the sector. It is literals and the
+		// end of the stream; so is the second.
+		n := format.SectorSize - 2*lzoWord - left - 5
+		want := bytes.Repeat([]byte("ab"), n)[:n+4]
+		src := make([]byte, lzoWord, 2*format.SectorSize)
+		segment := func(data []byte) {
+			b := []byte{byte(17 + len(data))}
+			if len(data) > 238 {
+				b = []byte{0}
+				for n := len(data) - 18; ; n -= 255 {
+					if n <= 255 {
+						b = append(b, byte(n))
+						break
+					}
+					b = append(b, 0)
+				}
+			}
+			b = append(append(b, data...), 0x11, 0, 0)
+			src = binary.LittleEndian.AppendUint32(src, uint32(len(b)))
+			src = append(src, b...)
+		}
+		for segment(want[:n]); len(src) > format.SectorSize-left; segment(want[:n]) {
+			n--
+			src = src[:lzoWord]
+		}
+		if have := format.SectorSize - len(src); have != left {
+			t.Fatalf("%d bytes left want %d", have, left)
+		}
+		if left < lzoWord {
+			src = append(src, make([]byte, left)...)
+		}
+		segment(want[n : n+4])
+		binary.LittleEndian.PutUint32(src, uint32(len(src)))
+		have := make([]byte, n+4)
+		if err := Decode(format.CompressLZO, have, src); err != nil || !bytes.Equal(have, want[:n+4]) {
+			t.Errorf("%d bytes left: %v", left, err)
+		}
 	}
 }
 

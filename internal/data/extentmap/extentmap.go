@@ -55,14 +55,16 @@ type Map struct {
 	// Asked says that the trees were asked about Nocow and said no, for some of the range at least.
 	Asked       bool
 	Compression uint8
-	// DiskBytenr is the logical address of the byte at Start; 0 for a hole or inline.
+	// DiskBytenr is the logical address of the byte at Start; of a compressed extent that of the
+	// extent; 0 for a hole or inline.
 	DiskBytenr uint64
-	// ExtentBytenr, ExtentLen and ExtentOffset are the whole extent and where Start lies in it.
+	// ExtentBytenr and ExtentLen are the whole extent on disk; ExtentOffset is where Start lies in
+	// its data, which is longer when it is compressed.
 	ExtentBytenr, ExtentLen, ExtentOffset uint64
 	Generation                            uint64
 }
 
-// Bytenr is the logical address of file offset off.
+// Bytenr is the logical address of file offset off; the map is not compressed.
 func (m *Map) Bytenr(off uint64) uint64 { return m.DiskBytenr + off - m.Start }
 
 // advance cuts the front off, up to start.
@@ -70,7 +72,7 @@ func (m Map) advance(start uint64) Map {
 	d := start - m.Start
 	m.Start = start
 	m.ExtentOffset += d
-	if m.DiskBytenr != 0 {
+	if m.DiskBytenr != 0 && m.Compression == 0 {
 		m.DiskBytenr += d
 	}
 	return m

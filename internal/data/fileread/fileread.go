@@ -8,6 +8,7 @@
 //	    readRun    i_size; extent lock with nothing ordered in the range; place.At; unlock
 //	      fill     zeros, inline bytes, or
 //	        ReadSectors  LookupSums; one bio; each page checked; a bad one from the other mirrors
+//	        compress.Decode  of a compressed extent, whose sectors are read and checked as they are
 //	               pages uptodate and unlocked; a page that failed stays as it was
 //	  ReadPage     finds the page uptodate; if not, FillPage reads it alone and reports the error
 //
@@ -27,8 +28,8 @@
 //   - data of an inode with checksums is never handed out unchecked.
 //
 // Model: fs/btrfs/extent_io.c (btrfs_read_folio, btrfs_readahead), mm/filemap.c, mm/readahead.c.
-// Differences: readahead is synchronous; a bad copy is not rewritten; no compression, no
-// encryption.
+// Differences: readahead is synchronous, and what an extent decompresses to is kept for the pages
+// that were asked for only; a bad copy is not rewritten; no encryption.
 package fileread
 
 import (
@@ -38,6 +39,7 @@ import (
 	"sync/atomic"
 
 	"btrlab/internal/blockdev"
+	"btrlab/internal/compress"
 	"btrlab/internal/data/extentmap"
 	"btrlab/internal/data/inode"
 	"btrlab/internal/data/ordered"
@@ -114,9 +116,6 @@ func (rd *Reader) FillPage(t *sched.Task, ip *inode.Inode, p *pagecache.Page) (b
 // fill reads consecutive locked pages that all lie in m.
 func (rd *Reader) fill(t *sched.Task, ip *inode.Inode, m extentmap.Map, pages []*pagecache.Page) error {
 	off := pages[0].Offset()
-	if m.Compression != format.CompressNone {
-		return place.NotSupported(ip, off, fmt.Sprintf("compression %d", m.Compression))
-	}
 	switch m.Kind {
 	case extentmap.Hole, extentmap.Prealloc:
 		for _, p := range pages {
@@ -128,16 +127,23 @@ func (rd *Reader) fill(t *sched.Task, ip *inode.Inode, m extentmap.Map, pages []
 		if err != nil {
 			return err
 		}
-		for _, p := range pages {
-			clear(p.Edit(t))
-		}
-		if ok && fe.Type == format.FileExtentTypeInline && off >= start && off-start < uint64(len(fe.Inline)) {
-			src := fe.Inline[off-start:]
-			for _, p := range pages {
-				n := copy(p.Edit(t), src)
-				src = src[n:]
+		var data []byte
+		if ok && fe.Type == format.FileExtentTypeInline {
+			if data, err = InlineData(ip, &fe); err != nil {
+				return err
 			}
+			data = data[min(off-start, uint64(len(data))):]
 		}
+		setPages(t, pages, data)
+		return nil
+	}
+	if m.Compression != format.CompressNone {
+		data, err := rd.decompress(t, ip, m, off, uint64(len(pages))*pageSize)
+		if err != nil {
+			return err
+		}
+		size := ip.Size(t)
+		setPages(t, pages, data[:min(uint64(len(data)), size-min(size, off))])
 		return nil
 	}
 	sectors := make([][]byte, len(pages))
@@ -156,6 +162,56 @@ func (rd *Reader) fill(t *sched.Task, ip *inode.Inode, m extentmap.Map, pages []
 		}
 	}
 	return nil
+}
+
+// setPages gives pages the bytes of data, and zeros after them.
+func setPages(t *sched.Task, pages []*pagecache.Page, data []byte) {
+	for _, p := range pages {
+		b := p.Edit(t)
+		n := copy(b, data)
+		clear(b[n:])
+		data = data[n:]
+	}
+}
+
+// InlineData is the data of an inline extent, at most a sector. Errors: EIO when it is compressed
+// and broken. Models uncompress_inline().
+func InlineData(ip *inode.Inode, fe *format.FileExtent) ([]byte, error) {
+	if fe.Compression == format.CompressNone {
+		return fe.Inline, nil
+	}
+	if fe.RAMBytes > format.SectorSize {
+		return nil, fmt.Errorf("read root=%d ino=%d: compressed inline extent, bad length, have %d want at most %d: %w", ip.Root.ID, ip.Ino, fe.RAMBytes, format.SectorSize, errno.EIO)
+	}
+	data := make([]byte, fe.RAMBytes)
+	if err := compress.Decode(fe.Compression, data, fe.Inline); err != nil {
+		return nil, fmt.Errorf("read root=%d ino=%d: compressed inline extent: %w", ip.Root.ID, ip.Ino, err)
+	}
+	return data, nil
+}
+
+// decompress reads the n bytes at off, which are in the compressed extent m. Checksums are of what
+// is on disk: a sector that is bad there is read from another mirror before anything is decoded.
+// Models btrfs_submit_compressed_read(). Difference: it adds no pages beyond the caller's.
+func (rd *Reader) decompress(t *sched.Task, ip *inode.Inode, m extentmap.Map, off, n uint64) ([]byte, error) {
+	from := m.ExtentOffset + off - m.Start
+	if from+n > compress.MaxLen || m.ExtentLen > compress.MaxLen {
+		return nil, fmt.Errorf("read root=%d ino=%d off=%d: bad compressed extent, have %d bytes at logical %d for %d want at most %d: %w",
+			ip.Root.ID, ip.Ino, off, m.ExtentLen, m.ExtentBytenr, from+n, compress.MaxLen, errno.EIO)
+	}
+	raw := make([]byte, m.ExtentLen)
+	var sectors [][]byte
+	for i := 0; i < len(raw); i += format.SectorSize {
+		sectors = append(sectors, raw[i:i+format.SectorSize])
+	}
+	if err := rd.ReadSectors(t, ip, off, m.ExtentBytenr, sectors); err != nil {
+		return nil, err
+	}
+	data := make([]byte, from+n)
+	if err := compress.Decode(m.Compression, data, raw); err != nil {
+		return nil, fmt.Errorf("read root=%d ino=%d off=%d logical=%d: %w", ip.Root.ID, ip.Ino, off, m.ExtentBytenr, err)
+	}
+	return data[from:], nil
 }
 
 // Sums is the checksums of consecutive sectors, as they were looked up. The zero value has none.

@@ -129,7 +129,10 @@ func (f *Finder) find(t *sched.Task, ip *inode.Inode, off uint64, lookup lookup)
 		if fe.Type == format.FileExtentTypePrealloc {
 			m.Kind = extentmap.Prealloc
 		}
-		m.DiskBytenr = fe.DiskBytenr + fe.Offset
+		m.DiskBytenr = fe.DiskBytenr
+		if fe.Compression == format.CompressNone {
+			m.DiskBytenr += fe.Offset
+		}
 		m.ExtentBytenr, m.ExtentLen, m.ExtentOffset = fe.DiskBytenr, fe.DiskNumBytes, fe.Offset
 	}
 	if fe.Encryption != 0 || fe.OtherEncoding != 0 {

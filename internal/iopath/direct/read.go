@@ -116,7 +116,11 @@ func (r *read) extent(t *sched.Task, pos uint64, p []byte) (int, error) {
 	case err != nil:
 		n = 0
 	case m.Kind == extentmap.Inline || m.Compression != format.CompressNone:
-		err = errno.ENOTBLK
+		// Since 5.19: the page cache would wait, or make the read short. Models the end of
+		// btrfs_dio_iomap_begin().
+		if err = errno.ENOTBLK; r.nowait {
+			err = kiocb.AgainBuffered
+		}
 	case m.Kind != extentmap.Regular:
 		n = int(min(m.End, end) - pos)
 		clear(p[:n])

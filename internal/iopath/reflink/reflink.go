@@ -34,6 +34,7 @@ import (
 	"fmt"
 
 	"btrlab/internal/data/delalloc"
+	"btrlab/internal/data/fileread"
 	"btrlab/internal/data/inode"
 	"btrlab/internal/data/pagecache"
 	"btrlab/internal/data/zero"
@@ -282,10 +283,11 @@ func (c *clone) inline(t *sched.Task, pos uint64, fe *format.FileExtent) error {
 	if to == 0 && c.dst.Size(t) <= fe.RAMBytes {
 		return c.inlineItem(t, fe)
 	}
-	if fe.Compression != format.CompressNone {
-		return fmt.Errorf("clone of a compressed inline extent into the middle of a file: %w", errno.EOPNOTSUPP)
+	data, err := fileread.InlineData(c.src, fe)
+	if err != nil {
+		return err
 	}
-	return c.inlineToPage(t, to, fe.Inline)
+	return c.inlineToPage(t, to, data)
 }
 
 // inlineItem gives the destination, which has no more bytes than it, the inline extent fe.

@@ -131,12 +131,17 @@ func grow(t *sched.Task, env *iopath.Env, ip *inode.Inode, old, newSize uint64, 
 	if err := zero.Expand(t, env.Read, ip, old, newSize); err != nil {
 		return err
 	}
+	return setDiskSize(t, env, ip, newSize, plan.LockDiskISize)
+}
+
+// setDiskSize makes newSize i_size and the size on disk, in a transaction.
+func setDiskSize(t *sched.Task, env *iopath.Env, ip *inode.Inode, newSize uint64, locking bool) error {
 	h, err := env.Trans.StartIn(t, ip.Root, 1)
 	if err != nil {
 		return err
 	}
 	ip.SetSize(t, newSize)
-	ip.SetDiskSizeLocking(t, newSize, plan.LockDiskISize)
+	ip.SetDiskSizeLocking(t, newSize, locking)
 	ip.MarkDirty(t)
 	return h.End(t)
 }
@@ -197,10 +202,18 @@ func waitOrdered(t *sched.Task, env *iopath.Env, ip *inode.Inode) error {
 
 // truncateItems drops the file extents beyond i_size. It asks for i_size again, as the kernel does:
 // a writer that has put it back makes it drop the wrong ones or none (labs/reference 1.3, step 6).
-// Models btrfs_truncate() after its wait.
+// A compressed inline extent that i_size cuts stays, and the page with what is left of it becomes
+// dirty. Models btrfs_truncate() after its wait.
 func truncateItems(t *sched.Task, env *iopath.Env, ip *inode.Inode) error {
 	for {
 		more, err := dropItems(t, env, ip)
+		var whole *fstree.CompressedInlineError
+		if errors.As(err, &whole) {
+			if err = zero.Block(t, env.Read, ip, whole.NewSize, zero.After); err != nil {
+				return err
+			}
+			return setDiskSize(t, env, ip, whole.NewSize, true)
+		}
 		if err != nil || !more {
 			return err
 		}
@@ -208,8 +221,9 @@ func truncateItems(t *sched.Task, env *iopath.Env, ip *inode.Inode) error {
 }
 
 // dropItems is one transaction of truncateItems: last items first, so that the size on disk is
-// right after each. When metadata is full, it uses the global reserve, as evict_refill_and_join()
-// does. Difference: btrfs_truncate() does not, and gets ENOSPC.
+// right after each. With a CompressedInlineError all is done but that extent and the size on disk.
+// When metadata is full, it uses the global reserve, as evict_refill_and_join() does. Difference:
+// btrfs_truncate() does not, and gets ENOSPC.
 func dropItems(t *sched.Task, env *iopath.Env, ip *inode.Inode) (more bool, err error) {
 	space := env.Trans.Space
 	bytes := space.CalcInsert(unitsTruncate)

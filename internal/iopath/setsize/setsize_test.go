@@ -55,6 +55,52 @@ func TestTailIsZeroed(t *testing.T) {
 	}
 }
 
+// A truncate cuts a compressed inline extent: what is left of it is written again.
+func TestCompressedInline(t *testing.T) {
+	x := fstest.New(t, fstest.Image("../../fs/testdata/compressed.blocks.gz"))
+	for _, name := range []string{"/zlib/inline", "/lzo/inline", "/zstd/inline"} {
+		want := x.ReadFile(name)[:100]
+		f := x.Open(name)
+		x.Must(f.Truncate(x.T, 100))
+		x.Must(f.Close(x.T))
+		if have := x.ReadFile(name); !bytes.Equal(have, want) {
+			t.Errorf("%s, before a commit: have %q want %q", name, have, want)
+		}
+		x.Reopen()
+		f = x.Open(name)
+		x.Must(f.Truncate(x.T, 200))
+		x.Must(f.Close(x.T))
+		if have := x.ReadFile(name); !bytes.Equal(have, append(bytes.Clone(want), make([]byte, 100)...)) {
+			t.Errorf("%s, cut and grown: have %q want %q and zeros", name, have, want)
+		}
+	}
+}
+
+// A compressed inline extent that cannot be read cannot be cut. The truncate says so and changes
+// nothing, and the file system goes on.
+func TestBrokenInline(t *testing.T) {
+	x := fstest.New(t)
+	f := x.Create("/f")
+	data := bytes.Repeat([]byte("inline"), 200)
+	x.WriteAt(f, data, 0)
+	x.Must(f.Close(x.T))
+	x.Close()
+	compressInline(t, x, data)
+	x.Reopen()
+	f = x.Open("/f")
+	if err := f.Truncate(x.T, 100); !errors.Is(err, errno.EIO) {
+		t.Errorf("have %v, want EIO", err)
+	}
+	if size := f.Inode().Size(x.T); size != uint64(len(data)) {
+		t.Errorf("the file has %d bytes, want %d", size, len(data))
+	}
+	g := x.Create("/g")
+	x.WriteAt(g, data, 0)
+	x.Must(g.Close(x.T))
+	x.Must(f.Truncate(x.T, 0))
+	x.Must(f.Close(x.T))
+}
+
 // compressInline says in the device's leaves that the inline extent which holds p is compressed.
 func compressInline(t *testing.T, x *fstest.Fixture, p []byte) {
 	const nodeSize, compression = 16384, 16 // in the item
@@ -77,31 +123,6 @@ func compressInline(t *testing.T, x *fstest.Fixture, p []byte) {
 	if leaves == 0 {
 		t.Fatal("no inline extent found")
 	}
-}
-
-// A compressed inline extent cannot be cut without being read. The truncate says so and changes
-// nothing, and the file system goes on.
-func TestCompressedInline(t *testing.T) {
-	x := fstest.New(t)
-	f := x.Create("/f")
-	data := bytes.Repeat([]byte("inline"), 200)
-	x.WriteAt(f, data, 0)
-	x.Must(f.Close(x.T))
-	x.Close()
-	compressInline(t, x, data)
-	x.Reopen()
-	f = x.Open("/f")
-	if err := f.Truncate(x.T, 100); !errors.Is(err, errno.EOPNOTSUPP) {
-		t.Errorf("have %v, want EOPNOTSUPP", err)
-	}
-	if size := f.Inode().Size(x.T); size != uint64(len(data)) {
-		t.Errorf("the file has %d bytes, want %d", size, len(data))
-	}
-	g := x.Create("/g")
-	x.WriteAt(g, data, 0)
-	x.Must(g.Close(x.T))
-	x.Must(f.Truncate(x.T, 0))
-	x.Must(f.Close(x.T))
 }
 
 // Direct reads that need no i_rwsem go on without it after a truncate, also after one that fails

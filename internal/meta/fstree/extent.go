@@ -319,8 +319,8 @@ func (s *Store) dropStep(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino form
 	return nil
 }
 
-// CompressedInlineError says that newSize cuts the compressed inline extent of a file, which would
-// have to be read and written again. It is EOPNOTSUPP to errors.Is. Models
+// CompressedInlineError says that NewSize cuts the compressed inline extent of a file, which must
+// be read and written again, and is as it was. It is EOPNOTSUPP to errors.Is. Models
 // BTRFS_NEED_TRUNCATE_BLOCK.
 type CompressedInlineError struct {
 	Ino     format.Ino
