@@ -289,6 +289,15 @@ func TestEachRuleFires(t *testing.T) {
 			fill(n, l)
 			m.put(n)
 		}},
+		{"compressed extent of a file without checksums", "file.extent", func(m *image) {
+			m.fileExtentEdit(subIno, 2*blk, func(fe *format.FileExtent) { fe.Compression = format.CompressLZO })
+		}},
+		{"compressed and preallocated", "file.extent", func(m *image) {
+			m.fileExtentEdit(preIno, 0, func(fe *format.FileExtent) { fe.Compression = format.CompressZstd })
+		}},
+		{"compressed extent of more than 128 KiB", "file.extent", func(m *image) {
+			m.fileExtentEdit(fileIno, 0, func(fe *format.FileExtent) { fe.Compression, fe.RAMBytes = format.CompressZlib, 33*blk })
+		}},
 		{"directory with data", "inode.kind", func(m *image) {
 			m.fileExtent(deepIno, 0, format.FileExtent{RAMBytes: 1, Inline: []byte("x")})
 		}},

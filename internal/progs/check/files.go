@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sort"
 
+	"btrlab/internal/compress"
 	"btrlab/internal/format"
 )
 
@@ -194,6 +195,9 @@ func (f *fileCheck) extent(k format.Key, b []byte) {
 	if fe.Offset+fe.NumBytes > inside {
 		c.find("file.extent", where(), fmt.Sprintf("offset %d num_bytes %d", fe.Offset, fe.NumBytes), fmt.Sprintf("inside the extent's %d bytes", inside))
 	}
+	if fe.Compression != format.CompressNone {
+		f.compressed(&fe, where)
+	}
 	if fe.Type != format.FileExtentTypeReg {
 		return
 	}
@@ -206,6 +210,20 @@ func (f *fileCheck) extent(k format.Key, b []byte) {
 		if at, bad := uncovered(r.start, r.end, c.csums); bad {
 			c.find("csum.missing", where(), fmt.Sprintf("no checksum of logical %d", at), fmt.Sprintf("all of %d..%d", r.start, r.end))
 		}
+	}
+}
+
+// compressed judges a compressed extent on disk.
+func (f *fileCheck) compressed(fe *format.FileExtent, where func() string) {
+	kind := compress.Name(fe.Compression)
+	if fe.RAMBytes > compress.MaxLen || fe.DiskNumBytes > compress.MaxLen {
+		f.c.find("file.extent", where(), fmt.Sprintf("%s: %d bytes for %d", kind, fe.DiskNumBytes, fe.RAMBytes), fmt.Sprintf("at most %d", compress.MaxLen))
+	}
+	if fe.Type == format.FileExtentTypePrealloc {
+		f.c.find("file.extent", where(), kind+" in a preallocated extent", "no compression")
+	}
+	if f.cur.have && f.cur.item.Flags&format.InodeNoDataSum != 0 {
+		f.c.find("file.extent", where(), kind+" in a file without checksums", "no compression")
 	}
 }
 

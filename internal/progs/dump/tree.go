@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"btrlab/internal/blockdev"
+	"btrlab/internal/compress"
 	"btrlab/internal/format"
 	"btrlab/internal/sched"
 )
@@ -261,8 +262,6 @@ func (d *dumper) node(n format.Node) {
 
 var fileTypes = [...]string{"UNKNOWN", "FILE", "DIR", "CHRDEV", "BLKDEV", "FIFO", "SOCK", "SYMLINK", "XATTR"}
 
-var compressions = [...]string{"none", "zlib", "lzo", "zstd"}
-
 var inodeFlags = []struct {
 	bit  uint64
 	name string
@@ -421,14 +420,14 @@ func (d *dumper) fileExtent(b []byte) {
 	p("generation %d type %d (%s)", f.Generation, f.Type, types[f.Type])
 	switch f.Type {
 	case format.FileExtentTypeInline:
-		p("inline extent data size %d ram_bytes %d compression %d (%s)", len(f.Inline), f.RAMBytes, f.Compression, compressions[f.Compression])
+		p("inline extent data size %d ram_bytes %d compression %d (%s)", len(f.Inline), f.RAMBytes, f.Compression, compress.Name(f.Compression))
 	case format.FileExtentTypePrealloc:
 		p("prealloc data disk byte %d nr %d", f.DiskBytenr, f.DiskNumBytes)
 		p("prealloc data offset %d nr %d", f.Offset, f.NumBytes)
 	default:
 		p("extent data disk byte %d nr %d", f.DiskBytenr, f.DiskNumBytes)
 		p("extent data offset %d nr %d ram %d", f.Offset, f.NumBytes, f.RAMBytes)
-		p("extent compression %d (%s)", f.Compression, compressions[f.Compression])
+		p("extent compression %d (%s)", f.Compression, compress.Name(f.Compression))
 	}
 }
 
