@@ -1,4 +1,4 @@
-// Package compress decodes the compressed data of file extents: zlib, LZO and zstd, as btrfs frames
+// Package compress encodes and decodes the data of file extents: zlib, LZO and zstd, as btrfs frames
 // them. One extent is one stream of at most MaxLen bytes, padded with anything to whole sectors.
 //
 //	zlib   a zlib stream
