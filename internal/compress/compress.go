@@ -1,5 +1,6 @@
-// Package compress encodes and decodes the data of file extents: zlib, LZO and zstd, as btrfs frames
-// them. One extent is one stream of at most MaxLen bytes, padded with anything to whole sectors.
+// Package compress encodes and decodes the data of file extents: zlib, LZO and zstd, as btrfs
+// frames them. One extent is one stream of at most MaxLen bytes, padded with anything to whole
+// sectors.
 //
 //	zlib   a zlib stream
 //	lzo    4 bytes with the length of all, then for each 4096 bytes of data 4 bytes with the length

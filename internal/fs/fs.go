@@ -33,6 +33,7 @@ import (
 	"fmt"
 
 	"btrlab/internal/blockdev"
+	"btrlab/internal/compress"
 	"btrlab/internal/data/fileread"
 	"btrlab/internal/data/finish"
 	"btrlab/internal/data/inode"
@@ -320,6 +321,30 @@ func (f *FS) CheckQuiescent(t *sched.Task) {
 	if m.MayUse != global || m.Reserved != 0 || m.Pinned != 0 {
 		panic(fmt.Sprintf("fs: at rest metadata has may_use=%d (global reserve %d) reserved=%d pinned=%d", m.MayUse, global, m.Reserved, m.Pinned))
 	}
+}
+
+// SetCompress sets how file data is compressed that is written back from now on; what is dirty is
+// synced before. Of a file that is NOCOW, preallocated or marked NOCOMPRESS nothing is compressed,
+// and what does not save a sector is not. Models mount -o remount,compress-force.
+func (f *FS) SetCompress(t *sched.Task, m compress.Method) error {
+	if err := f.writable(); err != nil {
+		return err
+	}
+	if err := f.Sync(t); err != nil {
+		return err
+	}
+	if bits := m.Incompat(); bits != 0 {
+		h, err := f.trans.Start(t, 1)
+		if err != nil {
+			return err
+		}
+		f.trans.AddIncompat(t, bits)
+		if err := f.end(t, h, nil); err != nil {
+			return err
+		}
+	}
+	f.engine.SetCompress(m)
+	return nil
 }
 
 // DropCaches drops the clean pages of every file.

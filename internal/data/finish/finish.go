@@ -141,7 +141,7 @@ func (f *Finisher) finish(t *sched.Task, oe *ordered.Extent) {
 			oe.Fail(err)
 		}
 	} else if err != nil && oe.Type == ordered.Regular {
-		f.cfg.Extents.FreeReservedExtent(t, oe.DiskBytenr, oe.Len)
+		f.cfg.Extents.FreeReservedExtent(t, oe.DiskBytenr, oe.DiskLen)
 	}
 	if rsv > 0 {
 		f.fs.Space.Metadata().Release(t, rsv)
@@ -168,7 +168,7 @@ func (f *Finisher) finishItems(t *sched.Task, ip *inode.Inode, oe *ordered.Exten
 	h, err := f.cfg.Join(t, rsv)
 	if err != nil {
 		if oe.Type == ordered.Regular {
-			f.cfg.Extents.FreeReservedExtent(t, oe.DiskBytenr, oe.Len)
+			f.cfg.Extents.FreeReservedExtent(t, oe.DiskBytenr, oe.DiskLen)
 		}
 		return fmt.Errorf("finish ino=%d off=%d len=%d: %w", ip.Ino, start, oe.Len, err)
 	}
@@ -210,12 +210,13 @@ func (f *Finisher) insertItems(t *sched.Task, ip *inode.Inode, oe *ordered.Exten
 		if err != nil {
 			return err
 		}
-		fe := format.FileExtent{Generation: tr.ID, RAMBytes: oe.Len, Type: format.FileExtentTypeReg, DiskBytenr: uint64(oe.DiskBytenr), DiskNumBytes: oe.Len, NumBytes: oe.Len}
+		fe := format.FileExtent{Generation: tr.ID, RAMBytes: oe.Len, Type: format.FileExtentTypeReg, Compression: oe.Compression,
+			DiskBytenr: uint64(oe.DiskBytenr), DiskNumBytes: oe.DiskLen, NumBytes: oe.Len}
 		if err := it.InsertFileExtent(t, tr, ip.Root, ip.Ino, oe.Start, &fe); err != nil {
 			return err
 		}
 		ref := format.DataRef{Root: ip.Root.ID, Ino: ip.Ino, Offset: format.FileOff(oe.Start)}
-		if err := f.cfg.Extents.AllocReservedFileExtent(t, tr, ref, oe.DiskBytenr, oe.Len); err != nil {
+		if err := f.cfg.Extents.AllocReservedFileExtent(t, tr, ref, oe.DiskBytenr, oe.DiskLen); err != nil {
 			return err
 		}
 		ip.AddBytes(t, int64(oe.Len)-int64(res.BytesFound))
@@ -226,9 +227,9 @@ func (f *Finisher) insertItems(t *sched.Task, ip *inode.Inode, oe *ordered.Exten
 	return nil
 }
 
-// Inline puts data, which is all of the file, into the tree. rsv metadata bytes are its own; the
-// extent range of the first block is locked.
-func (f *Finisher) Inline(t *sched.Task, ip *inode.Inode, data []byte, rsv uint64) error {
+// Inline puts data, which is all of the file, size bytes, into the tree, compressed as kind says.
+// rsv metadata bytes are its own; the extent range of the first block is locked.
+func (f *Finisher) Inline(t *sched.Task, ip *inode.Inode, data []byte, size uint64, kind uint8, rsv uint64) error {
 	ip.IOTree.AssertLocked(t, 0, format.SectorSize)
 	quota := ip.TakeQuota(t)
 	h, err := f.cfg.Join(t, rsv)
@@ -238,10 +239,9 @@ func (f *Finisher) Inline(t *sched.Task, ip *inode.Inode, data []byte, rsv uint6
 	}
 	f.fs.Quota.Convert(t, ip.Root.ID, quota)
 	tr := h.Trans()
-	size := uint64(len(data))
 	res, err := f.cfg.Items.DropExtents(t, tr, ip.Root, ip.Ino, 0, format.SectorSize, fstree.DropOptions{ReadFirst: ip.DiskSize(t) == 0})
 	if err == nil {
-		fe := format.FileExtent{Generation: tr.ID, RAMBytes: size, Type: format.FileExtentTypeInline, Inline: data}
+		fe := format.FileExtent{Generation: tr.ID, RAMBytes: size, Compression: kind, Type: format.FileExtentTypeInline, Inline: data}
 		err = f.cfg.Items.InsertFileExtent(t, tr, ip.Root, ip.Ino, 0, &fe)
 	}
 	ip.ExtentsChanged(t, tr.ID, 0, format.SectorSize)

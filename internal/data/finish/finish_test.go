@@ -237,7 +237,7 @@ func TestMapsFollowItems(t *testing.T) {
 	datatest.Must(t, w.Manager.Space.Metadata().Reserve(w.T, rsv, spaceinfo.FlushAll))
 	small.SetSize(w.T, 1000)
 	small.IOTree.Lock(w.T, 0, format.SectorSize)
-	datatest.Must(t, w.Finisher.Inline(w.T, small, tiny, rsv))
+	datatest.Must(t, w.Finisher.Inline(w.T, small, tiny, 1000, format.CompressNone, rsv))
 	small.IOTree.Unlock(w.T, 0, format.SectorSize)
 	if n := small.DiskSize(w.T); n != 3000 {
 		t.Errorf("size on disk %d, want 3000", n)

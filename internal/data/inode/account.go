@@ -176,6 +176,21 @@ func (ip *Inode) AddOrdered(t *sched.Task, typ ordered.Type, start, n uint64, di
 	return oe
 }
 
+// AddCompressed is AddOrdered for bytes that are compressed, as kind says, to diskLen bytes: of the
+// data space reserved for them, the rest is given back.
+//
+// Preconditions: as AddOrdered; diskLen bytes at diskBytenr were reserved by place.Whole.
+func (ip *Inode) AddCompressed(t *sched.Task, start, n uint64, diskBytenr format.Logical, diskLen uint64, kind uint8) *ordered.Extent {
+	ip.IOTree.AssertLocked(t, start, start+n)
+	ip.acct.count(t, false, 1)
+	oe := ip.Ordered.AddCompressed(t, ip, start, n, diskBytenr, diskLen, kind)
+	if ip.FS.Quota.On() {
+		ip.orderQuota(t, oe)
+	}
+	ip.FS.Space.Data().Release(t, n-diskLen)
+	return oe
+}
+
 // SplitOrdered cuts an ordered extent that AddOrdered has made after its first n bytes and returns
 // the rest, which the caller owes as well. It needs metadata for one extent more, which it takes
 // without flushing: the range is locked, or was lately.

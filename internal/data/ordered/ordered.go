@@ -77,6 +77,10 @@ type Extent struct {
 	attached   bool
 	DiskBytenr format.Logical // of the first byte written
 	nextFree   *Extent
+	// DiskLen is the bytes at DiskBytenr: Len, or less when they are compressed, as Compression
+	// says.
+	DiskLen     uint64
+	Compression uint8 // format.CompressNone and so on
 
 	left   atomic.Int64 // bytes whose bios have not ended
 	failed atomic.Pointer[error]

@@ -37,9 +37,19 @@ func (tr *Tree) Len() int { return int(tr.n.Load()) }
 //
 // Preconditions: the extent lock of the range is held, and First found nothing under it.
 func (tr *Tree) Add(t *sched.Task, owner any, typ Type, start, length uint64, diskBytenr format.Logical) *Extent {
+	return tr.add(t, owner, typ, start, length, diskBytenr, length, format.CompressNone)
+}
+
+// AddCompressed is Add of a Regular extent whose length bytes are diskLen bytes on disk, compressed
+// as kind says. Models BTRFS_ORDERED_COMPRESSED.
+func (tr *Tree) AddCompressed(t *sched.Task, owner any, start, length uint64, diskBytenr format.Logical, diskLen uint64, kind uint8) *Extent {
+	return tr.add(t, owner, Regular, start, length, diskBytenr, diskLen, kind)
+}
+
+func (tr *Tree) add(t *sched.Task, owner any, typ Type, start, length uint64, diskBytenr format.Logical, diskLen uint64, kind uint8) *Extent {
 	t.Spend(cost.Ordered, 1)
 	e := tr.pool.get(t, start, length)
-	e.Type, e.DiskBytenr, e.Owner = typ, diskBytenr, owner
+	e.Type, e.DiskBytenr, e.Owner, e.DiskLen, e.Compression = typ, diskBytenr, owner, diskLen, kind
 	e.left.Store(int64(length))
 	e.failed.Store(nil)
 	e.tree = tr
@@ -67,11 +77,11 @@ func (tr *Tree) Add(t *sched.Task, owner any, typ Type, start, length uint64, di
 // Preconditions: no bio of e has been submitted, and no checksums are set.
 func (tr *Tree) Split(t *sched.Task, e *Extent, n uint64) *Extent {
 	t.Spend(cost.Ordered, 1)
-	if n == 0 || n >= e.Len {
+	if n == 0 || n >= e.Len || e.Compression != format.CompressNone {
 		panic(fmt.Sprintf("ordered: split of %v after %d bytes", e, n))
 	}
 	r := tr.pool.get(t, e.Start+n, e.Len-n)
-	r.Type, r.DiskBytenr, r.Owner = e.Type, e.DiskBytenr+format.Logical(n), e.Owner
+	r.Type, r.DiskBytenr, r.Owner, r.DiskLen, r.Compression = e.Type, e.DiskBytenr+format.Logical(n), e.Owner, e.Len-n, e.Compression
 	r.left.Store(int64(r.Len))
 	r.failed.Store(nil)
 	r.tree = tr
@@ -79,7 +89,7 @@ func (tr *Tree) Split(t *sched.Task, e *Extent, n uint64) *Extent {
 	tr.pool.bytes.Add(-int64(r.Len)) // they were e's
 	tr.mu.Lock(t)
 	tr.data.Write(t, nameTree)
-	e.Len = n
+	e.Len, e.DiskLen = n, n
 	e.left.Store(int64(n))
 	r.prio = tr.nextPrio()
 	r.inTree = true

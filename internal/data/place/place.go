@@ -34,7 +34,7 @@
 //
 // Model: fs/btrfs/inode.c (btrfs_get_extent, can_nocow_extent, the allocating half of
 // cow_file_range and run_delalloc_nocow). Differences: backData can fail where the kernel
-// overbooks; no compression.
+// overbooks.
 package place
 
 import (
@@ -296,6 +296,17 @@ func (f *Finder) Allocate(t *sched.Task, ip *inode.Inode, start, end uint64) (Ex
 	f.hint.Store(uint64(bytenr) + n)
 	x.Len, x.DiskBytenr = n, bytenr
 	return x, nil
+}
+
+// Whole reserves n bytes of new space in one piece, for a write at start that takes less space than
+// was reserved for it: n bytes of that are used. ENOSPC when no piece is long enough.
+func (f *Finder) Whole(t *sched.Task, ip *inode.Inode, start, n uint64) (format.Logical, error) {
+	bytenr, _, err := f.extents.ReserveExtent(t, n, n, format.Logical(f.hint.Load()))
+	if err != nil {
+		return 0, fmt.Errorf("write ino=%d off=%d: allocate data extent of %d bytes: %w", ip.Ino, start, n, err)
+	}
+	f.hint.Store(uint64(bytenr) + n)
+	return bytenr, nil
 }
 
 // backData reserves the data space of those bytes of [start, end) that were dirtied in NOCOW mode

@@ -270,8 +270,8 @@ func (c *copier) inFlight(e *ordered.Extent) error {
 	if e.Type == ordered.Prealloc {
 		return c.written(e)
 	}
-	fe := format.FileExtent{Generation: c.tr.ID, RAMBytes: e.Len, Type: format.FileExtentTypeReg, DiskBytenr: uint64(e.DiskBytenr),
-		DiskNumBytes: e.Len, NumBytes: e.Len}
+	fe := format.FileExtent{Generation: c.tr.ID, RAMBytes: e.Len, Type: format.FileExtentTypeReg, Compression: e.Compression,
+		DiskBytenr: uint64(e.DiskBytenr), DiskNumBytes: e.DiskLen, NumBytes: e.Len}
 	return c.put(logged{fe: &fe, start: e.Start, end: e.End(), from: e})
 }
 
@@ -387,7 +387,7 @@ func (c *copier) sums(fe *format.FileExtent, start, lo, hi uint64) error {
 		return nil
 	}
 	if fe.Compression != format.CompressNone {
-		return ErrCommit // nothing here writes such a one
+		return ErrCommit // its checksums are in the log once, however many items it has
 	}
 	at := fe.DiskBytenr + fe.Offset + lo - start
 	const most = 1024 // sectors at once

@@ -32,6 +32,7 @@ type run struct {
 type part struct {
 	oe    *ordered.Extent
 	pages []*pagecache.Page // of run.pages
+	data  []byte            // what is written: the pages compressed; nil: the pages
 }
 
 func (e *Engine) getRun(t *sched.Task) *run {
@@ -69,7 +70,7 @@ func (e *Engine) writeRange(t *sched.Task, ip *inode.Inode, from, to uint64, syn
 		if !ok {
 			return to, wrote, err
 		}
-		n := e.lockRun(t, ip, w, i, min(to, i+uint64(min(most-wrote, maxRunPages))), sync)
+		n := e.lockRun(t, ip, w, i, min(to, i+uint64(min(most-wrote, e.runPages(ip)))), sync)
 		if n == 0 {
 			from = i + 1
 			continue
@@ -152,8 +153,8 @@ func (e *Engine) writeRun(t *sched.Task, ip *inode.Inode, w *run) error {
 		panic(fmt.Sprintf("writeback: ino=%d dirty pages [%d, %d) without delalloc:\n%s", ip.Ino, start, end, ip.IOTree.Dump(t)))
 	}
 	var err error
-	if size := ip.Size(t); start == 0 && size <= e.cfg.MaxInline && !ip.MayNocow() && len(w.pages) == 1 {
-		err = e.writeInline(t, ip, w, size)
+	if x, ok := e.inline(t, ip, w, start); ok {
+		err = e.writeInline(t, ip, w, x)
 	} else {
 		err = e.runDelalloc(t, ip, w, start, end)
 		ip.Settle(t)
@@ -163,21 +164,40 @@ func (e *Engine) writeRun(t *sched.Task, ip *inode.Inode, w *run) error {
 		p.UnlockPut(t)
 	}
 	for _, pt := range w.parts {
-		e.submit(t, ip, pt.oe, pt.pages)
+		e.submit(t, ip, pt)
 	}
 	return err
 }
 
+// inline decides whether the run is the whole of a small file, which goes into the tree, and
+// prepares its data: compressed, where that makes it fit or smaller. Models
+// can_cow_file_range_inline().
+func (e *Engine) inline(t *sched.Task, ip *inode.Inode, w *run, start uint64) (x encoded, ok bool) {
+	size := ip.Size(t)
+	if start != 0 || size > pageSize || ip.MayNocow() || len(w.pages) != 1 {
+		return x, false
+	}
+	plain := w.pages[0].View(t)[:size]
+	if m := e.method(ip); m.Kind != format.CompressNone && size > 0 {
+		if data := m.Encode(nil, plain, min(int(size)-1, int(e.cfg.MaxInline))); data != nil {
+			return encoded{data: data, size: size, kind: m.Kind}, true
+		}
+	}
+	if size > e.cfg.MaxInline {
+		return x, false
+	}
+	return encoded{data: append([]byte(nil), plain...), size: size}, true
+}
+
 // writeInline puts the whole of a small file, which is one page, into the tree. The page and its
 // extent range are locked; the range is unlocked. Models cow_file_range_inline().
-func (e *Engine) writeInline(t *sched.Task, ip *inode.Inode, w *run, size uint64) error {
+func (e *Engine) writeInline(t *sched.Task, ip *inode.Inode, w *run, x encoded) error {
 	const end = pageSize
 	p := w.pages[0]
-	data := append([]byte(nil), p.View(t)[:size]...)
 	ip.IOTree.Change(t, 0, end, inode.DelallocBits|extentio.DoAccounting, 0)
 	ip.FreeQuota(t, 0, end)
 	rsv := ip.TakeSurplus(t)
-	err := e.cfg.Finish.Inline(t, ip, data, rsv)
+	err := e.cfg.Finish.Inline(t, ip, x.data, x.size, x.kind, rsv)
 	ip.IOTree.Unlock(t, 0, end)
 	if err != nil {
 		// before the end of writeback: a task that waits for it asks for errors next
@@ -193,8 +213,24 @@ func (e *Engine) writeInline(t *sched.Task, ip *inode.Inode, w *run, size uint64
 // btrfs_run_delalloc_range().
 func (e *Engine) runDelalloc(t *sched.Task, ip *inode.Inode, w *run, start, end uint64) (first error) {
 	ip.IOTree.AssertLocked(t, start, end)
+	var plan pieces
+	if m := e.method(ip); m.Kind != format.CompressNone {
+		plan = e.compress(t, ip, w, m, start, end)
+	}
 	for cur := start; cur < end; {
-		x, err := e.cfg.Place.Next(t, ip, cur, end)
+		limit := end
+		if x, next := plan.at(cur, end); x != nil {
+			if oe := e.placeCompressed(t, ip, x); oe != nil {
+				w.parts = append(w.parts, part{oe, w.pages[(cur-start)>>pageShift:][:oe.Len>>pageShift], x.data})
+				cur = oe.End()
+				ip.IOTree.Change(t, oe.Start, cur, extentio.Locked|inode.DelallocBits, 0)
+				continue
+			}
+			limit = x.start + x.size
+		} else {
+			limit = next
+		}
+		x, err := e.cfg.Place.Next(t, ip, cur, limit)
 		pages := w.pages[(x.Start-start)>>pageShift:][:x.Len>>pageShift]
 		cur = x.Start + x.Len
 		if err != nil {
@@ -204,7 +240,7 @@ func (e *Engine) runDelalloc(t *sched.Task, ip *inode.Inode, w *run, start, end 
 			}
 			continue
 		}
-		w.parts = append(w.parts, part{ip.AddOrdered(t, x.Type, x.Start, x.Len, x.DiskBytenr), pages})
+		w.parts = append(w.parts, part{ip.AddOrdered(t, x.Type, x.Start, x.Len, x.DiskBytenr), pages, nil})
 		clear := extentio.Locked | inode.DelallocBits
 		if x.Type != ordered.Regular {
 			// The data reservation is not needed; the ordered extent keeps the metadata's, if it
@@ -270,7 +306,12 @@ func (e *Engine) putBio(t *sched.Task, b *wbio) {
 
 // submit checksums the pages of an ordered extent and starts their bios. Pages of one extent are
 // contiguous on disk.
-func (e *Engine) submit(t *sched.Task, ip *inode.Inode, oe *ordered.Extent, pages []*pagecache.Page) {
+func (e *Engine) submit(t *sched.Task, ip *inode.Inode, pt part) {
+	if pt.data != nil {
+		e.submitCompressed(t, ip, pt)
+		return
+	}
+	oe, pages := pt.oe, pt.pages
 	if oe.Type != ordered.Nocow && ip.Sums() {
 		t.Spend(cost.Checksum, len(pages)<<pageShift)
 		sums := oe.SumsBuffer()

@@ -22,7 +22,7 @@
 //
 // Model: fs/btrfs/inode.c (run_delalloc_range, cow_file_range, run_delalloc_nocow), extent_io.c
 // (extent_write_cache_pages). Differences: pages are unlocked when their ordered extents exist,
-// because writeback protects them from then on; no compression.
+// because writeback protects them from then on. Compression is compress.go.
 //
 // Lock order:
 //
@@ -44,6 +44,7 @@ import (
 	"sync/atomic"
 
 	"btrlab/internal/blockdev"
+	"btrlab/internal/compress"
 	"btrlab/internal/data/finish"
 	"btrlab/internal/data/inode"
 	"btrlab/internal/data/pagecache"
@@ -72,6 +73,7 @@ type Engine struct {
 	cfg    Config
 	fs     *inode.FS
 	closed atomic.Bool
+	how    atomic.Pointer[compress.Method] // SetCompress
 
 	// The flusher sleeps on flush until kicked or closed.
 	flush   lock.WaitQueue
@@ -114,6 +116,10 @@ func (e *Engine) Close(t *sched.Task) {
 	e.flush.Wake(t)
 	t.Join(e.flusher)
 }
+
+// SetCompress sets how data that is written back from now on is compressed, where that saves a
+// sector: of files with checksums that are not NOCOMPRESS and may not be overwritten in place.
+func (e *Engine) SetCompress(m compress.Method) { e.how.Store(&m) }
 
 // Kick wakes the flusher. It never sleeps.
 func (e *Engine) Kick(t *sched.Task) {
