@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"btrlab/internal/compress"
 	"btrlab/internal/fs"
 	"btrlab/internal/transfer"
 )
@@ -18,7 +19,7 @@ import (
 func (a *app) put() *cobra.Command {
 	var recursive, nocow, verbose, rootOwner bool
 	var keep keepFlags
-	var owner, fromTar string
+	var owner, fromTar, method string
 	cmd := &cobra.Command{
 		Use:   "put SOURCE... IMAGE:/path | put --from-tar FILE IMAGE:/path",
 		Short: "copy files or trees of the host into an image",
@@ -26,7 +27,8 @@ func (a *app) put() *cobra.Command {
 hard links, symbolic links, directories, devices, pipes and sockets, with owners, modes, times, extended attributes (access control
 lists and capabilities are such) and the flags of chattr. Owners are those of the host, whoever runs this; without them setuid, setgid and
 capabilities go, too. Into a directory that exists the copy keeps its name, but SOURCE/. fills it and gives it the attributes of
-SOURCE: / as well; otherwise, with one SOURCE, /path is its new name. What cannot be put is left out with a message, and the exit code is
+SOURCE: / as well; otherwise, with one SOURCE, /path is its new name. With --compress file data is compressed in pieces of 128 KiB, where
+that saves a block. What cannot be put is left out with a message, and the exit code is
 1. What was put before an interrupt or an error is committed.
 
 With --from-tar the source is a tar archive, - is standard input, whose entries go below /path: with owners, nanoseconds, extended attributes,
@@ -34,6 +36,7 @@ links and devices; blocks of zeros become holes.`,
 		Example: `  btrlab put notes.txt disk.img:/
   btrlab put -r /usr/share/doc disk.img:/doc
   btrlab put -r --root-owner rootfs/. disk.img:/
+  btrlab put -r --compress zstd:9 src disk.img:/
   tar c --xattrs -C rootfs . | btrlab put --from-tar - disk.img:/
   date | btrlab put - disk.img:/now`,
 		Args: cobra.MinimumNArgs(1),
@@ -41,6 +44,7 @@ links and devices; blocks of zeros become holes.`,
 	f := cmd.Flags()
 	f.BoolVarP(&recursive, "recursive", "r", false, "copy directories with everything below")
 	f.BoolVar(&nocow, "nocow", false, "make new files NOCOW, as chattr +C")
+	f.StringVar(&method, "compress", "", "compress with zlib[:1-9], lzo or zstd[:1-15]; the default level is 3")
 	f.BoolVarP(&verbose, "verbose", "v", false, "print each name")
 	f.StringVar(&owner, "owner", "", "give everything this owner, as UID:GID, whatever the host has")
 	f.BoolVar(&rootOwner, "root-owner", false, "--owner 0:0")
@@ -62,6 +66,15 @@ links and devices; blocks of zeros become holes.`,
 		if err != nil {
 			return usagef(cmd, "%v", err)
 		}
+		var how compress.Method
+		if method != "" {
+			if how, err = compress.Parse(method); err != nil {
+				return usagef(cmd, "%v", err)
+			}
+			if nocow {
+				return usagef(cmd, "--compress with --nocow: NOCOW files are not compressed")
+			}
+		}
 		for _, s := range sources {
 			if s == "-" {
 				continue
@@ -74,9 +87,19 @@ links and devices; blocks of zeros become holes.`,
 				return usagef(cmd, "%s is a directory, want -r", s)
 			}
 		}
-		return a.writeFS(image, func(x *fs.FS) error {
+		return a.writeFS(image, func(x *fs.FS) (err error) {
 			w := &watcher{app: a, verb: "put", verbose: verbose, bar: a.newBar("put", !verbose)}
 			defer w.bar.done()
+			if how != (compress.Method{}) {
+				if err := x.SetCompress(a.t, how); err != nil {
+					return err
+				}
+				defer func() {
+					if cerr := x.SetCompress(a.t, compress.Method{}); err == nil {
+						err = cerr
+					}
+				}()
+			}
 			in := transfer.NewIn(a.t, x, w)
 			in.Nocow, in.Keep, in.Owner = nocow, keep.keep(transfer.All), own
 			if st, err := os.Stat(image); err == nil {

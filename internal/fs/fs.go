@@ -338,7 +338,7 @@ func (f *FS) SetCompress(t *sched.Task, m compress.Method) error {
 		if err != nil {
 			return err
 		}
-		f.trans.AddIncompat(t, bits)
+		f.trans.AddIncompat(bits)
 		if err := f.end(t, h, nil); err != nil {
 			return err
 		}
