@@ -164,26 +164,3 @@ func TestOutRefused(t *testing.T) {
 		t.Errorf("left out:\n%s", text)
 	}
 }
-
-// A capability goes where setuid goes: it stays with its owner.
-func TestCapabilityGoesWithTheOwner(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("SKIPPED: only root gives a file a capability")
-	}
-	src := filepath.Join(xattrDir(t), "tool")
-	must(t, os.WriteFile(src, []byte("#!"), 0o755))
-	raw := []byte{1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
-	if err := unix.Setxattr(src, capability, raw, 0); err != nil {
-		t.Skipf("SKIPPED: no capabilities here: %v", err)
-	}
-	x := fstest.New(t, fstest.FSOptions(func(o *fs.Options) { o.UID, o.GID = 7, 8 }))
-	for _, kept := range []bool{true, false} {
-		in := NewIn(x.T, x.FS, &watch{t: t})
-		in.Keep.Owners = kept
-		must(t, in.Tree(src, "/tool"))
-		if _, xattrs := inodeOf(x, "/tool"); (xattrs[capability] == string(raw)) != kept || !kept && len(xattrs) != 0 {
-			t.Errorf("owner kept %v: attributes %q", kept, xattrs)
-		}
-		must(t, x.FS.Unlink(x.T, "/tool"))
-	}
-}

@@ -168,3 +168,32 @@ func TestTarHostile(t *testing.T) {
 		t.Error("text was taken for an archive")
 	}
 }
+
+// A capability goes where setuid goes: it stays with its owner, and leaves with it, into an image
+// and out of it.
+func TestCapabilityGoesWithTheOwner(t *testing.T) {
+	const raw = "\x01\x00\x00\x02\x00\x20\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"
+	x := fstest.New(t)
+	b := archive(t, tar.Header{Name: "tool", Typeflag: tar.TypeReg, Size: 5, Uid: 7, Gid: 8, Format: tar.FormatPAX, PAXRecords: map[string]string{xattrRecord + capability: raw}})
+	for _, kept := range []bool{true, false} {
+		want := ""
+		if kept {
+			want = capability + "=" + raw + " "
+		}
+		in := NewIn(x.T, x.FS, &watch{t: t})
+		in.Keep.Owners = kept
+		must(t, in.Tar(bytes.NewReader(b), "/"))
+		if _, have := inodeText(x, "/tool"); have != want {
+			t.Errorf("owner kept %v: the image has %q, want %q", kept, have, want)
+		}
+		x.Must(x.FS.Setxattr(x.T, "/tool", capability, []byte(raw)))
+		var out bytes.Buffer
+		o := NewOut(x.T, x.FS, &watch{t: t})
+		o.Keep.Owners = kept
+		must(t, o.Tar("/tool", "tool", &out))
+		if have := strings.Contains(out.String(), xattrRecord+capability); have != kept {
+			t.Errorf("owner kept %v: the archive has the capability: %v", kept, have)
+		}
+		must(t, x.FS.Unlink(x.T, "/tool"))
+	}
+}
