@@ -8,7 +8,8 @@
 //	       the rest of the sector is padding then
 //	zstd   a zstd frame with a window of at most MaxLen bytes
 //
-// Lengths are little-endian.
+// Lengths are little-endian. In a browser zstd is missing: no image of the site has such extents,
+// and a page is no larger for it.
 //
 // Model: fs/btrfs/zlib.c, lzo.c and zstd.c. A stream may hold more than its extent: the rest is
 // never looked at; or less: the rest of the extent is zeros.
@@ -24,7 +25,6 @@ import (
 
 	"github.com/anchore/go-lzo"
 	"github.com/klauspost/compress/zlib"
-	"github.com/klauspost/compress/zstd"
 
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
@@ -99,8 +99,8 @@ func (w whole) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// zlibs and zstds are decoders at rest.
-var zlibs, zstds sync.Pool
+// zlibs are decoders at rest.
+var zlibs sync.Pool
 
 func decodeZlib(dst, src []byte) (int, error) {
 	in := bytes.NewReader(src)
@@ -117,62 +117,6 @@ func decodeZlib(dst, src []byte) (int, error) {
 	n, err := fill(format.CompressZlib, dst, r)
 	zlibs.Put(r)
 	return n, err
-}
-
-func decodeZstd(dst, src []byte) (int, error) {
-	src, err := zstdFrame(src)
-	if err != nil {
-		return 0, broken(format.CompressZstd, "%v", err)
-	}
-	d, ok := zstds.Get().(*zstd.Decoder)
-	if !ok {
-		// Of one decoder, concurrency 1: it decodes in the caller, without goroutines.
-		if d, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(MaxLen)); err != nil {
-			return 0, broken(format.CompressZstd, "%v", err)
-		}
-	}
-	n := 0
-	if err = d.Reset(bytes.NewReader(src)); err == nil {
-		n, err = fill(format.CompressZstd, dst, d)
-	} else {
-		err = broken(format.CompressZstd, "%v", err)
-	}
-	_ = d.Reset(nil) // lets src go
-	zstds.Put(d)
-	return n, err
-}
-
-// zstdFrame is the first frame of src: what follows is padding. Blocks have a header of three
-// bytes: from the lowest bit on the mark of the last block, two bits of its type, and its length.
-func zstdFrame(src []byte) ([]byte, error) {
-	var h zstd.Header
-	if err := h.Decode(src); err != nil {
-		return nil, err
-	}
-	if h.Skippable {
-		return nil, errors.New("a skippable frame")
-	}
-	const header, typeRLE = 3, 1
-	at := h.HeaderSize
-	for last := false; !last; {
-		if at+header > len(src) {
-			return nil, errShort
-		}
-		b := uint32(src[at]) | uint32(src[at+1])<<8 | uint32(src[at+2])<<16
-		last = b&1 != 0
-		n := int(b >> 3)
-		if b>>1&3 == typeRLE {
-			n = 1
-		}
-		at += header + n
-	}
-	if h.HasCheckSum {
-		at += 4
-	}
-	if at > len(src) {
-		return nil, errShort
-	}
-	return src[:at], nil
 }
 
 // lzoWord is the size of a length in an LZO stream.

@@ -10,7 +10,6 @@ import (
 	"sync"
 
 	"github.com/klauspost/compress/zlib"
-	"github.com/klauspost/compress/zstd"
 
 	"btrlab/internal/format"
 )
@@ -83,11 +82,8 @@ func (m Method) Encode(dst, src []byte, most int) []byte {
 	return dst
 }
 
-// zlibWriters are writers at rest, by level; zstdWriters are encoders, by level.
-var (
-	zlibWriters [10]sync.Pool
-	zstdWriters sync.Map
-)
+// zlibWriters are writers at rest, by level.
+var zlibWriters [10]sync.Pool
 
 func encodeZlib(dst, src []byte, level int) []byte {
 	b := bytes.NewBuffer(dst)
@@ -107,19 +103,6 @@ func encodeZlib(dst, src []byte, level int) []byte {
 	w.Reset(io.Discard) // lets b go
 	zlibWriters[level].Put(w)
 	return b.Bytes()
-}
-
-// encodeZstd makes one frame, with a window that every reader of btrfs takes.
-func encodeZstd(dst, src []byte, level int) []byte {
-	e, ok := zstdWriters.Load(level)
-	if !ok {
-		w, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.EncoderLevelFromZstd(level)), zstd.WithWindowSize(MaxLen), zstd.WithEncoderCRC(false))
-		if err != nil {
-			return nil
-		}
-		e, _ = zstdWriters.LoadOrStore(level, w)
-	}
-	return e.(*zstd.Encoder).EncodeAll(src, dst)
 }
 
 // encodeLZO frames segments of a sector each. It gives up, with an empty stream, when it gets
