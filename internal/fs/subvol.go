@@ -135,10 +135,11 @@ func (f *FS) findBase(t *sched.Task, sb *format.Super) (*Node, error) {
 		return n, nil
 	}
 	id := f.opt.Subvol
-	if id == 0 && sb.IncompatFlags&format.IncompatDefaultSubvol == 0 {
+	switch {
+	case id != 0:
+	case sb.IncompatFlags&format.IncompatDefaultSubvol == 0: // nobody has set one
 		id = format.FS_TREE_OBJECTID
-	}
-	if id == 0 {
+	default:
 		var err error
 		if id, err = f.DefaultSubvolume(t); err != nil {
 			return nil, err
@@ -169,12 +170,8 @@ const (
 )
 
 // DefaultSubvolume is the tree of the subvolume that a mount shows which names none. Models
-// get_default_subvol_objectid(). Difference: it looks only where the superblock says that there is
-// one, as the ioctl and mkfs.btrfs leave it.
+// get_default_subvol_objectid().
 func (f *FS) DefaultSubvolume(t *sched.Task) (uint64, error) {
-	if f.trans.Super(t).IncompatFlags&format.IncompatDefaultSubvol == 0 {
-		return format.FS_TREE_OBJECTID, nil
-	}
 	d, err := f.store.Lookup(t, f.trans.Root(format.ROOT_TREE_OBJECTID), rootTreeDir, defaultName)
 	switch {
 	case errors.Is(err, errno.ENOENT):

@@ -22,24 +22,6 @@ func xattrDir(t *testing.T) string {
 	return dir
 }
 
-// inodeOf reads what a test asks of an inode of the image.
-func inodeOf(x *fstest.Fixture, path string) (at fs.Attr, xattrs map[string]string) {
-	x.Helper()
-	xattrs = map[string]string{}
-	n, err := x.FS.NodeAt(x.T, path)
-	x.Must(err)
-	names, err := n.Listxattr(x.T)
-	x.Must(err)
-	for _, name := range names {
-		v, err := n.Getxattr(x.T, name)
-		x.Must(err)
-		xattrs[name] = string(v)
-	}
-	at = n.Attr(x.T)
-	x.Must(n.Forget(x.T, 1))
-	return at, xattrs
-}
-
 // What an inode has beside its contents goes in and comes out: the owner, attributes, both times,
 // those of a symbolic link, too, the kind of what is special, and the same of the directory itself
 // that is filled. What Keep leaves out stays out.

@@ -13,6 +13,7 @@ import (
 
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
+	"btrlab/internal/fs"
 	"btrlab/internal/testing/fstest"
 )
 
@@ -85,20 +86,31 @@ func listing(x *fstest.Fixture, path string, into map[string]string) {
 	into[path] = s
 }
 
-func inodeText(x *fstest.Fixture, path string) (at, xattrs string) {
+// inodeOf reads what a test asks of an inode of the image.
+func inodeOf(x *fstest.Fixture, path string) (at fs.Attr, xattrs map[string]string) {
 	x.Helper()
+	xattrs = map[string]string{}
 	n, err := x.FS.NodeAt(x.T, path)
 	x.Must(err)
-	a := n.Attr(x.T)
 	names, err := n.Listxattr(x.T)
 	x.Must(err)
-	slices.Sort(names)
 	for _, name := range names {
 		v, err := n.Getxattr(x.T, name)
 		x.Must(err)
-		xattrs += name + "=" + string(v) + " "
+		xattrs[name] = string(v)
 	}
+	at = n.Attr(x.T)
 	x.Must(n.Forget(x.T, 1))
+	return at, xattrs
+}
+
+// inodeText is inodeOf in words that can be compared.
+func inodeText(x *fstest.Fixture, path string) (at, xattrs string) {
+	x.Helper()
+	a, values := inodeOf(x, path)
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		xattrs += name + "=" + values[name] + " "
+	}
 	return fmt.Sprintf("%o %d:%d %#x %v %v ", a.Mode, a.UID, a.GID, a.Rdev, a.Mtime.UTC(), a.Atime.UTC()), xattrs
 }
 

@@ -29,9 +29,9 @@ import (
 //	tryRange         D1
 //	placeNowait      D2 to D5: the trees are asked, once more or for the first time
 //
-// Model: labs/reference 3.5, 3.6. Differences: there is no compression, so every inode counts as
-// one with async extents, in step asyncExtents; metadata is reserved before the range is locked; a
-// page of the range is EAGAIN in every era.
+// Model: labs/reference 3.5, 3.6. Differences: no inode notes that it was compressed, so each
+// counts as one with async extents, in step asyncExtents; metadata is reserved before the range is
+// locked; a page of the range is EAGAIN in every era.
 
 // mayBlock says that the step sleeps if what it wants is busy, although the request is NOWAIT.
 func mayBlock(t *sched.Task, step string) {
