@@ -4,6 +4,7 @@ package hostio
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -121,15 +122,7 @@ func kallsyms() ([]symbol, error) {
 	if len(table) == 0 {
 		return nil, fmt.Errorf("%w: /proc/kallsyms has no addresses", ErrTracing)
 	}
-	slices.SortFunc(table, func(a, b symbol) int {
-		switch {
-		case a.at < b.at:
-			return -1
-		case a.at > b.at:
-			return 1
-		}
-		return 0
-	})
+	slices.SortFunc(table, func(a, b symbol) int { return cmp.Compare(a.at, b.at) })
 	return table, nil
 }
 
