@@ -19,6 +19,7 @@ const (
 	EISDIR       = syscall.EISDIR
 	EINVAL       = syscall.EINVAL
 	EFBIG        = syscall.EFBIG
+	ERANGE       = syscall.ERANGE
 	ENOSPC       = syscall.ENOSPC
 	EROFS        = syscall.EROFS
 	EMLINK       = syscall.EMLINK

@@ -24,6 +24,7 @@ const (
 	EISDIR       Errno = 21
 	EINVAL       Errno = 22
 	EFBIG        Errno = 27
+	ERANGE       Errno = 34
 	ENOSPC       Errno = 28
 	EROFS        Errno = 30
 	EMLINK       Errno = 31
@@ -55,6 +56,7 @@ var words = map[Errno]string{
 	EISDIR:       "is a directory",
 	EINVAL:       "invalid argument",
 	EFBIG:        "file too large",
+	ERANGE:       "numerical result out of range",
 	ENOSPC:       "no space left on device",
 	EROFS:        "read-only file system",
 	EMLINK:       "too many links",

@@ -2,6 +2,7 @@ package fs
 
 import (
 	"btrlab/internal/errno"
+	"btrlab/internal/format"
 	"btrlab/internal/meta/transaction"
 	"btrlab/internal/sched"
 )
@@ -19,9 +20,13 @@ func (n *Node) Getxattr(t *sched.Task, name string) ([]byte, error) {
 }
 
 // Setxattr makes the extended attribute have the value. ENOSPC when it is too large for an item,
-// EPERM for an immutable or append-only inode. Models btrfs_setxattr_trans(). Difference: no flags,
-// and any name is taken.
+// ERANGE for a name that is empty or longer than 255 bytes, EPERM for an immutable or append-only
+// inode. Models import_xattr_name() and btrfs_setxattr_trans(). Difference: no flags, and names of
+// any namespace are taken.
 func (n *Node) Setxattr(t *sched.Task, name string, value []byte) error {
+	if name == "" || len(name) > format.MaxNameLen {
+		return errno.ERANGE
+	}
 	return n.changeXattr(t, name, func(h *transaction.Handle) error {
 		return n.fs.store.Setxattr(t, h.Trans(), n.vol.root, n.ip.Ino, name, value)
 	})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -49,6 +50,13 @@ func TestSetxattr(t *testing.T) {
 	}
 	if err := x.FS.Setxattr(x.T, "/f", "user.a", bytes.Repeat([]byte("x"), 1<<20)); !errors.Is(err, errno.ENOSPC) {
 		t.Errorf("a value that fits no item: %v", err)
+	}
+	x.Must(x.FS.Setxattr(x.T, "/d", strings.Repeat("n", 255), nil))
+	x.Must(x.FS.Removexattr(x.T, "/d", strings.Repeat("n", 255)))
+	for _, name := range []string{"", strings.Repeat("n", 256)} {
+		if err := x.FS.Setxattr(x.T, "/d", name, nil); !errors.Is(err, errno.ERANGE) {
+			t.Errorf("a name of %d bytes: %v", len(name), err)
+		}
 	}
 	x.Must(x.FS.SetFlags(x.T, "/d", format.InodeImmutable))
 	if err := x.FS.Setxattr(x.T, "/d", "user.c", nil); !errors.Is(err, errno.EPERM) {
