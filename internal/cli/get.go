@@ -23,7 +23,8 @@ func (a *app) get() *cobra.Command {
 directories, devices, pipes and sockets, with modes, times, extended attributes and the flags of chattr, and as root with owners. Setuid,
 setgid and capabilities go with an owner that the copy does not have.
 DEST is a name or an existing directory, default the current one; - is standard output. A symbolic link that lies in a
-directory of DEST is not followed: a file takes its place, a directory is left out.
+directory of DEST is not followed: a file takes its place, a directory is left out. An archive holds the zeros of
+holes, too.
 With -r it goes into subvolumes, and into snapshots with --snapshots. What cannot be read is left out with a message, and so is what the
 host refuses: a link, a device, an attribute; get goes on, and the exit code is 1.`,
 		Example: `  btrlab get disk.img:/etc/passwd

@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
+	iofs "io/fs"
 
 	"btrlab/internal/prose"
 	"btrlab/internal/transfer"
@@ -13,7 +15,7 @@ type watcher struct {
 	verb    string
 	verbose bool
 	bar     *bar
-	image   string // of get, for what is left out
+	image   string // of get, for what is left out; empty for put, which names what is on the host
 	left    int    // objects that are left out
 }
 
@@ -32,7 +34,15 @@ func (w *watcher) LeaveOut(x transfer.LeftOut) {
 		fmt.Fprintf(w.err, "btrlab: note: %s is a snapshot, want --snapshots to copy it\n", shown(w.err, x.Name))
 		return
 	case x.Err != nil:
-		fmt.Fprintf(w.err, "btrlab: left out: %s\n", shown(w.err, oneLine(inImage(w.image, x.Name, x.Err))))
+		err := x.Err
+		var host *iofs.PathError
+		switch {
+		case w.image != "":
+			err = inImage(w.image, x.Name, err)
+		case !errors.As(err, &host) || host.Path != x.Name:
+			err = fmt.Errorf("%s: %w", x.Name, err)
+		}
+		fmt.Fprintf(w.err, "btrlab: left out: %s\n", shown(w.err, oneLine(err)))
 	default:
 		fmt.Fprintf(w.err, "btrlab: %s: %s left out, want files, directories and links\n", shown(w.err, x.Name), typeWord(x.Mode))
 	}

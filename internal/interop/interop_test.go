@@ -284,6 +284,22 @@ func TestLinuxTree(t *testing.T) {
 	}
 }
 
+// TestNocowComesOut: a NOCOW file with data is one on a btrfs of the host as well.
+func TestNocowComesOut(t *testing.T) {
+	linux(t)
+	img, host := image(t, "nocow.img"), image(t, "host.img")
+	for _, i := range []string{img, host} {
+		btrlab(t, "mkfs", "-q", "--size", "256M", i)
+	}
+	btrlabIn(t, "data", "put", "--nocow", "-", img+":/f")
+	mounted(t, host, "", func(dir string) {
+		btrlab(t, "get", "-r", img+":/", filepath.Join(dir, "out"))
+		if have := sh(t, "lsattr", filepath.Join(dir, "out", "f")); !strings.Contains(strings.Fields(have)[0], "C") {
+			t.Errorf("lsattr: %s", have)
+		}
+	})
+}
+
 // TestFull: an image that we filled until ENOSPC is clean, keeps what was put, and is writable
 // again after a delete.
 func TestFull(t *testing.T) {

@@ -223,6 +223,9 @@ func tree(t *testing.T, dir string, seed uint64, many int) {
 	must(t, os.Link(filepath.Join(dir, "sizes", "4097"), filepath.Join(dir, "links", "hard2")))
 	must(t, os.Symlink("../sizes/8191", filepath.Join(dir, "links", "soft")))
 	must(t, os.Symlink("/nowhere/"+strings.Repeat("x", 900), filepath.Join(dir, "links", "dangling")))
+	must(t, os.Link(filepath.Join(dir, "links", "soft"), filepath.Join(dir, "links", "soft2")))
+	must(t, syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o644))
+	must(t, os.Link(filepath.Join(dir, "pipe"), filepath.Join(dir, "links", "pipe")))
 	must(t, os.Chmod(filepath.Join(dir, "sizes", "100"), 0o4751))
 	sparse, err := os.Create(filepath.Join(dir, "sparse"))
 	must(t, err)
@@ -241,7 +244,7 @@ type entry struct {
 	mode   fs.FileMode
 	size   int64
 	mtime  time.Time // of a regular file
-	nlink  uint64    // of a regular file
+	nlink  uint64    // but of a directory
 	target string
 }
 
@@ -264,12 +267,14 @@ func list(t *testing.T, dir string) map[string]entry {
 		switch {
 		case info.Mode().IsRegular():
 			e.size = info.Size()
-			e.nlink = uint64(info.Sys().(*syscall.Stat_t).Nlink)
 		case info.Mode()&fs.ModeSymlink != 0:
 			e.target, err = os.Readlink(path)
 			e.mtime = time.Time{}
 		default:
 			e.mtime = time.Time{}
+		}
+		if !info.IsDir() {
+			e.nlink = uint64(info.Sys().(*syscall.Stat_t).Nlink)
 		}
 		m[rel] = e
 		return err

@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -43,13 +44,30 @@ func NewIn(t *sched.Task, x *fs.FS, w Watcher) *In {
 }
 
 // Tree copies what src names, with everything below a directory, to the path to. A symbolic link at
-// src is followed; those below are copied.
+// src is followed; those below are copied. What cannot be copied below src is left out; the error
+// is of src itself, or of an image that takes nothing more.
 func (c *In) Tree(src, to string) error {
 	st, err := os.Stat(src)
 	if err != nil {
 		return err
 	}
-	return c.entry(src, to, st)
+	return bare(c.entry(src, to, st))
+}
+
+// leave reports an object that cannot be read, or that the image refuses; any other error comes
+// back.
+func (c *In) leave(name string, err error) error {
+	var u *unreadable
+	var refused errno.Errno
+	var host *iofs.PathError
+	switch {
+	case errors.As(err, &u):
+		err = u.err
+	case exhausted(err) || !errors.As(err, &refused) && !errors.As(err, &host):
+		return err
+	}
+	c.count.w.LeaveOut(LeftOut{Name: name, Err: err})
+	return nil
 }
 
 // Reader makes the file to from what r gives.
@@ -67,20 +85,31 @@ func (c *In) entry(src, to string, st iofs.FileInfo) error {
 	if err := c.count.next(to); err != nil {
 		return err
 	}
-	switch mode := st.Mode(); {
+	mode := st.Mode()
+	switch {
 	case mode.IsDir():
 		return c.dir(src, to, st)
+	case mode.IsRegular() && c.Image != nil && os.SameFile(st, c.Image):
+		return &unreadable{errors.New("is the image that is written")}
+	case !c.Keep.Special && mode.Type()&^os.ModeSymlink != 0:
+		c.count.w.LeaveOut(LeftOut{Name: src, Mode: imageMode(mode)})
+		return nil
+	}
+	id, several := linked(st)
+	if first, ok := c.links[id]; ok && several {
+		return c.link(first, to)
+	}
+	err := c.make(src, to, st)
+	if err == nil && several {
+		c.links[id] = to
+	}
+	return err
+}
+
+// make makes what is no directory.
+func (c *In) make(src, to string, st iofs.FileInfo) error {
+	switch mode := st.Mode(); {
 	case mode.IsRegular():
-		if c.Image != nil && os.SameFile(st, c.Image) {
-			c.count.w.LeaveOut(LeftOut{Name: src, Err: errors.New("is the image that is written")})
-			return nil
-		}
-		if id, ok := linked(st); ok {
-			if first, ok := c.links[id]; ok {
-				return c.link(first, to)
-			}
-			c.links[id] = to
-		}
 		return c.file(src, to, st)
 	case mode&os.ModeSymlink != 0:
 		target, err := os.Readlink(src)
@@ -120,6 +149,11 @@ func (c *In) dir(src, to string, st iofs.FileInfo) error {
 		return err
 	}
 	made := err == nil
+	if !made {
+		if at, err := c.x.Stat(c.t, to); err != nil || !at.IsDir() {
+			return cmp.Or(err, error(errno.ENOTDIR))
+		}
+	}
 	if err := c.inside(src, to); err != nil || !made {
 		return err
 	}
@@ -134,11 +168,12 @@ func (c *In) inside(src, to string) error {
 	}
 	c.count.known += uint64(len(list))
 	for _, e := range list {
+		from := filepath.Join(src, e.Name())
 		info, err := e.Info()
-		if err != nil {
-			return err
+		if err == nil {
+			err = c.entry(from, gopath.Join(to, e.Name()), info)
 		}
-		if err := c.entry(filepath.Join(src, e.Name()), gopath.Join(to, e.Name()), info); err != nil {
+		if err := c.leave(from, err); err != nil {
 			return err
 		}
 	}
@@ -153,7 +188,11 @@ func (c *In) unlinkOld(to string) error {
 	return err
 }
 
+// link gives the file first the name to as well.
 func (c *In) link(first, to string) error {
+	if first == to {
+		return nil // no other name may be left of it
+	}
 	if err := c.unlinkOld(to); err != nil {
 		return err
 	}

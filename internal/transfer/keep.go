@@ -129,10 +129,6 @@ func (c *In) apply(src, to string, h *inodeAttrs) error {
 // special makes a device, a pipe or a socket.
 func (c *In) special(src, to string, st iofs.FileInfo) error {
 	mode := imageMode(st.Mode())
-	if !c.Keep.Special {
-		c.count.w.LeaveOut(LeftOut{Name: src, Mode: mode})
-		return nil
-	}
 	h, err := readAttrs(src, st, Keep{})
 	if err == nil {
 		err = c.unlinkOld(to)
@@ -255,19 +251,6 @@ func (c *Out) xattrs(at fs.Attr) (list []xattr, err error) {
 		list = append(list, xattr{name, value})
 	}
 	return list, nil
-}
-
-// makeSpecial makes a device, a pipe or a socket at p.
-func (c *Out) makeSpecial(path string, p place, at fs.Attr) error {
-	if !c.Keep.Special {
-		c.count.w.LeaveOut(LeftOut{Name: path, Mode: at.Mode})
-		return nil
-	}
-	err := linkAt(p, func() error { return p.mknod(at.Mode, at.Rdev) })
-	if err != nil {
-		return err
-	}
-	return c.finishAt(path, p, at)
 }
 
 // finishAt is finish of a name that is neither a regular file nor a directory.

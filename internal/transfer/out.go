@@ -9,7 +9,6 @@ import (
 	"os"
 	gopath "path"
 	"path/filepath"
-	"syscall"
 
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
@@ -46,13 +45,6 @@ func NewOut(t *sched.Task, x *fs.FS, w Watcher) *Out {
 	keep.Owners = holdsOwners()
 	return &Out{Keep: keep, t: t, x: x, count: count{w: w}, links: map[inode]string{}, dirs: map[inode]string{}}
 }
-
-// unreadable is an error of one object that is left out: of the image, or a link that the host
-// refuses.
-type unreadable struct{ err error }
-
-func (e *unreadable) Error() string { return e.err.Error() }
-func (e *unreadable) Unwrap() error { return e.err }
 
 // leave reports an object of the image that cannot be read; any other error comes back.
 func (c *Out) leave(path string, err error) error {
@@ -127,36 +119,48 @@ func (c *Out) entry(path string, p place, at fs.Attr) error {
 	if err := c.count.next(p.path); err != nil {
 		return err
 	}
-	switch {
-	case at.IsDir():
+	if at.IsDir() {
 		sub, err := p.mkdir(0o700 | iofs.FileMode(at.Mode&0o777))
 		if err != nil {
 			return err
 		}
 		defer sub.Close()
 		return c.dir(path, sub, p, at)
+	}
+	id := inode{at.Subvol, at.Ino}
+	if first, ok := c.links[id]; ok {
+		return linkAt(p, func() error { return c.top.Link(first, p.rel) })
+	}
+	made, err := c.make(path, p, at)
+	if made && at.Nlink > 1 {
+		c.links[id] = p.rel
+	}
+	return err
+}
+
+// make makes what is no directory, and says whether it is there.
+func (c *Out) make(path string, p place, at fs.Attr) (made bool, err error) {
+	switch {
 	case at.IsSymlink():
 		target, err := c.x.Readlink(c.t, path)
 		if err != nil {
-			return &unreadable{err}
+			return false, &unreadable{err}
 		}
 		if err := linkAt(p, func() error { return p.dir.Symlink(target, p.name) }); err != nil {
-			return err
+			return false, err
 		}
-		return c.finishAt(path, p, at)
+		return true, c.finishAt(path, p, at)
 	case at.IsRegular():
-		id := inode{at.Subvol, at.Ino}
-		if first, ok := c.links[id]; ok {
-			return linkAt(p, func() error { return c.top.Link(first, p.rel) })
-		}
 		err := c.fill(path, at, p.create, p.clear, object{dir: p.dir, name: p.name})
-		if err == nil && at.Nlink > 1 {
-			c.links[id] = p.rel
-		}
-		return err
-	default:
-		return c.makeSpecial(path, p, at)
+		return err == nil, err
+	case !c.Keep.Special:
+		c.count.w.LeaveOut(LeftOut{Name: path, Mode: at.Mode})
+		return false, nil
 	}
+	if err := linkAt(p, func() error { return p.mknod(at.Mode, at.Rdev) }); err != nil {
+		return false, err
+	}
+	return true, c.finishAt(path, p, at)
 }
 
 // linkAt makes a link at p. The host may refuse one and take the rest: FAT has no links, a
@@ -167,7 +171,7 @@ func linkAt(p place, link func() error) error {
 	if err == nil {
 		err = p.named(link())
 	}
-	if err == nil || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EIO) {
+	if err == nil || exhausted(err) {
 		return err
 	}
 	return &unreadable{err}
@@ -261,6 +265,10 @@ func (c *Out) fill(path string, at fs.Attr, create func() (*os.File, error), rem
 	out, err := create()
 	if err != nil {
 		return err
+	}
+	if c.Keep.Flags && at.Flags&format.InodeNoDataCow != 0 {
+		o.f = out
+		_ = o.setFlags(flagsOfHost(format.InodeNoDataCow)) // an empty file takes it; see finish
 	}
 	w, stop := &sparseWriter{f: out}, &stopper{Watcher: c.count.w}
 	err = Read(c.t, stop, f, w)

@@ -17,10 +17,20 @@ import (
 // Tar archives: POSIX (PAX) with owners, nanoseconds, devices and extended attributes, which stand
 // in records SCHILY.xattr.NAME, as GNU tar and bsdtar write them.
 
-const xattrRecord = "SCHILY.xattr."
+const (
+	xattrRecord = "SCHILY.xattr."
+	maxRecords  = 1 << 20 // bytes of all of an entry's, as package tar has it
+)
+
+// A record's name has no =. As GNU tar writes them.
+var (
+	recordName = strings.NewReplacer("%", "%25", "=", "%3D")
+	xattrName  = strings.NewReplacer("%25", "%", "%3D", "=")
+)
 
 // Tar copies an archive into the directory to. A name leads to a place below to, whatever its dots
-// say, and never through a symbolic link: such an entry is left out. Blocks of zeros become holes.
+// say, and never through a symbolic link: such an entry is left out, and so is what the image
+// refuses. Blocks of zeros become holes.
 func (c *In) Tar(r io.Reader, to string) error {
 	a := tar.NewReader(r)
 	made := map[string]string{} // names of the archive -> where they went
@@ -42,46 +52,52 @@ func (c *In) Tar(r io.Reader, to string) error {
 		if err := c.count.next(at); err != nil {
 			return err
 		}
-		h := c.tarAttrs(e)
-		if e.Typeflag == tar.TypeDir {
+		h, err := c.tarAttrs(e)
+		switch {
+		case err != nil:
+		case e.Typeflag == tar.TypeDir:
 			if err = c.tarParents(at, true); err == nil {
 				dirs = append(dirs, dir{at, h})
 			}
-		} else if err = c.tarParents(gopath.Dir(at), false); err == nil {
-			err = c.tarEntry(a, e, at, made, &h)
+		default:
+			if err = c.tarParents(gopath.Dir(at), false); err == nil {
+				err = c.tarEntry(a, e, at, made, &h)
+			}
 		}
-		var u *unreadable
-		if errors.As(err, &u) {
-			c.count.w.LeaveOut(LeftOut{Name: e.Name, Err: u.err})
-			continue
-		}
-		if err != nil {
+		if err == nil {
+			made[name] = at
+		} else if err := c.leave(e.Name, err); err != nil {
 			return err
 		}
-		made[name] = at
 	}
 	for i := len(dirs) - 1; i >= 0; i-- {
-		if err := c.apply(dirs[i].to, dirs[i].to, &dirs[i].h); err != nil {
+		if err := c.leave(dirs[i].to, c.apply(dirs[i].to, dirs[i].to, &dirs[i].h)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// tarAttrs is what an entry says of its inode.
-func (c *In) tarAttrs(e *tar.Header) inodeAttrs {
-	h := inodeAttrs{uid: uint32(e.Uid), gid: uint32(e.Gid), owned: true, mode: uint32(e.Mode) & 0o7777, mtime: e.ModTime, atime: e.AccessTime}
+// tarAttrs is what an entry says of its inode; an error for what an inode item cannot hold.
+func (c *In) tarAttrs(e *tar.Header) (h inodeAttrs, err error) {
+	if int64(e.Uid)>>32 != 0 || int64(e.Gid)>>32 != 0 {
+		return h, &unreadable{fmt.Errorf("owner %d:%d, want numbers of 32 bits", e.Uid, e.Gid)}
+	}
+	if e.Devmajor>>12 != 0 || e.Devminor>>20 != 0 {
+		return h, &unreadable{fmt.Errorf("device %d:%d, want a major number to 4095 and a minor to 1048575", e.Devmajor, e.Devminor)}
+	}
+	h = inodeAttrs{uid: uint32(e.Uid), gid: uint32(e.Gid), owned: true, mode: uint32(e.Mode) & 0o7777, mtime: e.ModTime, atime: e.AccessTime}
 	if h.atime.IsZero() {
 		h.atime = h.mtime
 	}
 	if c.Keep.Xattrs {
 		for k, v := range e.PAXRecords {
 			if name, ok := strings.CutPrefix(k, xattrRecord); ok {
-				h.xattrs = append(h.xattrs, xattr{name, []byte(v)})
+				h.xattrs = append(h.xattrs, xattr{xattrName.Replace(name), []byte(v)})
 			}
 		}
 	}
-	return h
+	return h, nil
 }
 
 // tarParents makes path and the directories above it, where they are missing. A symbolic link in
@@ -111,12 +127,13 @@ func (c *In) tarParents(path string, last bool) error {
 
 // tarEntry makes what is no directory.
 func (c *In) tarEntry(a *tar.Reader, e *tar.Header, at string, made map[string]string, h *inodeAttrs) error {
-	if e.Typeflag != tar.TypeReg {
+	var err error
+	switch e.Typeflag {
+	case tar.TypeSymlink, tar.TypeChar, tar.TypeBlock, tar.TypeFifo:
 		if err := c.unlinkOld(at); err != nil {
 			return err
 		}
 	}
-	var err error
 	switch e.Typeflag {
 	case tar.TypeReg, tar.TypeGNUSparse:
 		err = c.tarFile(a, e.Size, at)
@@ -127,7 +144,7 @@ func (c *In) tarEntry(a *tar.Reader, e *tar.Header, at string, made map[string]s
 		if !ok {
 			return &unreadable{fmt.Errorf("a link to %s, which the archive does not have before it", e.Linkname)}
 		}
-		return c.x.Link(c.t, first, at)
+		return c.link(first, at)
 	case tar.TypeChar, tar.TypeBlock, tar.TypeFifo:
 		if !c.Keep.Special {
 			return &unreadable{errors.New("is special")}
@@ -220,7 +237,7 @@ func (c *Out) tarTree(a *tar.Writer, path, name string, at fs.Attr) error {
 		return nil
 	}
 	id := inode{at.Subvol, at.Ino}
-	if at.IsRegular() && at.Nlink > 1 {
+	if !at.IsDir() && at.Nlink > 1 {
 		if first, ok := c.links[id]; ok {
 			e.Typeflag, e.Linkname, e.Size, e.PAXRecords = tar.TypeLink, first, 0, nil
 			return a.WriteHeader(e)
@@ -311,14 +328,22 @@ func (c *Out) tarHeader(path, name string, at fs.Attr) (*tar.Header, error) {
 	if err != nil {
 		return nil, &unreadable{err}
 	}
+	size := 0
 	for _, x := range list {
 		if x.name == capability && !c.Keep.Owners {
 			continue
 		}
+		name := xattrRecord + recordName.Replace(x.name)
+		record := len(name) + len(x.value) + 16
+		if size+record > maxRecords-1<<14 { // the rest is for names, times and numbers
+			c.count.w.LeaveOut(LeftOut{Name: path, Err: fmt.Errorf("extended attribute %s: an archive holds 1 MiB of them", x.name)})
+			continue
+		}
+		size += record
 		if e.PAXRecords == nil {
 			e.PAXRecords = map[string]string{}
 		}
-		e.PAXRecords[xattrRecord+x.name] = string(x.value)
+		e.PAXRecords[name] = string(x.value)
 	}
 	return e, nil
 }

@@ -26,6 +26,8 @@ func TestTar(t *testing.T) {
 	x.Must(x.FS.Chown(x.T, "/tree/d", 1<<31, 99))
 	x.Must(x.FS.Setxattr(x.T, "/tree/a", "user.bytes", []byte("\x00=\n\xff")))
 	x.Must(x.FS.Setxattr(x.T, "/tree/d", "user.d", nil))
+	x.Must(x.FS.Setxattr(x.T, "/tree/a", "user.a=b%3D\n\xff", []byte("v")))
+	x.Must(x.FS.Link(x.T, "/tree/null", "/tree/d/null"))
 	x.Must(x.FS.Subvolume(x.T, "/tree/sub", 0o755))
 	x.Must(x.FS.Mkdir(x.T, "/tree/sub/"+strings.Repeat("n", 200), 0o700))
 	var b bytes.Buffer
@@ -55,10 +57,12 @@ func TestTar(t *testing.T) {
 	if at, err := y.FS.Stat(y.T, "/tree/sparse"); err != nil || at.Nbytes > 1<<20 {
 		t.Errorf("sparse has %d bytes, %v; want holes", at.Nbytes, err)
 	}
-	a, err1 := y.FS.Stat(y.T, "/tree/a")
-	second, err2 := y.FS.Stat(y.T, "/tree/d/second")
-	if err := errors.Join(err1, err2); err != nil || a.Ino != second.Ino || a.Nlink != 2 {
-		t.Errorf("a link is inode %d, the first name %d, %v", second.Ino, a.Ino, err)
+	for a, b := range map[string]string{"/tree/a": "/tree/d/second", "/tree/null": "/tree/d/null", "/tree/pipe": "/tree/d/pipe2", "/tree/d/sym": "/tree/d/sym2"} {
+		first, err1 := y.FS.Lstat(y.T, a)
+		second, err2 := y.FS.Lstat(y.T, b)
+		if err := errors.Join(err1, err2); err != nil || first.Ino != second.Ino || first.Nlink != 2 {
+			t.Errorf("%s is inode %d, %s %d, %v", a, first.Ino, b, second.Ino, err)
+		}
 	}
 }
 
@@ -178,6 +182,70 @@ func TestTarHostile(t *testing.T) {
 	}
 	if err := NewIn(x.T, x.FS, &watch{t: t}).Tar(strings.NewReader("no archive at all, and long enough to see it"), "/in"); err == nil {
 		t.Error("text was taken for an archive")
+	}
+}
+
+// An entry that the image refuses is left out, and those after it go in. A file is not lost to a
+// link to itself.
+func TestTarRefused(t *testing.T) {
+	x := fstest.New(t)
+	long := strings.Repeat("n", 256)
+	file := func(name string) tar.Header { return tar.Header{Name: name, Typeflag: tar.TypeReg, Size: 5} }
+	kept := file("kept")
+	kept.PAXRecords = map[string]string{xattrRecord + "user." + long: "v", xattrRecord: "v", xattrRecord + "user.short": "v"}
+	owned := file("owned")
+	owned.Uid = 1 << 32
+	refused := []tar.Header{
+		file(long), {Name: long + "/", Typeflag: tar.TypeDir}, file("d"), file("."),
+		{Name: "target", Typeflag: tar.TypeSymlink, Linkname: strings.Repeat("t", 5000)}, {Name: "empty", Typeflag: tar.TypeSymlink},
+		{Name: "dirlink", Typeflag: tar.TypeLink, Linkname: "d"}, {Name: "device", Typeflag: tar.TypeChar, Devmajor: 5000, Devminor: 1}, owned,
+	}
+	all := append([]tar.Header{{Name: "d/", Typeflag: tar.TypeDir}, file("d/x"), kept}, refused...)
+	all = append(all, tar.Header{Name: "kept", Typeflag: tar.TypeLink, Linkname: "kept"}, file("last"))
+	for i := range all {
+		all[i].Format = tar.FormatPAX
+	}
+	w := &watch{t: t}
+	must(t, NewIn(x.T, x.FS, w).Tar(bytes.NewReader(archive(t, all...)), "/"))
+	var left, want []string
+	for _, l := range w.left {
+		left = append(left, l.Name)
+	}
+	for _, e := range refused {
+		want = append(want, e.Name)
+	}
+	if want = append([]string{"kept", "kept"}, want...); !slices.Equal(left, want) {
+		t.Errorf("left out %.30q want %.30q", left, want)
+	}
+	for _, name := range []string{"/d/x", "/kept", "/last"} {
+		if have := string(x.ReadFile(name)); have != "bbbbb" {
+			t.Errorf("%s has %q", name, have)
+		}
+	}
+	if _, have := inodeText(x, "/kept"); have != "user.short=v " {
+		t.Errorf("kept has the attributes %q", have)
+	}
+	x.Must(x.FS.Sync(x.T))
+}
+
+// The attributes for which an archive has no room are left out, and the file is there.
+func TestTarOfManyAttributes(t *testing.T) {
+	x := fstest.New(t)
+	f := x.Create("/f")
+	x.WriteAt(f, []byte("f"), 0)
+	x.Must(f.Close(x.T))
+	const n = 100
+	for i := range n {
+		x.Must(x.FS.Setxattr(x.T, "/f", fmt.Sprintf("user.%d", i), noise(15000)))
+	}
+	var b bytes.Buffer
+	w := &watch{t: t}
+	must(t, NewOut(x.T, x.FS, w).Tar("/", "", &b))
+	y := fstest.New(t)
+	must(t, NewIn(y.T, y.FS, &watch{t: t}).Tar(&b, "/"))
+	_, have := inodeOf(y, "/f")
+	if len(w.left) == 0 || len(have)+len(w.left) != n || string(y.ReadFile("/f")) != "f" {
+		t.Errorf("%d attributes and %d left out, want %d", len(have), len(w.left), n)
 	}
 }
 

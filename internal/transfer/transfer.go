@@ -8,11 +8,12 @@
 //	                 -> file      Create, the runs of data (nextData), then attrs
 //	                 -> link      a file of the host that has gone in under another name
 //
-// Out is the same the other way round, into subvolumes as well. In stops at the first error: what
-// was copied before it stays, a file that it has made and not filled is removed. Out stops at
-// errors of the host; what it cannot read of the image it removes, reports and goes on, because the
-// rest of a damaged image may be all that can be saved. A link, a device, an owner or an attribute
-// that the host refuses it reports, too, and goes on.
+// Out is the same the other way round, into subvolumes as well. Both go on after what concerns one
+// object: a file of the host that cannot be read, a name that the image refuses, a file of a
+// damaged image, whose rest may be all that can be saved, a link, a device, an owner or an
+// attribute that the host refuses. It is reported, and removed where a part of it was made. A
+// destination that takes nothing more ends the transfer (exhausted); Out ends at the host's other
+// errors as well. What was copied before stays.
 //
 // Setuid, setgid and capabilities are not copied when the owner is not (keep.go). Out follows no
 // symbolic link in the directory that it fills (place.go).
@@ -21,7 +22,9 @@ package transfer
 import (
 	"errors"
 	"io"
+	"syscall"
 
+	"btrlab/internal/errno"
 	"btrlab/internal/fs"
 	"btrlab/internal/sched"
 )
@@ -49,6 +52,23 @@ type LeftOut struct {
 	Snapshot bool
 	Mode     uint32 // S_IFMT and permissions of the others
 }
+
+// exhausted reports whether an error says that a destination takes nothing more, rather than that
+// it does not take this one object: an image, or the host, which may have numbers of its own.
+func exhausted(err error) bool {
+	for _, e := range []error{errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, syscall.ENOSPC, syscall.EDQUOT, syscall.EIO, syscall.EROFS} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// unreadable is an error of one object that is left out.
+type unreadable struct{ err error }
+
+func (e *unreadable) Error() string { return e.err.Error() }
+func (e *unreadable) Unwrap() error { return e.err }
 
 // count says how many objects have begun and are known.
 type count struct {

@@ -92,6 +92,8 @@ func hostTree(t *testing.T) string {
 	must(t, f.Truncate(8<<20))
 	must(t, f.Close())
 	must(t, syscall.Mkfifo(path("pipe"), 0o644))
+	must(t, os.Link(path("pipe"), path("d/pipe2")))
+	must(t, os.Link(path("d/sym"), path("d/sym2")))
 	must(t, os.Chmod(path("a"), 0o751))
 	must(t, os.Chmod(path("none"), 0o640|os.ModeSetuid))
 	must(t, os.Chmod(path("d"), 0o775|os.ModeSetgid|os.ModeSticky))
@@ -124,11 +126,6 @@ func facts(t *testing.T, dir string) map[string]string {
 				return err
 			}
 			s += " " + st.ModTime().UTC().String() + " " + string(b)
-			if i := slices.IndexFunc(seen, func(o iofs.FileInfo) bool { return os.SameFile(o, st) }); i >= 0 {
-				s = "is " + first[i]
-			} else {
-				seen, first = append(seen, st), append(first, name)
-			}
 		case st.IsDir():
 			s += " " + st.ModTime().UTC().String()
 		case st.Mode()&iofs.ModeSymlink != 0:
@@ -139,10 +136,54 @@ func facts(t *testing.T, dir string) map[string]string {
 		default:
 			s += " " + st.ModTime().UTC().String()
 		}
+		if i := slices.IndexFunc(seen, func(o iofs.FileInfo) bool { return os.SameFile(o, st) }); i >= 0 {
+			s = "is " + first[i]
+		} else {
+			seen, first = append(seen, st), append(first, name)
+		}
 		m[name] = s
 		return nil
 	}))
 	return m
+}
+
+// What the image refuses of a tree is left out, and the rest goes in; a tree that goes in twice is
+// the same.
+func TestInGoesOn(t *testing.T) {
+	x := fstest.New(t)
+	src := hostTree(t)
+	must(t, os.WriteFile(filepath.Join(src, "taken"), []byte("f"), 0o644))
+	must(t, os.MkdirAll(filepath.Join(src, "file/below"), 0o755))
+	must(t, x.FS.Mkdir(x.T, "/taken", 0o755))
+	x.Must(x.Create("/file").Close(x.T))
+	w := &watch{t: t}
+	in := NewIn(x.T, x.FS, w)
+	for range 2 {
+		must(t, in.Fill(src, "/"))
+	}
+	var left []string
+	for _, l := range w.left {
+		left = append(left, strings.TrimPrefix(l.Name, src))
+		if !errors.Is(l.Err, errno.ENOTDIR) && !errors.Is(l.Err, errno.EISDIR) {
+			t.Errorf("%s: %v", l.Name, l.Err)
+		}
+	}
+	if want := []string{"/file", "/taken"}; !slices.Equal(left, append(want, want...)) {
+		t.Errorf("left out %q want %q, twice", left, want)
+	}
+	dest := filepath.Join(t.TempDir(), "dest")
+	must(t, NewOut(x.T, x.FS, &watch{t: t}).Tree("/", dest))
+	for _, p := range []string{filepath.Join(src, "file"), filepath.Join(src, "taken"), filepath.Join(dest, "file"), filepath.Join(dest, "taken")} {
+		must(t, os.RemoveAll(p))
+	}
+	have, want := facts(t, dest), facts(t, src)
+	for _, name := range []string{".", "d"} { // a directory that is there keeps its own time
+		delete(have, name)
+		delete(want, name)
+	}
+	if !maps.Equal(have, want) {
+		t.Errorf("have %.60q want %.60q", have, want)
+	}
 }
 
 // A tree goes in and comes out as it was: hard links, holes, symbolic links, modes and times. What
@@ -152,7 +193,7 @@ func TestRoundTrip(t *testing.T) {
 	src := hostTree(t)
 	in := &watch{t: t}
 	must(t, NewIn(x.T, x.FS, in).Tree(src, "/tree"))
-	want := []string{"/tree", "/tree/a", "/tree/d", "/tree/d/empty", "/tree/d/second", "/tree/d/sym", "/tree/none", "/tree/pipe", "/tree/sparse"}
+	want := []string{"/tree", "/tree/a", "/tree/d", "/tree/d/empty", "/tree/d/pipe2", "/tree/d/second", "/tree/d/sym", "/tree/d/sym2", "/tree/none", "/tree/pipe", "/tree/sparse"}
 	if !slices.Equal(in.names, want) || in.known != uint64(len(want)) {
 		t.Errorf("begun %v, %d known", in.names, in.known)
 	}
