@@ -20,6 +20,7 @@ func (a *app) put() *cobra.Command {
 	var recursive, nocow, verbose, rootOwner bool
 	var keep keepFlags
 	var owner, fromTar, method string
+	var exclude []string
 	cmd := &cobra.Command{
 		Use:   "put SOURCE... IMAGE:/path | put --from-tar FILE IMAGE:/path",
 		Short: "copy files or trees of the host into an image",
@@ -49,6 +50,7 @@ links and devices; blocks of zeros become holes.`,
 	f.StringVar(&owner, "owner", "", "give everything this owner, as UID:GID, whatever the host has")
 	f.BoolVar(&rootOwner, "root-owner", false, "--owner 0:0")
 	f.StringVar(&fromTar, "from-tar", "", "put what is in this tar archive; - is standard input")
+	f.StringArrayVar(&exclude, "exclude", nil, excludeHelp)
 	keep.add(f)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		sources := args[:len(args)-1]
@@ -65,6 +67,13 @@ links and devices; blocks of zeros become holes.`,
 		own, err := parseOwner(owner)
 		if err != nil {
 			return usagef(cmd, "%v", err)
+		}
+		skip, err := transfer.ParseExclude(exclude)
+		if err != nil {
+			return usagef(cmd, "%v", err)
+		}
+		if len(skip) > 0 && !recursive {
+			return usagef(cmd, "--exclude without -r")
 		}
 		var how compress.Method
 		if method != "" {
@@ -101,9 +110,12 @@ links and devices; blocks of zeros become holes.`,
 				}()
 			}
 			in := transfer.NewIn(a.t, x, w)
-			in.Nocow, in.Keep, in.Owner = nocow, keep.keep(transfer.All), own
+			in.Nocow, in.Keep, in.Owner, in.Exclude = nocow, keep.keep(transfer.All), own, skip
 			if st, err := os.Stat(image); err == nil {
 				in.Image = st
+			}
+			if now, err := sourceDate(); err == nil && now != nil {
+				in.Date = now()
 			}
 			if fromTar != "" {
 				if err := a.putTar(in, fromTar, dest); err != nil {

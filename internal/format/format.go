@@ -281,6 +281,10 @@ func ParseUUID(s string) (u UUID, ok bool) {
 	return u, strings.EqualFold(u.String(), s)
 }
 
+// Key is where the UUID tree has u: typ is UUID_KEY_SUBVOL or UUID_KEY_RECEIVED_SUBVOL. Models
+// btrfs_uuid_to_key().
+func (u UUID) Key(typ uint8) Key { return Key{le.Uint64(u[:]), typ, le.Uint64(u[8:])} }
+
 // IsZero reports whether the identifier was never set.
 func (u UUID) IsZero() bool { return u == UUID{} }
 

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -155,6 +156,38 @@ func TestPutTree(t *testing.T) {
 		sameTree(t, dir, want)
 		scrubbed(t, dir)
 	})
+}
+
+// TestRootdir: a tree that is made with the file system is the same to Linux, which goes on from
+// there, also in a file system that is no larger than its tree.
+func TestRootdir(t *testing.T) {
+	linux(t)
+	want := filepath.Join(t.TempDir(), "want")
+	tree(t, filepath.Join(want, "tree"), 2, pick(3000, 400))
+	for _, args := range [][]string{nil, {"-O", "bgt", "-m", "single"}, {"--compress", "zstd"}, {"--compress", "lzo", "--shrink"}, {"--compress", "zlib:9", "-u", "tree/many"}, {"--shrink"}} {
+		t.Run(strings.Join(args, " "), func(t *testing.T) {
+			img := image(t, "rootdir.img")
+			btrlab(t, append([]string{"mkfs", "-q", "--rootdir", want, img}, args...)...)
+			judged(t, img)
+			same := filepath.Join(t.TempDir(), "same")
+			sh(t, "cp", "-a", want, same)
+			if slices.Contains(args, "--shrink") {
+				mounted(t, img, "", func(dir string) {
+					sameTree(t, dir, same)
+					scrubbed(t, dir)
+					must(t, os.RemoveAll(filepath.Join(dir, "tree", "many")))
+					must(t, os.WriteFile(filepath.Join(dir, "new"), []byte("new"), 0o644))
+				})
+				judged(t, img)
+				return
+			}
+			for turn := range 2 {
+				linuxTurn(t, img, same, turn)
+				btrlabTurn(t, img, same, turn)
+			}
+			mounted(t, img, "", func(dir string) { sameTree(t, dir, same) })
+		})
+	}
 }
 
 // TestComparePolicies: 5 s of the experiment under each policy, and what is left is an image that

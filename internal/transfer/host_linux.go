@@ -17,22 +17,33 @@ func none(err error) bool {
 	return errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOTTY) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EINVAL)
 }
 
-// readAttrs reads what keep wants of path, which is not followed.
-func readAttrs(path string, st iofs.FileInfo, keep Keep) (h inodeAttrs, err error) {
-	h.atime = st.ModTime()
+// fromSys adds what only Linux has in st.
+func (h *inodeAttrs) fromSys(st iofs.FileInfo) {
 	if sys, ok := st.Sys().(*syscall.Stat_t); ok {
 		h.atime = time.Unix(int64(sys.Atim.Sec), int64(sys.Atim.Nsec))
 		h.rdev = uint64(unix.Major(uint64(sys.Rdev)))<<20 | uint64(unix.Minor(uint64(sys.Rdev)))
 	}
+}
+
+// readAttrs reads what keep wants of path, which is not followed.
+func readAttrs(h *inodeAttrs, path string, st iofs.FileInfo, keep Keep) (err error) {
 	if keep.Xattrs {
 		if h.xattrs, err = readXattrs(path); err != nil {
-			return h, &iofs.PathError{Op: "read extended attributes", Path: path, Err: err}
+			return &iofs.PathError{Op: "read extended attributes", Path: path, Err: err}
 		}
 	}
 	if keep.Flags && (st.Mode().IsRegular() || st.IsDir()) {
 		h.flags, err = readFlags(path)
 	}
-	return h, err
+	return err
+}
+
+// readable says whether this process may read the file.
+func readable(path string) error {
+	if err := unix.Faccessat(unix.AT_FDCWD, path, unix.R_OK, unix.AT_EACCESS); err != nil {
+		return &iofs.PathError{Op: "open", Path: path, Err: err}
+	}
+	return nil
 }
 
 // readFlags reads the flags of a file or a directory; one that cannot be opened has none.
@@ -42,6 +53,11 @@ func readFlags(path string) (uint64, error) {
 		return 0, nil
 	}
 	defer unix.Close(fd)
+	return flagsOf(fd)
+}
+
+// flagsOf reads the flags of an open file or directory.
+func flagsOf(fd int) (uint64, error) {
 	flags, err := unix.IoctlGetInt(fd, unix.FS_IOC_GETFLAGS)
 	if err != nil {
 		if none(err) {
@@ -53,7 +69,13 @@ func readFlags(path string) (uint64, error) {
 }
 
 func readXattrs(path string) (list []xattr, err error) {
-	names, err := sized(func(b []byte) (int, error) { return unix.Llistxattr(path, b) })
+	return xattrsBy(func(b []byte) (int, error) { return unix.Llistxattr(path, b) },
+		func(name string, b []byte) (int, error) { return unix.Lgetxattr(path, name, b) })
+}
+
+// xattrsBy reads extended attributes by two calls of the host.
+func xattrsBy(listing func(b []byte) (int, error), get func(name string, b []byte) (int, error)) (list []xattr, err error) {
+	names, err := sized(listing)
 	if err != nil {
 		if none(err) {
 			err = nil
@@ -64,7 +86,7 @@ func readXattrs(path string) (list []xattr, err error) {
 		if name == "" {
 			continue
 		}
-		value, err := sized(func(b []byte) (int, error) { return unix.Lgetxattr(path, name, b) })
+		value, err := sized(func(b []byte) (int, error) { return get(name, b) })
 		if errors.Is(err, unix.ENODATA) || none(err) {
 			continue // it went meanwhile, or is only listed
 		}

@@ -10,10 +10,12 @@ import (
 
 var errNotHere = errors.New("not on this system")
 
-// readAttrs knows the times of st only.
-func readAttrs(_ string, st iofs.FileInfo, _ Keep) (inodeAttrs, error) {
-	return inodeAttrs{atime: st.ModTime()}, nil
-}
+// fromSys and readAttrs know no more than statAttrs.
+func (h *inodeAttrs) fromSys(iofs.FileInfo)                            {}
+func readAttrs(_ *inodeAttrs, _ string, _ iofs.FileInfo, _ Keep) error { return nil }
+
+// readable leaves it to the opening of a file.
+func readable(string) error { return nil }
 
 func (o *object) setxattr(string, []byte) error { return errNotHere }
 

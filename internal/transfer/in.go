@@ -9,6 +9,7 @@ import (
 	"os"
 	gopath "path"
 	"path/filepath"
+	"time"
 
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
@@ -24,6 +25,11 @@ type In struct {
 	Keep Keep
 	// Image, if set, is the file that is written: it is left out.
 	Image os.FileInfo
+	// Exclude is what is not copied of trees, by paths below their sources.
+	Exclude Exclude
+	// Date, if set, is the date of an image that is the same each time: no file is younger, and
+	// each was last read when it was changed.
+	Date time.Time
 	// Owner, if set, is that of everything, instead of the host's.
 	Owner *fs.Owner
 
@@ -32,7 +38,10 @@ type In struct {
 	count count
 	links map[hostIno]string // files with several names on the host -> where the first one went
 	buf   []byte
+	top   string // the source that Tree and Fill copy
 }
+
+var errIsImage = errors.New("is the image that is written")
 
 // hostIno names a file of the host, whatever its path.
 type hostIno struct{ dev, ino uint64 }
@@ -51,6 +60,7 @@ func (c *In) Tree(src, to string) error {
 	if err != nil {
 		return err
 	}
+	c.top = src
 	return bare(c.entry(src, to, st))
 }
 
@@ -90,7 +100,7 @@ func (c *In) entry(src, to string, st iofs.FileInfo) error {
 	case mode.IsDir():
 		return c.dir(src, to, st)
 	case mode.IsRegular() && c.Image != nil && os.SameFile(st, c.Image):
-		return &unreadable{errors.New("is the image that is written")}
+		return &unreadable{errIsImage}
 	case !c.Keep.Special && mode.Type()&^os.ModeSymlink != 0:
 		c.count.w.LeaveOut(LeftOut{Name: src, Mode: imageMode(mode)})
 		return nil
@@ -137,6 +147,7 @@ func (c *In) Fill(src, to string) error {
 	if err := c.count.next(to); err != nil {
 		return err
 	}
+	c.top = src
 	if err := c.inside(src, to); err != nil {
 		return err
 	}
@@ -169,6 +180,9 @@ func (c *In) inside(src, to string) error {
 	c.count.known += uint64(len(list))
 	for _, e := range list {
 		from := filepath.Join(src, e.Name())
+		if rel, err := filepath.Rel(c.top, from); err == nil && c.Exclude.Has(filepath.ToSlash(rel)) {
+			continue
+		}
 		info, err := e.Info()
 		if err == nil {
 			err = c.entry(from, gopath.Join(to, e.Name()), info)

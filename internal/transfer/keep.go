@@ -51,6 +51,26 @@ var hostFlags = []struct {
 	{0x400, format.InodeNoCompress}, {0x10000, format.InodeDirSync}, {0x800000, format.InodeNoDataCow},
 }
 
+// statAttrs is what st says of an inode.
+func statAttrs(st iofs.FileInfo) inodeAttrs {
+	h := inodeAttrs{mode: imageMode(st.Mode()) & 0o7777, mtime: st.ModTime(), atime: st.ModTime()}
+	h.uid, h.gid, h.owned = owner(st)
+	h.fromSys(st)
+	return h
+}
+
+// dated are the times of a copy. With a date it is the same whoever reads the source: what was
+// changed later is as old as that, and was last read when it was changed.
+func dated(date, atime, mtime time.Time) (a, m time.Time) {
+	if date.IsZero() {
+		return atime, mtime
+	}
+	if mtime.After(date) {
+		mtime = date
+	}
+	return mtime, mtime
+}
+
 // imageFlags and flagsOfHost translate them; what the other side does not know is left out.
 func imageFlags(host uint32) (flags uint64) {
 	for _, f := range hostFlags {
@@ -72,13 +92,23 @@ func flagsOfHost(image uint64) (flags uint32) {
 
 // attrs copies owner, mode, times, extended attributes and flags of src.
 func (c *In) attrs(src, to string, st iofs.FileInfo) error {
-	h, err := readAttrs(src, st, c.Keep)
-	if err != nil {
+	h := statAttrs(st)
+	if err := readAttrs(&h, src, st, c.Keep); err != nil {
 		return err
 	}
-	h.mode, h.mtime = imageMode(st.Mode())&0o7777, st.ModTime()
-	h.uid, h.gid, h.owned = owner(st)
 	return c.apply(src, to, &h)
+}
+
+// owned is the owner that a copy of h gets, and whether setuid, setgid and capabilities go with it:
+// all, if set, is that of everything; without keep it is at.
+func owned(keep Keep, all *fs.Owner, at fs.Owner, h *inodeAttrs) (own fs.Owner, trusted bool) {
+	switch {
+	case all != nil:
+		return *all, true
+	case keep.Owners && h.owned:
+		return fs.Owner{UID: h.uid, GID: h.gid}, true
+	}
+	return at, h.owned && h.uid == at.UID && h.gid == at.GID
 }
 
 // apply gives to what h says. An owner that is not kept takes setuid, setgid and capabilities
@@ -90,13 +120,7 @@ func (c *In) apply(src, to string, h *inodeAttrs) error {
 	}
 	defer n.Forget(c.t, 1)
 	at := n.Attr(c.t)
-	own, trusted := fs.Owner{UID: at.UID, GID: at.GID}, h.owned && h.uid == at.UID && h.gid == at.GID
-	switch {
-	case c.Owner != nil:
-		own, trusted = *c.Owner, true
-	case c.Keep.Owners && h.owned:
-		own, trusted = fs.Owner{UID: h.uid, GID: h.gid}, true
-	}
+	own, trusted := owned(c.Keep, c.Owner, fs.Owner{UID: at.UID, GID: at.GID}, h)
 	if own.UID != at.UID || own.GID != at.GID {
 		if err := n.SetAttr(c.t, fs.SetAttr{Set: fs.SetUID | fs.SetGID, UID: own.UID, GID: own.GID}); err != nil {
 			return err
@@ -110,7 +134,8 @@ func (c *In) apply(src, to string, h *inodeAttrs) error {
 			c.count.w.LeaveOut(LeftOut{Name: src, Err: fmt.Errorf("extended attribute %s: %w", x.name, err)})
 		}
 	}
-	set := fs.SetAttr{Set: fs.SetAtime | fs.SetMtime, Atime: h.atime, Mtime: h.mtime}
+	set := fs.SetAttr{Set: fs.SetAtime | fs.SetMtime}
+	set.Atime, set.Mtime = dated(c.Date, h.atime, h.mtime)
 	if !n.IsSymlink() {
 		set.Set |= fs.SetMode
 		if set.Mode = h.mode; !trusted {
@@ -128,15 +153,10 @@ func (c *In) apply(src, to string, h *inodeAttrs) error {
 
 // special makes a device, a pipe or a socket.
 func (c *In) special(src, to string, st iofs.FileInfo) error {
-	mode := imageMode(st.Mode())
-	h, err := readAttrs(src, st, Keep{})
-	if err == nil {
-		err = c.unlinkOld(to)
+	if err := c.unlinkOld(to); err != nil {
+		return err
 	}
-	if err == nil {
-		err = c.x.Mknod(c.t, to, mode, h.rdev)
-	}
-	if err != nil {
+	if err := c.x.Mknod(c.t, to, imageMode(st.Mode()), statAttrs(st).rdev); err != nil {
 		return err
 	}
 	return c.attrs(src, to, st)

@@ -600,3 +600,106 @@ func TestOutSubvolumes(t *testing.T) {
 		}
 	}
 }
+
+// A directory becomes a file system in one pass, and comes out as it was.
+func TestScan(t *testing.T) {
+	src, dest := hostTree(t), filepath.Join(t.TempDir(), "dest")
+	w := &watch{t: t}
+	x := scanned(t, NewScan(w), src, nil)
+	must(t, NewOut(x.T, x.FS, &watch{t: t}).Tree("/", dest))
+	have, want := facts(t, dest), facts(t, src)
+	if len(w.left) > 0 || !maps.Equal(have, want) {
+		t.Errorf("left out %v; have %.60q want %.60q", w.left, have, want)
+	}
+}
+
+// scanned is the file system of src; between the listing and the making of it meanwhile is called.
+func scanned(t *testing.T, s *Scan, src string, meanwhile func()) *fstest.Fixture {
+	t.Helper()
+	root, err := s.Tree(src)
+	must(t, err)
+	if meanwhile != nil {
+		meanwhile()
+	}
+	dev := blockdev.NewMemory(128 << 20)
+	_, err = s.Build(sched.NewTask("build"), dev, mkfs.Options{}, root)
+	must(t, err)
+	return fstest.New(t, fstest.Wrap(func(blockdev.Device) blockdev.Device { return dev }))
+}
+
+// What goes between the listing and the reading is left out, and the rest is there: another name of
+// the same file is a file of its own then. A file that shrinks has zeros at its end.
+func TestScanMeanwhile(t *testing.T) {
+	src := hostTree(t)
+	must(t, os.MkdirAll(filepath.Join(src, "gone/below"), 0o755))
+	must(t, os.WriteFile(filepath.Join(src, "large"), noise(500000), 0o644))
+	w := &watch{t: t}
+	x := scanned(t, NewScan(w), src, func() {
+		must(t, os.Remove(filepath.Join(src, "a")))
+		must(t, os.RemoveAll(filepath.Join(src, "gone")))
+		must(t, os.Truncate(filepath.Join(src, "large"), 300000))
+	})
+	var left []string
+	for _, l := range w.left {
+		left = append(left, strings.TrimPrefix(l.Name, src))
+	}
+	if want := []string{"/a", "/gone"}; !slices.Equal(left, want) {
+		t.Errorf("left out %q want %q", left, want)
+	}
+	at, err := x.FS.Stat(x.T, "/d/second")
+	if err != nil || at.Nlink != 1 || at.Size == 0 {
+		t.Errorf("the other name: %+v, %v", at, err)
+	}
+	if at, err := x.FS.Stat(x.T, "/large"); err != nil || at.Size != 300000 {
+		t.Errorf("large: %+v, %v", at, err)
+	}
+}
+
+// Patterns are of names, or of paths below the source; owners and dates can be one for all.
+func TestScanOptions(t *testing.T) {
+	src := t.TempDir()
+	for _, name := range []string{"a.o", "d/a.o", "d/a.c", "d/cache/x", "e/d/cache/x", "keep"} {
+		must(t, os.MkdirAll(filepath.Dir(filepath.Join(src, name)), 0o755))
+		must(t, os.WriteFile(filepath.Join(src, name), []byte(name), 0o644))
+	}
+	must(t, os.Chtimes(filepath.Join(src, "keep"), time.Unix(5, 0), time.Unix(3, 0)))
+	w := &watch{t: t}
+	s := NewScan(w)
+	var err error
+	s.Exclude, err = ParseExclude([]string{"*.o", "./d/cache/", "/e/x"})
+	must(t, err)
+	s.Owner, s.Date = &fs.Owner{UID: 7, GID: 8}, time.Unix(1000, 0)
+	if st, err := os.Stat(filepath.Join(src, "d/a.c")); err == nil {
+		s.Image = st
+	}
+	x := scanned(t, s, src, nil)
+	for name, want := range map[string]bool{"a.o": false, "d/a.o": false, "d/a.c": false, "d/cache": false, "e/d/cache/x": true, "keep": true} {
+		at, err := x.FS.Stat(x.T, "/"+name)
+		if (err == nil) != want {
+			t.Errorf("%s: %v", name, err)
+		}
+		date := time.Unix(1000, 0)
+		if name == "keep" {
+			date = time.Unix(3, 0)
+		}
+		if want && (at.UID != 7 || at.GID != 8 || !at.Mtime.Equal(date) || !at.Atime.Equal(date)) {
+			t.Errorf("%s: %+v", name, at)
+		}
+	}
+	if len(w.left) != 1 || !errors.Is(w.left[0].Err, errIsImage) {
+		t.Errorf("left out %v", w.left)
+	}
+	in := NewIn(x.T, x.FS, &watch{t: t})
+	in.Exclude = s.Exclude
+	must(t, in.Tree(src, "/put"))
+	for name, want := range map[string]bool{"a.o": false, "d/a.c": true, "d/cache": false, "e/d/cache/x": true} {
+		if _, err := x.FS.Stat(x.T, "/put/"+name); (err == nil) != want {
+			t.Errorf("put: %s: %v", name, err)
+		}
+	}
+	for _, bad := range []string{"", "/", "[", "./"} {
+		if _, err := ParseExclude([]string{bad}); err == nil {
+			t.Errorf("pattern %q is taken", bad)
+		}
+	}
+}

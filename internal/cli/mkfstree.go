@@ -1,0 +1,135 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	gopath "path"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/compress"
+	"btrlab/internal/fs"
+	"btrlab/internal/progs/mkfs"
+	"btrlab/internal/transfer"
+)
+
+// treeFlags say with what mkfs fills a file system.
+type treeFlags struct {
+	rootdir, compress, owner string
+	exclude, subvols         []string
+	rootOwner, shrink        bool
+	verbose                  bool
+	keep                     keepFlags
+
+	own     *fs.Owner
+	skip    transfer.Exclude
+	scanner *transfer.Scan
+	w       *watcher
+	root    *mkfs.Entry
+}
+
+func (x *treeFlags) add(f *pflag.FlagSet) {
+	f.StringVarP(&x.rootdir, "rootdir", "r", "", "fill it with what is in this directory")
+	f.StringVar(&x.compress, "compress", "", "compress with zlib[:1-9], lzo or zstd[:1-15]; the default level is 3")
+	f.StringArrayVar(&x.exclude, "exclude", nil, excludeHelp)
+	f.StringArrayVarP(&x.subvols, "subvol", "u", nil, "make this directory below rootdir a subvolume; default:, ro: or default-ro: "+
+		"before it make it the default one, or read-only; may be repeated")
+	f.BoolVar(&x.shrink, "shrink", false, "make it no larger than the tree needs, and the file, too")
+	f.StringVar(&x.owner, "owner", "", "give everything this owner, as UID:GID, whatever the host has")
+	f.BoolVar(&x.rootOwner, "root-owner", false, "--owner 0:0")
+	f.BoolVarP(&x.verbose, "verbose", "v", false, "print each name")
+	x.keep.add(f)
+}
+
+const excludeHelp = "leave out what matches, with what is below: a name, or with a / a path below the source; * and ? match no /; may be repeated"
+
+// parse checks the flags.
+func (x *treeFlags) parse(cmd *cobra.Command, o *mkfs.Options) (err error) {
+	if x.rootdir == "" {
+		for _, name := range []string{"compress", "exclude", "subvol", "shrink", "owner", "root-owner"} {
+			if cmd.Flags().Changed(name) {
+				return usagef(cmd, "--%s without --rootdir", name)
+			}
+		}
+		return nil
+	}
+	if x.rootOwner && x.owner == "" {
+		x.owner = "0:0"
+	}
+	if x.own, err = parseOwner(x.owner); err != nil {
+		return usagef(cmd, "%v", err)
+	}
+	if x.compress != "" {
+		if o.Compress, err = compress.Parse(x.compress); err != nil {
+			return usagef(cmd, "%v", err)
+		}
+	}
+	if x.skip, err = transfer.ParseExclude(x.exclude); err != nil {
+		return usagef(cmd, "%v", err)
+	}
+	o.Shrink = x.shrink
+	return nil
+}
+
+// scan lists the directory. date is that of a file system that is the same each time, or zero.
+func (x *treeFlags) scan(a *app, image string, date time.Time) (err error) {
+	x.w = &watcher{app: a, verb: "mkfs", verbose: x.verbose, bar: a.newBar("mkfs", !x.verbose)}
+	if x.rootdir == "" {
+		return nil
+	}
+	s := transfer.NewScan(x.w)
+	s.Keep, s.Owner, s.Exclude, s.Date = x.keep.keep(transfer.All), x.own, x.skip, date
+	if st, err := os.Stat(image); err == nil {
+		s.Image = st
+	}
+	x.scanner = s
+	if x.root, err = s.Tree(x.rootdir); err != nil {
+		return err
+	}
+	for _, v := range x.subvols {
+		if err := markSubvol(x.root, v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// markSubvol makes a directory of the tree a subvolume: [default:|ro:|rw:|default-ro:]PATH.
+func markSubvol(root *mkfs.Entry, arg string) error {
+	kind, path, ok := strings.Cut(arg, ":")
+	isDefault, readOnly := kind == "default" || kind == "default-ro", kind == "ro" || kind == "default-ro"
+	if !ok || !isDefault && !readOnly && kind != "rw" {
+		path, isDefault, readOnly = arg, false, false
+	}
+	e := root
+	for name := range strings.SplitSeq(strings.Trim(gopath.Clean("/"+path), "/"), "/") {
+		var next *mkfs.Entry
+		for _, c := range e.Entries {
+			if c.Name == name {
+				next = c
+			}
+		}
+		if next == nil {
+			return fmt.Errorf("--subvol %s: no such directory in the tree", arg)
+		}
+		e = next
+	}
+	if !e.IsDir() {
+		return fmt.Errorf("--subvol %s: is no directory", arg)
+	}
+	e.Subvol, e.Default, e.ReadOnly = true, isDefault, readOnly
+	return nil
+}
+
+// build makes the file system, and returns its size.
+func (x *treeFlags) build(a *app, dev blockdev.Device, o mkfs.Options) (int64, error) {
+	defer x.w.bar.done()
+	if x.root == nil {
+		return 0, mkfs.Make(a.t, dev, o)
+	}
+	return x.scanner.Build(a.t, dev, o, x.root)
+}

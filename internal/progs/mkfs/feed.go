@@ -1,0 +1,317 @@
+package mkfs
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"btrlab/internal/compress"
+	"btrlab/internal/format"
+)
+
+// pieceMax is the data of a piece, in bytes of the file: what is compressed in one.
+const pieceMax = compress.MaxLen
+
+// pieces is how many pieces are in memory at once.
+const pieces = 32
+
+// piece is an inode with its data, or a part of the data of a large file.
+type piece struct {
+	e    *Entry
+	done chan struct{} // a token when it has been read
+	head bool          // the inode begins
+	err  error
+
+	// of a head
+	xattrs []Xattr
+	flags  uint64
+	size   int64
+	nbytes uint64
+	inline []byte // the data of a small file
+
+	shared *shared // of a large file
+
+	off  uint64 // of the data in the file
+	ram  uint64 // bytes there, whole sectors
+	disk []byte // as they go to the disk, whole sectors
+	sums []byte
+	kind uint8
+
+	buf, packed []byte
+}
+
+// shared is a large file that is open for its pieces.
+type shared struct {
+	o     Object
+	users atomic.Int32
+	sums  bool
+	how   compress.Method
+	size  uint64
+}
+
+func (s *shared) put() {
+	if s.users.Add(-1) == 0 {
+		s.o.Close()
+	}
+}
+
+// feeder reads the inodes of a subvolume.
+type feeder struct {
+	o     *Options
+	order chan *piece // in the order of the inodes
+	work  chan *piece
+	free  chan *piece
+	quit  chan struct{}
+	wg    sync.WaitGroup
+}
+
+// feed begins to read inodes.
+func (l *loader) feed(inodes []*Entry) *feeder {
+	f := &feeder{o: &l.o, order: make(chan *piece, pieces), work: make(chan *piece, pieces), free: make(chan *piece, pieces), quit: make(chan struct{})}
+	for range pieces {
+		f.free <- &piece{done: make(chan struct{}, 1), buf: make([]byte, pieceMax)}
+	}
+	for range runtime.GOMAXPROCS(0) {
+		f.wg.Go(f.worker)
+	}
+	f.wg.Go(func() { f.send(inodes) })
+	return f
+}
+
+// stop ends all reading.
+func (f *feeder) stop() {
+	close(f.quit)
+	f.wg.Wait()
+	for p := range f.order { // those that nobody took
+		if p.shared != nil {
+			p.shared.put()
+		}
+	}
+}
+
+// next is a piece that is free; nil when the reading ends.
+func (f *feeder) next(e *Entry) *piece {
+	select {
+	case p := <-f.free:
+		*p = piece{e: e, done: p.done, buf: p.buf, packed: p.packed}
+		select {
+		case <-p.done:
+		default:
+		}
+		return p
+	case <-f.quit:
+		return nil
+	}
+}
+
+// send hands the inodes out. It opens large files itself, because their pieces have several
+// workers.
+func (f *feeder) send(inodes []*Entry) {
+	defer close(f.order)
+	defer close(f.work)
+	op := f.opener()
+	defer op.Close()
+	for _, e := range inodes {
+		p := f.next(e)
+		if p == nil {
+			return
+		}
+		p.head = true
+		if !e.isRegular() || e.Size <= pieceMax {
+			f.order <- p
+			f.work <- p
+			continue
+		}
+		if !f.large(op, p) {
+			return
+		}
+	}
+}
+
+// large sends a head and the pieces of its data; false when the reading ends.
+func (f *feeder) large(op Opener, p *piece) bool {
+	e := p.e
+	o, err := op.Open(e)
+	var runs []span
+	if err == nil {
+		if err = p.attrs(o); err == nil {
+			p.size, err = o.Size()
+		}
+		for off := int64(0); err == nil && off < p.size; {
+			var start, end int64
+			if start, end, err = o.NextData(off, p.size); errors.Is(err, io.EOF) {
+				err = nil
+				break
+			}
+			if err == nil {
+				// Two runs may have one sector in common.
+				r := format.Between(format.AlignDown(uint64(start), format.SectorSize), format.AlignUp(uint64(end), format.SectorSize))
+				if k := len(runs) - 1; k >= 0 && r.Start <= runs[k].End {
+					runs[k].End = max(runs[k].End, r.End)
+				} else {
+					runs = append(runs, r)
+				}
+				off = end
+			}
+		}
+		if err != nil {
+			o.Close()
+		}
+	}
+	for _, r := range runs {
+		p.nbytes += r.Len()
+	}
+	p.err = err
+	sh := &shared{o: o, size: uint64(p.size), sums: p.sumsWanted(), how: p.how(f.o)}
+	sh.users.Store(1)
+	p.done <- struct{}{}
+	f.order <- p
+	if err != nil {
+		return true
+	}
+	defer sh.put()
+	for _, r := range runs {
+		for r.Len() > 0 {
+			q := f.next(e)
+			if q == nil {
+				return false
+			}
+			sh.users.Add(1)
+			q.shared, q.off, q.ram = sh, r.Start, min(r.Len(), pieceMax)
+			r.Start += q.ram
+			f.order <- q
+			f.work <- q
+		}
+	}
+	return true
+}
+
+func (f *feeder) opener() Opener {
+	if f.o.Open == nil {
+		return noOpener{}
+	}
+	return f.o.Open()
+}
+
+// noOpener is the opener of a tree without contents.
+type noOpener struct{}
+
+func (noOpener) Open(*Entry) (Object, error) { return noObject{}, nil }
+func (noOpener) Close()                      {}
+
+type noObject struct{}
+
+func (noObject) Attrs() ([]Xattr, uint64, error)                 { return nil, 0, nil }
+func (noObject) Size() (int64, error)                            { return 0, nil }
+func (noObject) NextData(_, _ int64) (start, end int64, _ error) { return 0, 0, io.EOF }
+func (noObject) ReadAt([]byte, int64) (int, error)               { return 0, io.EOF }
+func (noObject) Close() error                                    { return nil }
+
+// worker reads pieces.
+func (f *feeder) worker() {
+	op := f.opener()
+	defer op.Close()
+	for p := range f.work {
+		if p.head {
+			p.err = p.small(op, f.o)
+		} else {
+			p.err = p.part()
+		}
+		p.done <- struct{}{}
+	}
+}
+
+func (p *piece) attrs(o Object) (err error) {
+	p.xattrs, p.flags, err = o.Attrs()
+	return err
+}
+
+// sumsWanted and how are those of the data: none are compressed that may be overwritten in place.
+func (p *piece) sumsWanted() bool { return p.flags&(format.InodeNoDataSum|format.InodeNoDataCow) == 0 }
+
+func (p *piece) how(o *Options) compress.Method {
+	if !p.sumsWanted() || p.flags&format.InodeNoCompress != 0 {
+		return compress.Method{}
+	}
+	return o.Compress
+}
+
+// small reads an inode whole. A file that has grown beyond a piece since it was listed is taken as
+// it was while it had that size.
+func (p *piece) small(op Opener, o *Options) error {
+	x, err := op.Open(p.e)
+	if err != nil {
+		return err
+	}
+	defer x.Close()
+	if err := p.attrs(x); err != nil || !p.e.isRegular() {
+		if p.e.Mode&format.S_IFMT == format.S_IFLNK {
+			p.size = int64(len(p.e.Target))
+			p.nbytes = uint64(p.size)
+		}
+		return err
+	}
+	n, err := x.ReadAt(p.buf, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	p.size = int64(n)
+	if n == 0 {
+		return nil
+	}
+	how := p.how(o)
+	if n <= format.SectorSize && p.flags&format.InodeNoDataCow == 0 {
+		if how.Kind != format.CompressNone {
+			if data := how.Encode(p.packed, p.buf[:n], min(n-1, format.MaxInlineData)); data != nil {
+				p.packed, p.inline, p.kind, p.nbytes = data, data, how.Kind, uint64(n)
+				return nil
+			}
+		}
+		if n <= format.MaxInlineData {
+			p.inline, p.nbytes = p.buf[:n], uint64(n)
+			return nil
+		}
+	}
+	p.ram = format.AlignUp(uint64(n), format.SectorSize)
+	p.nbytes = p.ram
+	p.pack(n, p.sumsWanted(), how)
+	return nil
+}
+
+// part reads a part of a large file. What a file has lost meanwhile is zeros.
+func (p *piece) part() error {
+	s := p.shared
+	defer s.put()
+	n, err := s.o.ReadAt(p.buf[:min(p.ram, s.size-p.off)], int64(p.off))
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("at byte %d: %w", p.off, err)
+	}
+	p.pack(n, s.sums, s.how)
+	return nil
+}
+
+// pack makes n bytes of buf what goes to the disk. Models the end of compress_file_range(): a piece
+// is compressed if that saves a sector.
+func (p *piece) pack(n int, sums bool, how compress.Method) {
+	p.disk = p.buf[:p.ram]
+	clear(p.disk[n:])
+	if how.Kind != format.CompressNone && n > 0 && len(p.disk) > format.SectorSize {
+		if p.packed == nil {
+			p.packed = make([]byte, 0, pieceMax)
+		}
+		if data := how.Encode(p.packed, p.buf[:n], len(p.disk)-format.SectorSize); data != nil {
+			whole := int(format.AlignUp(uint64(len(data)), format.SectorSize))
+			data = append(data, make([]byte, whole-len(data))...)
+			p.packed, p.disk, p.kind = data, data, how.Kind
+		}
+	}
+	if sums {
+		for b := p.disk; len(b) > 0; b = b[format.SectorSize:] {
+			p.sums = binary.LittleEndian.AppendUint32(p.sums, format.CRC32C(b[:format.SectorSize]))
+		}
+	}
+}

@@ -1,0 +1,233 @@
+package transfer
+
+import (
+	"errors"
+	iofs "io/fs"
+	"os"
+	gopath "path"
+	"path/filepath"
+	"time"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/format"
+	"btrlab/internal/fs"
+	"btrlab/internal/progs/mkfs"
+	"btrlab/internal/sched"
+)
+
+// Scan lists a directory of the host for a new file system, and makes it.
+type Scan struct {
+	Keep    Keep
+	Exclude Exclude
+	Image   os.FileInfo // the file that is written, or nil: it is left out
+	Owner   *fs.Owner   // of everything, instead of the host's
+	Date    time.Time   // as In has it
+
+	count  count
+	links  map[hostIno]*mkfs.Entry
+	hidden bool // files may be unreadable for us
+}
+
+// NewScan keeps all.
+func NewScan(w Watcher) *Scan { return &Scan{Keep: All, count: count{w: w}, hidden: !holdsOwners()} }
+
+// hostSource is what the opener needs of an entry, if it is not a name in its parent's directory
+// whose capabilities stay with their owner.
+type hostSource struct {
+	path    string
+	trusted bool
+}
+
+// Tree lists the directory src. What cannot be read is left out.
+func (s *Scan) Tree(src string) (*mkfs.Entry, error) {
+	st, err := os.Stat(src)
+	if err != nil {
+		return nil, err
+	}
+	if !st.IsDir() {
+		return nil, &iofs.PathError{Op: "read", Path: src, Err: errors.New("is no directory")}
+	}
+	s.links = map[hostIno]*mkfs.Entry{}
+	e, trusted := s.entry("", st)
+	e.Source = &hostSource{src, trusted}
+	return e, s.list(e, src, "")
+}
+
+// list lists what is in a directory: rel is its path below the source.
+func (s *Scan) list(d *mkfs.Entry, path, rel string) error {
+	if err := s.count.w.Stop(); err != nil {
+		return err
+	}
+	names, err := os.ReadDir(path)
+	if err != nil {
+		return err
+	}
+	for _, n := range names {
+		below := gopath.Join(rel, n.Name())
+		if s.Exclude.Has(below) {
+			continue
+		}
+		from := filepath.Join(path, n.Name())
+		st, err := n.Info()
+		if err == nil && s.Image != nil && os.SameFile(st, s.Image) {
+			err = &unreadable{errIsImage}
+		}
+		if err == nil && !s.Keep.Special && st.Mode().Type()&^(os.ModeDir|os.ModeSymlink) != 0 {
+			s.count.w.LeaveOut(LeftOut{Name: from, Mode: imageMode(st.Mode())})
+			continue
+		}
+		if err == nil && s.hidden && st.Mode().Type() == 0 {
+			err = readable(from)
+		}
+		if err == nil {
+			err = s.add(d, from, below, st)
+		}
+		if err == nil {
+			continue
+		}
+		if err := s.leave(from, err); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// leave reports what cannot be read; any other error comes back.
+func (s *Scan) leave(name string, err error) error {
+	var u *unreadable
+	var host *iofs.PathError
+	if errors.As(err, &u) {
+		err = u.err
+	} else if !errors.As(err, &host) {
+		return err
+	}
+	s.count.w.LeaveOut(LeftOut{Name: name, Err: err})
+	return nil
+}
+
+// add lists a name in d, with all below.
+func (s *Scan) add(d *mkfs.Entry, path, rel string, st iofs.FileInfo) error {
+	e, trusted := s.entry(st.Name(), st)
+	if !trusted {
+		e.Source = &hostSource{path, false}
+	}
+	if e.Mode&format.S_IFMT == format.S_IFLNK {
+		target, err := os.Readlink(path)
+		if err != nil {
+			return err
+		}
+		e.Target = target
+	}
+	if st.IsDir() {
+		if err := s.list(e, path, rel); err != nil {
+			return err
+		}
+	} else if id, several := linked(st); several {
+		if first := s.links[id]; first != nil {
+			e.Link = first
+		} else {
+			s.links[id] = e
+		}
+	}
+	s.count.known++
+	d.Entries = append(d.Entries, e)
+	return nil
+}
+
+// entry is what st says of an inode, and whether its capabilities stay with their owner.
+func (s *Scan) entry(name string, st iofs.FileInfo) (*mkfs.Entry, bool) {
+	h := statAttrs(st)
+	own, trusted := owned(s.Keep, s.Owner, fs.Owner{}, &h)
+	e := &mkfs.Entry{Name: name, Mode: imageMode(st.Mode()), UID: own.UID, GID: own.GID, Rdev: h.rdev}
+	e.Atime, e.Mtime = dated(s.Date, h.atime, h.mtime)
+	if !trusted {
+		e.Mode &^= 0o6000
+	}
+	if st.Mode().IsRegular() {
+		e.Size = st.Size()
+	}
+	return e, trusted
+}
+
+// Need is about how many bytes a file system needs for the tree, with some to spare.
+func Need(root *mkfs.Entry) int64 {
+	n := int64(0)
+	var walk func(e *mkfs.Entry)
+	walk = func(e *mkfs.Entry) {
+		n += 2 * (512 + 4*int64(len(e.Name)) + e.Size/1024) // metadata is there twice
+		if e.Link == nil && e.Size > format.MaxInlineData {
+			n += int64(format.AlignUp(uint64(e.Size), format.SectorSize))
+		}
+		for _, c := range e.Entries {
+			walk(c)
+		}
+	}
+	walk(root)
+	return n + n/8 + 256<<20
+}
+
+// Build makes a file system of root on dev; what turns out to be unreadable is left out. It returns
+// the size of the file system.
+func (s *Scan) Build(t *sched.Task, dev blockdev.Device, o mkfs.Options, root *mkfs.Entry) (int64, error) {
+	o.Open = func() mkfs.Opener { return &hostOpener{keep: s.Keep} }
+	o.Next = func(e *mkfs.Entry) error { return s.count.next(e.Path()) }
+	o.LeaveOut = func(e *mkfs.Entry, err error) { s.count.w.LeaveOut(LeftOut{Name: hostPath(e), Err: err}) }
+	names := s.count.known + 1
+	for {
+		s.count.known = s.count.begun + names
+		size, err := mkfs.Build(t, dev, o, root)
+		var bad *mkfs.SourceError
+		if !errors.As(err, &bad) || bad.Entry.Parent() == nil {
+			return size, err
+		}
+		s.count.w.LeaveOut(LeftOut{Name: hostPath(bad.Entry), Err: bad.Err})
+		drop(root, bad.Entry)
+		o.Force = true
+	}
+}
+
+// drop takes an entry out of the tree.
+func drop(root, e *mkfs.Entry) {
+	d := e.Parent()
+	for i, c := range d.Entries {
+		if c == e {
+			d.Entries = append(d.Entries[:i], d.Entries[i+1:]...)
+			break
+		}
+	}
+	// Its other names are of the next one now.
+	var first *mkfs.Entry
+	var walk func(c *mkfs.Entry)
+	walk = func(c *mkfs.Entry) {
+		if c.Link == e {
+			if first == nil {
+				first, c.Link = c, nil
+			} else {
+				c.Link = first
+			}
+		}
+		for _, b := range c.Entries {
+			walk(b)
+		}
+	}
+	walk(root)
+}
+
+// hostPath is the path of an entry's source.
+func hostPath(e *mkfs.Entry) string {
+	if s, ok := e.Source.(*hostSource); ok {
+		return s.path
+	}
+	return filepath.Join(hostPath(e.Parent()), e.Name)
+}
+
+// xattrsOf are those that an entry keeps.
+func xattrsOf(e *mkfs.Entry, list []xattr) (kept []mkfs.Xattr) {
+	for _, x := range list {
+		if s, ok := e.Source.(*hostSource); ok && !s.trusted && x.name == capability {
+			continue
+		}
+		kept = append(kept, mkfs.Xattr{Name: x.name, Value: x.value})
+	}
+	return kept
+}
