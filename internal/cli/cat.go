@@ -50,7 +50,7 @@ func (a *app) cat() *cobra.Command {
 		}
 		return nil
 	}
-	a.cacheFlag(cmd)
+	a.smallCacheFlag(cmd)
 	return cmd
 }
 

@@ -86,7 +86,7 @@ host refuses: a link, a device, an attribute; get goes on, and the exit code is 
 			return inImage(image, path, err)
 		})
 	}
-	a.cacheFlag(cmd)
+	a.smallCacheFlag(cmd)
 	return cmd
 }
 

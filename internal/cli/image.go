@@ -310,6 +310,23 @@ const minCache = 4 << 20
 // cacheFlag is --cache, for the verbs that read or change much.
 func (a *app) cacheFlag(cmd *cobra.Command) {
 	cmd.Flags().Var(&a.cache, "cache", "memory for file contents and metadata (default a quarter of RAM, at most 1G)")
+	a.cacheBound(cmd)
+}
+
+// smallCacheFlag is --cache for the verbs that read everything once, past the page cache.
+func (a *app) smallCacheFlag(cmd *cobra.Command) {
+	cmd.Flags().Var(&a.cache, "cache", "memory for metadata and compressed contents (default 32M)")
+	a.cacheBound(cmd)
+	run := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if !a.cache.set {
+			a.cache.n = 32 << 20
+		}
+		return run(cmd, args)
+	}
+}
+
+func (a *app) cacheBound(cmd *cobra.Command) {
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if a.cache.set && a.cache.n < minCache {

@@ -114,12 +114,7 @@ func sized(read func(b []byte) (int, error)) ([]byte, error) {
 
 // at calls do with a path of the object that follows nothing that lies outside of its directory.
 func (o *object) at(do func(path string) error) error {
-	d, err := o.dir.Open(".")
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return do(fmt.Sprintf("/proc/self/fd/%d/%s", d.Fd(), o.name))
+	return do(fmt.Sprintf("/proc/self/fd/%d/%s", o.dir.self.Fd(), o.name))
 }
 
 func (o *object) setxattr(name string, value []byte) error {
@@ -144,25 +139,31 @@ func (o *object) setFlags(flags uint32) error {
 	return nil
 }
 
-func (o *object) lutimes(atime, mtime time.Time) error {
-	d, err := o.dir.Open(".")
-	if err != nil {
+// setTimes sets the times of a name, which is not followed.
+func (d *hostDir) setTimes(name string, atime, mtime time.Time) error {
+	a, aerr := unix.TimeToTimespec(atime)
+	m, merr := unix.TimeToTimespec(mtime)
+	if err := errors.Join(aerr, merr); err != nil {
 		return err
 	}
-	defer d.Close()
-	ts := []unix.Timespec{unix.NsecToTimespec(atime.UnixNano()), unix.NsecToTimespec(mtime.UnixNano())}
-	return unix.UtimesNanoAt(int(d.Fd()), o.name, ts, unix.AT_SYMLINK_NOFOLLOW)
+	ts := []unix.Timespec{a, m}
+	return unix.UtimesNanoAt(int(d.self.Fd()), name, ts, unix.AT_SYMLINK_NOFOLLOW)
+}
+
+// create makes a file that is not there yet. It is a call of the kernel, because os.Root looks at
+// the name first, and os.OpenFile at the file for its poller.
+func (d *hostDir) create(name string) (*os.File, error) {
+	fd, err := unix.Openat(int(d.self.Fd()), name, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: name, Err: err}
+	}
+	return os.NewFile(uintptr(fd), name), nil
 }
 
 // mknod makes a device, a pipe or a socket.
 func (p place) mknod(mode uint32, rdev uint64) error {
-	d, err := p.dir.Open(".")
-	if err != nil {
-		return err
-	}
-	defer d.Close()
 	dev := unix.Mkdev(uint32(rdev>>20), uint32(rdev&(1<<20-1)))
-	if err := unix.Mknodat(int(d.Fd()), p.name, mode&(unix.S_IFMT|0o777), int(dev)); err != nil {
+	if err := unix.Mknodat(int(p.dir.self.Fd()), p.name, mode&(unix.S_IFMT|0o777), int(dev)); err != nil {
 		return &os.PathError{Op: "mknod", Path: p.path, Err: err}
 	}
 	return nil

@@ -5,6 +5,7 @@ package transfer
 import (
 	"errors"
 	iofs "io/fs"
+	"os"
 	"time"
 )
 
@@ -21,7 +22,18 @@ func (o *object) setxattr(string, []byte) error { return errNotHere }
 
 func (o *object) setFlags(uint32) error { return errNotHere }
 
-func (o *object) lutimes(_, _ time.Time) error { return nil }
+// setTimes sets no times of links.
+func (d *hostDir) setTimes(name string, atime, mtime time.Time) error {
+	if st, err := d.Lstat(name); err == nil && st.Mode()&iofs.ModeSymlink != 0 {
+		return nil
+	}
+	return d.Chtimes(name, atime, mtime)
+}
+
+// create makes a file that is not there yet.
+func (d *hostDir) create(name string) (*os.File, error) {
+	return d.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+}
 
 func (p place) mknod(uint32, uint64) error { return errNotHere }
 

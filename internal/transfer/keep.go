@@ -166,7 +166,7 @@ func (c *In) special(src, to string, st iofs.FileInfo) error {
 // a name in a directory.
 type object struct {
 	f    *os.File // nil for a symbolic link and what is special
-	dir  *os.Root // where it lies, nil for a path that the caller has named
+	dir  *hostDir // where it lies, nil for a path that the caller has named
 	name string   // in dir, or the path
 }
 
@@ -185,13 +185,10 @@ func (o *object) chmod(mode iofs.FileMode) error {
 }
 
 func (o *object) setTimes(atime, mtime time.Time) error {
-	switch {
-	case o.dir == nil:
+	if o.dir == nil {
 		return os.Chtimes(o.name, atime, mtime)
-	case o.f == nil:
-		return o.lutimes(atime, mtime)
 	}
-	return o.dir.Chtimes(o.name, atime, mtime)
+	return o.dir.setTimes(o.name, atime, mtime)
 }
 
 // finish gives o the attributes of path, whose owner it has if st says so. What the host refuses is

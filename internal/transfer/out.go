@@ -28,9 +28,13 @@ type Out struct {
 	t     *sched.Task
 	x     *fs.FS
 	count count
-	top   *os.Root         // the directory of the host at which the transfer begins
+	top   *hostDir         // the directory of the host at which the transfer begins
 	links map[inode]string // inodes with several names -> where the first one went, from top
 	dirs  map[inode]string // directories that have been begun -> their path in the image
+
+	jobs  []job
+	ended []ended
+	bufs  [][]byte // of the tasks that copy, whole sectors
 }
 
 // inode names a file of the image.
@@ -43,7 +47,7 @@ type inode struct {
 func NewOut(t *sched.Task, x *fs.FS, w Watcher) *Out {
 	keep := All
 	keep.Owners = holdsOwners()
-	return &Out{Keep: keep, t: t, x: x, count: count{w: w}, links: map[inode]string{}, dirs: map[inode]string{}}
+	return &Out{Keep: keep, t: t, x: x, count: count{w: w}, links: map[inode]string{}, dirs: map[inode]string{}, bufs: [][]byte{make([]byte, chunk)}}
 }
 
 // leave reports an object of the image that cannot be read; any other error comes back.
@@ -87,11 +91,12 @@ func (c *Out) Into(path, dir, name string) error {
 	if err != nil {
 		return err
 	}
-	if c.top, err = os.OpenRoot(dir); err != nil {
+	if c.top, err = openDir(os.OpenRoot(dir)); err != nil {
 		return err
 	}
 	defer c.top.Close()
-	return bare(c.entry(path, place{dir: c.top, name: name, path: filepath.Join(dir, name), rel: name}, at))
+	err = c.entry(path, place{dir: c.top, name: name, path: filepath.Join(dir, name), rel: name}, at)
+	return bare(c.last(err))
 }
 
 // bare is err without the mark of what is left out.
@@ -108,11 +113,11 @@ func (c *Out) typedDir(path, dest string, at fs.Attr) (err error) {
 	if err := os.Mkdir(dest, 0o700|iofs.FileMode(at.Mode&0o777)); err != nil && !errors.Is(err, iofs.ErrExist) {
 		return err
 	}
-	if c.top, err = os.OpenRoot(dest); err != nil {
+	if c.top, err = openDir(os.OpenRoot(dest)); err != nil {
 		return err
 	}
-	defer c.top.Close()
-	return c.dir(path, c.top, place{path: dest}, at)
+	err = c.dir(path, c.top, place{path: dest}, at)
+	return c.last(err)
 }
 
 func (c *Out) entry(path string, p place, at fs.Attr) error {
@@ -124,8 +129,10 @@ func (c *Out) entry(path string, p place, at fs.Attr) error {
 		if err != nil {
 			return err
 		}
-		defer sub.Close()
 		return c.dir(path, sub, p, at)
+	}
+	if at.IsRegular() && at.Nlink < 2 {
+		return c.later(path, p, at)
 	}
 	id := inode{at.Subvol, at.Ino}
 	if first, ok := c.links[id]; ok {
@@ -184,37 +191,34 @@ func removeOld(dest string) error {
 	return nil
 }
 
-// dir copies a directory to to, which is at p. A second name of one is damage, and may lead to a
+// dir copies a directory to to, which is at p, and closes that. A second name of one is damage, and may lead to a
 // directory above: then the tree has no end.
-func (c *Out) dir(path string, to *os.Root, p place, at fs.Attr) error {
+func (c *Out) dir(path string, to *hostDir, p place, at fs.Attr) error {
 	id := inode{at.Subvol, at.Ino}
 	if first, ok := c.dirs[id]; ok {
+		to.Close()
 		return &unreadable{fmt.Errorf("bad directory %s, have inode %d of %s want one of its own", path, at.Ino, first)}
 	}
 	c.dirs[id] = path
 	list, err := c.x.ReadDir(c.t, path)
 	if err != nil { // the names before the damage are there
-		if err := c.leave(path, &unreadable{err}); err != nil {
-			return err
-		}
+		c.count.w.LeaveOut(LeftOut{Name: path, Err: err})
 	}
 	c.count.known += uint64(len(list))
 	for _, e := range list {
 		full := gopath.Join(path, e.Name)
 		if err := c.leave(full, c.name(path, full, p.in(to, e.Name), e)); err != nil {
+			to.Close()
 			return err
 		}
 	}
-	self, err := to.Open(".")
-	if err != nil {
+	return c.end(path, to, func() error {
+		st, err := to.self.Stat()
+		if err == nil {
+			err = c.finish(path, at, &object{f: to.self, dir: to, name: "."}, st)
+		}
 		return p.named(err)
-	}
-	defer self.Close()
-	st, err := self.Stat()
-	if err == nil {
-		err = c.finish(path, at, &object{f: self, dir: to, name: "."}, st)
-	}
-	return p.named(err)
+	})
 }
 
 // skips reports whether the entry e of directory path is a snapshot that is not wanted; its error
@@ -271,7 +275,7 @@ func (c *Out) fill(path string, at fs.Attr, create func() (*os.File, error), rem
 		_ = o.setFlags(flagsOfHost(format.InodeNoDataCow)) // an empty file takes it; see finish
 	}
 	w, stop := &sparseWriter{f: out}, &stopper{Watcher: c.count.w}
-	err = Read(c.t, stop, f, w)
+	err = read(c.t, stop, f, w, c.bufs[0])
 	if err != nil && w.err == nil && stop.err == nil {
 		out.Close()
 		if rerr := remove(); rerr != nil {
@@ -279,8 +283,8 @@ func (c *Out) fill(path string, at fs.Attr, create func() (*os.File, error), rem
 		}
 		return &unreadable{err}
 	}
-	if err == nil {
-		err = out.Truncate(f.Size(c.t))
+	if size := f.Size(c.t); err == nil && w.end < size { // a hole to the end
+		err = out.Truncate(size)
 	}
 	if err == nil {
 		var st os.FileInfo
@@ -310,6 +314,7 @@ func (s *stopper) Stop() error {
 type sparseWriter struct {
 	f   *os.File
 	off int64
+	end int64 // of what has been written
 	err error // of the host
 }
 
@@ -328,6 +333,7 @@ func (s *sparseWriter) Write(p []byte) (int, error) {
 				s.err = err
 				return start, err
 			}
+			s.end = s.off + int64(done)
 		}
 		for done < len(p) && isZeroBlock(p[done:]) {
 			done += min(hostBlock, len(p)-done)

@@ -12,14 +12,36 @@ import (
 // that directory: a symbolic link that is there already is not followed, it is in the way of a
 // directory and makes room for anything else.
 type place struct {
-	dir  *os.Root
+	dir  *hostDir
 	name string
 	path string // of the host, for messages
 	rel  string // from the directory at which the transfer begins
 }
 
+// hostDir is a directory of the host that is open.
+type hostDir struct {
+	*os.Root
+	self *os.File // the same, for calls that Root does not have
+}
+
+// openDir takes root over, and its error.
+func openDir(root *os.Root, err error) (*hostDir, error) {
+	if err != nil {
+		return nil, err
+	}
+	self, err := root.Open(".")
+	if err != nil {
+		root.Close()
+		return nil, err
+	}
+	return &hostDir{root, self}, nil
+}
+
+// Close closes the directory.
+func (d *hostDir) Close() error { return errors.Join(d.self.Close(), d.Root.Close()) }
+
 // in is the place name in the directory sub, which is at p.
-func (p place) in(sub *os.Root, name string) place {
+func (p place) in(sub *hostDir, name string) place {
 	return place{dir: sub, name: name, path: filepath.Join(p.path, name), rel: filepath.Join(p.rel, name)}
 }
 
@@ -37,7 +59,7 @@ func (p place) named(err error) error {
 }
 
 // mkdir makes the directory, unless it is there, and opens it.
-func (p place) mkdir(mode iofs.FileMode) (*os.Root, error) {
+func (p place) mkdir(mode iofs.FileMode) (*hostDir, error) {
 	if err := p.dir.Mkdir(p.name, mode); err != nil {
 		if !errors.Is(err, iofs.ErrExist) {
 			return nil, p.named(err)
@@ -50,13 +72,13 @@ func (p place) mkdir(mode iofs.FileMode) (*os.Root, error) {
 			return nil, &unreadable{fmt.Errorf("%s is no directory, and not followed", p.path)}
 		}
 	}
-	sub, err := p.dir.OpenRoot(p.name)
+	sub, err := openDir(p.dir.OpenRoot(p.name))
 	return sub, p.named(err)
 }
 
 // clear removes what is there and no directory that has something in it.
 func (p place) clear() error {
-	if err := p.dir.Remove(p.name); err != nil && !errors.Is(err, iofs.ErrNotExist) {
+	if err := p.dir.Root.Remove(p.name); err != nil && !errors.Is(err, iofs.ErrNotExist) {
 		return p.named(err)
 	}
 	return nil
@@ -64,12 +86,16 @@ func (p place) clear() error {
 
 // create makes a new file in the place of what is there.
 func (p place) create() (*os.File, error) {
+	f, err := p.dir.create(p.name)
+	if !errors.Is(err, iofs.ErrExist) {
+		return f, p.named(err)
+	}
 	if st, err := p.dir.Lstat(p.name); err == nil && st.IsDir() {
 		return nil, &unreadable{fmt.Errorf("%s is a directory", p.path)}
 	}
 	if err := p.clear(); err != nil {
 		return nil, err
 	}
-	f, err := p.dir.OpenFile(p.name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	f, err = p.dir.create(p.name)
 	return f, p.named(err)
 }

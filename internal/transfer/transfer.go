@@ -25,6 +25,7 @@ import (
 	"syscall"
 
 	"btrlab/internal/errno"
+	"btrlab/internal/format"
 	"btrlab/internal/fs"
 	"btrlab/internal/sched"
 )
@@ -122,7 +123,12 @@ var zeros [chunk / 4]byte
 
 // Read copies all of f to out. The file's holes are not read: out gets zeros for them.
 func Read(t *sched.Task, w Watcher, f *fs.File, out io.Writer) error {
-	var buf []byte
+	return read(t, w, f, out, make([]byte, min(chunk, format.AlignUp(max(uint64(f.Size(t)), 1), format.SectorSize))))
+}
+
+// read is Read through buf, which is whole sectors. Nothing is read twice, so it does not go
+// through the page cache.
+func read(t *sched.Task, w Watcher, f *fs.File, out io.Writer, buf []byte) error {
 	for off := int64(0); ; {
 		start, end, err := f.SeekData(t, off)
 		if errors.Is(err, io.EOF) {
@@ -134,15 +140,13 @@ func Read(t *sched.Task, w Watcher, f *fs.File, out io.Writer) error {
 		if err := hole(w, out, start-off); err != nil {
 			return err
 		}
-		if buf == nil {
-			buf = make([]byte, min(chunk, max(f.Size(t), 4096)))
-		}
 		for off = start; off < end; {
 			if err := w.Stop(); err != nil {
 				return err
 			}
-			n, err := f.ReadAt(t, buf[:min(int64(len(buf)), end-off)], off)
-			if n > 0 {
+			want := format.AlignUp(uint64(min(int64(len(buf)), end-off)), format.SectorSize)
+			n, err := f.ReadDirect(t, buf[:want], off)
+			if n = min(n, int(end-off)); n > 0 {
 				if _, werr := out.Write(buf[:n]); werr != nil {
 					return werr
 				}
