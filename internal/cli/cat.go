@@ -50,7 +50,7 @@ func (a *app) cat() *cobra.Command {
 		}
 		return nil
 	}
-	a.smallCacheFlag(cmd)
+	a.smallCacheFlag(cmd, 32<<20)
 	return cmd
 }
 

@@ -86,7 +86,7 @@ host refuses: a link, a device, an attribute; get goes on, and the exit code is 
 			return inImage(image, path, err)
 		})
 	}
-	a.smallCacheFlag(cmd)
+	a.smallCacheFlag(cmd, 32<<20)
 	return cmd
 }
 

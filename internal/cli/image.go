@@ -313,14 +313,15 @@ func (a *app) cacheFlag(cmd *cobra.Command) {
 	a.cacheBound(cmd)
 }
 
-// smallCacheFlag is --cache for the verbs that read everything once, past the page cache.
-func (a *app) smallCacheFlag(cmd *cobra.Command) {
-	cmd.Flags().Var(&a.cache, "cache", "memory for metadata and compressed contents (default 32M)")
+// smallCacheFlag is --cache for the verbs that read or write everything once: a larger cache than n
+// bytes costs more than it saves, because its memory is new.
+func (a *app) smallCacheFlag(cmd *cobra.Command, n int64) {
+	cmd.Flags().Var(&a.cache, "cache", "memory for file contents and metadata (default "+formatSize(n)+")")
 	a.cacheBound(cmd)
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if !a.cache.set {
-			a.cache.n = 32 << 20
+			a.cache.n = n
 		}
 		return run(cmd, args)
 	}

@@ -155,7 +155,7 @@ links and devices; blocks of zeros become holes.`,
 			return w.allThere()
 		})
 	}
-	a.cacheFlag(cmd)
+	a.smallCacheFlag(cmd, 64<<20)
 	return cmd
 }
 

@@ -137,40 +137,6 @@ func TestNumbersOverwrite(t *testing.T) {
 	})
 }
 
-// TestNumbersPut: 10,000 files of 4 KiB put into an image and committed, against mkfs.btrfs
-// --rootdir.
-func TestNumbersPut(t *testing.T) {
-	numbers(t)
-	bin := binary(t)
-	src := filepath.Join(filepath.Dir(image(t, "x")), "src")
-	f := newFiller(1)
-	for i := range 10_000 {
-		write(t, filepath.Join(src, fmt.Sprintf("dir%02d", i/100), fmt.Sprintf("file%05d", i)), f.bytes(4096))
-	}
-	ours, theirs := image(t, "ours.img"), image(t, "theirs.img")
-	timed := func(f func()) float64 {
-		start := time.Now()
-		f()
-		return time.Since(start).Seconds()
-	}
-	var a, b []float64
-	for range numberRounds {
-		os.Remove(ours)
-		os.Remove(theirs)
-		a = append(a, timed(func() {
-			sh(t, bin, "mkfs", "-q", "--size", "1G", ours)
-			sh(t, bin, "put", "-r", src, ours+":/")
-		}))
-		sh(t, "truncate", "-s", "1G", theirs)
-		b = append(b, timed(func() { sh(t, "mkfs.btrfs", "-q", "--rootdir", src, theirs) }))
-	}
-	judged(t, ours)
-	spread(t, "mkfs and put of 10,000 files of 4 KiB (less is better)", a, "mkfs.btrfs", b, "s")
-	out, err := exec.Command("du", "-k", ours, theirs).Output()
-	must(t, err)
-	fmt.Printf("host space:\n%s", out)
-}
-
 // TestNumbersEviction: the same work with a cache of an eighth of the file and with one that holds
 // all of it. The goal is 0.8.
 func TestNumbersEviction(t *testing.T) {

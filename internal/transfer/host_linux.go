@@ -25,6 +25,42 @@ func (h *inodeAttrs) fromSys(st iofs.FileInfo) {
 	}
 }
 
+// openFile opens a file for reading, without os.Open's questions whether its poller can watch it.
+func openFile(path string) (*os.File, error) {
+	for {
+		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err == nil {
+			return os.NewFile(uintptr(fd), path), nil
+		}
+		if !errors.Is(err, unix.EINTR) {
+			return nil, &iofs.PathError{Op: "open", Path: path, Err: err}
+		}
+	}
+}
+
+// ofFile is readAttrs of an open file.
+func (h *inodeAttrs) ofFile(f *os.File, keep Keep) (err error) {
+	fd := int(f.Fd())
+	if keep.Xattrs {
+		if h.xattrs, err = xattrsOf(fd); err != nil {
+			return &iofs.PathError{Op: "read extended attributes", Path: f.Name(), Err: err}
+		}
+	}
+	if keep.Flags {
+		h.flags, err = flagsOf(fd)
+	}
+	return err
+}
+
+// xattrsOf reads the extended attributes of an open file or directory.
+func xattrsOf(fd int) ([]xattr, error) {
+	if n, _ := unix.Flistxattr(fd, nil); n == 0 {
+		return nil, nil // an error comes again
+	}
+	return xattrsBy(func(b []byte) (int, error) { return unix.Flistxattr(fd, b) },
+		func(name string, b []byte) (int, error) { return unix.Fgetxattr(fd, name, b) })
+}
+
 // readAttrs reads what keep wants of path, which is not followed.
 func readAttrs(h *inodeAttrs, path string, st iofs.FileInfo, keep Keep) (err error) {
 	if keep.Xattrs {

@@ -225,21 +225,17 @@ func (c *In) create(to string, mode uint32, nocow bool) (*fs.File, error) {
 }
 
 func (c *In) file(src, to string, st iofs.FileInfo) error {
-	in, err := os.Open(src)
+	in, err := openFile(src)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
-	_, statErr := c.x.Lstat(c.t, to)
-	nocow := false
-	if c.Keep.Flags {
-		flags, err := readFlags(src)
-		if err != nil {
-			return err
-		}
-		nocow = flags&format.InodeNoDataCow != 0
+	h := statAttrs(st)
+	if err := h.ofFile(in, c.Keep); err != nil {
+		return err
 	}
-	f, err := c.create(to, imageMode(st.Mode())&0o777, nocow)
+	_, statErr := c.x.Lstat(c.t, to)
+	f, err := c.create(to, imageMode(st.Mode())&0o777, h.flags&format.InodeNoDataCow != 0)
 	if err != nil {
 		return err
 	}
@@ -247,7 +243,7 @@ func (c *In) file(src, to string, st iofs.FileInfo) error {
 	if err != nil {
 		return err
 	}
-	return c.attrs(src, to, st)
+	return c.apply(src, to, &h)
 }
 
 // finish closes f; after an error a file that is new is removed.

@@ -92,14 +92,13 @@ func (h *hostObject) Attrs() (kept []mkfs.Xattr, flags uint64, err error) {
 		var list []xattr
 		if h.fd < 0 {
 			list, err = readXattrs(h.path)
-		} else if n, _ := unix.Flistxattr(h.fd, nil); n != 0 { // some, or an error, which comes again
-			list, err = xattrsBy(func(b []byte) (int, error) { return unix.Flistxattr(h.fd, b) },
-				func(name string, b []byte) (int, error) { return unix.Fgetxattr(h.fd, name, b) })
+		} else {
+			list, err = xattrsOf(h.fd)
 		}
 		if err != nil {
 			return nil, 0, h.err("read extended attributes", err)
 		}
-		kept = xattrsOf(h.e, list)
+		kept = keptXattrs(h.e, list)
 	}
 	if h.keep.Flags && h.fd >= 0 {
 		flags, err = flagsOf(h.fd)

@@ -95,8 +95,15 @@ func (c *Out) Into(path, dir, name string) error {
 		return err
 	}
 	defer c.top.Close()
-	err = c.entry(path, place{dir: c.top, name: name, path: filepath.Join(dir, name), rel: name}, at)
-	return bare(c.last(err))
+	p := place{dir: c.top, name: name, path: filepath.Join(dir, name), rel: name}
+	if at.IsDir() {
+		return bare(c.last(c.entry(path, p, at)))
+	}
+	if err := c.count.next(p.path); err != nil {
+		return err
+	}
+	_, err = c.make(path, p, at)
+	return bare(err)
 }
 
 // bare is err without the mark of what is left out.

@@ -221,8 +221,8 @@ func hostPath(e *mkfs.Entry) string {
 	return filepath.Join(hostPath(e.Parent()), e.Name)
 }
 
-// xattrsOf are those that an entry keeps.
-func xattrsOf(e *mkfs.Entry, list []xattr) (kept []mkfs.Xattr) {
+// keptXattrs are those that an entry keeps.
+func keptXattrs(e *mkfs.Entry, list []xattr) (kept []mkfs.Xattr) {
 	for _, x := range list {
 		if s, ok := e.Source.(*hostSource); ok && !s.trusted && x.name == capability {
 			continue
