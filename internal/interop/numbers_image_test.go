@@ -75,7 +75,8 @@ func TestNumbersImages(t *testing.T) {
 			func() took {
 				start := time.Now()
 				mounted(t, theirs, "compress=zstd:3", func(dir string) { sh(t, "cp", "-a", src, dir) })
-				return took{wall: time.Since(start).Seconds(), cpu: 1} // the kernel's threads are not seen
+				// The kernel's threads are not seen.
+				return took{wall: time.Since(start).Seconds(), cpu: 1}
 			}, "Linux, cp -a"},
 	} {
 		var a, b, ac, bc []float64
@@ -96,8 +97,8 @@ func TestNumbersImages(t *testing.T) {
 	judged(t, ours)
 }
 
-// TestNumbersMillion: ls, stat and cat in 1 TiB with a million files, warm. The goals: 64 MiB and 50
-// ms each.
+// TestNumbersMillion: ls, stat and cat in 1 TiB with a million files, warm. The goals: 64 MiB and
+// 50 ms each.
 func TestNumbersMillion(t *testing.T) {
 	numbers(t)
 	bin := binary(t)

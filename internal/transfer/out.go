@@ -198,8 +198,8 @@ func removeOld(dest string) error {
 	return nil
 }
 
-// dir copies a directory to to, which is at p, and closes that. A second name of one is damage, and may lead to a
-// directory above: then the tree has no end.
+// dir copies a directory to to, which is at p, and closes that. A second name of one is damage, and
+// may lead to a directory above: then the tree has no end.
 func (c *Out) dir(path string, to *hostDir, p place, at fs.Attr) error {
 	id := inode{at.Subvol, at.Ino}
 	if first, ok := c.dirs[id]; ok {
