@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"btrlab/internal/errno"
-	"btrlab/internal/format"
 	"btrlab/internal/fs"
 )
 
@@ -22,14 +21,14 @@ type attribute struct {
 // attributes are those that chattr changes: the letter of chattr(1), the name of the hidden flag
 // for -letter, and the inode flag.
 var attributes = []attribute{
-	{"a", "anywhere", format.InodeAppend, "append only, it grows at its end and nothing else changes it"},
-	{"A", "atime", format.InodeNoAtime, "reading leaves its atime alone"},
-	{"C", "cow", format.InodeNoDataCow, "no copy-on-write, for an empty file or for what is made in a directory"},
-	{"d", "dump", format.InodeNoDump, "left out by dump(8)"},
-	{"D", "dirasync", format.InodeDirSync, "changes of the directory are written at once"},
-	{"i", "mutable", format.InodeImmutable, "immutable, nothing changes it"},
-	{"m", "compressible", format.InodeNoCompress, "never compressed"},
-	{"S", "async", format.InodeSync, "what is written is written at once"},
+	{"a", "anywhere", fs.ChattrFlag("a"), "append only, it grows at its end and nothing else changes it"},
+	{"A", "atime", fs.ChattrFlag("A"), "reading leaves its atime alone"},
+	{"C", "cow", fs.ChattrFlag("C"), "no copy-on-write, for an empty file or for what is made in a directory"},
+	{"d", "dump", fs.ChattrFlag("d"), "left out by dump(8)"},
+	{"D", "dirasync", fs.ChattrFlag("D"), "changes of the directory are written at once"},
+	{"i", "mutable", fs.ChattrFlag("i"), "immutable, nothing changes it"},
+	{"m", "compressible", fs.ChattrFlag("m"), "never compressed"},
+	{"S", "async", fs.ChattrFlag("S"), "what is written is written at once"},
 }
 
 func (a *app) chattr() *cobra.Command {

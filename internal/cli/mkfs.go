@@ -37,6 +37,7 @@ With --uuid and the environment's SOURCE_DATE_EPOCH, seconds since 1970, the ima
 It refuses what already holds a file system unless --force is given, and a mounted device always.`,
 		Example: `  btrlab mkfs --size 1G --label data disk.img
   btrlab mkfs --rootdir rootfs --root-owner --compress zstd --shrink disk.img
+  btrlab mkfs --rootdir rootfs --plan owners.mtree disk.img
   btrlab mkfs --rootdir src --exclude '*.o' --exclude build/cache disk.img`,
 		Args: cobra.ExactArgs(1),
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	gopath "path"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -19,11 +20,12 @@ import (
 
 // treeFlags say with what mkfs fills a file system.
 type treeFlags struct {
-	rootdir, compress, owner string
-	exclude, subvols         []string
-	rootOwner, shrink        bool
-	verbose                  bool
-	keep                     keepFlags
+	rootdir, plan     string
+	compress, owner   string
+	exclude, subvols  []string
+	rootOwner, shrink bool
+	verbose           bool
+	keep              keepFlags
 
 	own     *fs.Owner
 	skip    transfer.Exclude
@@ -34,6 +36,7 @@ type treeFlags struct {
 
 func (x *treeFlags) add(f *pflag.FlagSet) {
 	f.StringVarP(&x.rootdir, "rootdir", "r", "", "fill it with what is in this directory")
+	f.StringVar(&x.plan, "plan", "", "fill it, or change what is in rootdir, as this mtree(5) file says; - is standard input")
 	f.StringVar(&x.compress, "compress", "", "compress with zlib[:1-9], lzo or zstd[:1-15]; the default level is 3")
 	f.StringArrayVar(&x.exclude, "exclude", nil, excludeHelp)
 	f.StringArrayVarP(&x.subvols, "subvol", "u", nil, "make this directory below rootdir a subvolume; default:, ro: or default-ro: "+
@@ -50,9 +53,16 @@ const excludeHelp = "leave out what matches, with what is below: a name, or with
 // parse checks the flags.
 func (x *treeFlags) parse(cmd *cobra.Command, o *mkfs.Options) (err error) {
 	if x.rootdir == "" {
-		for _, name := range []string{"compress", "exclude", "subvol", "shrink", "owner", "root-owner"} {
+		for _, name := range []string{"exclude", "owner", "root-owner"} {
 			if cmd.Flags().Changed(name) {
 				return usagef(cmd, "--%s without --rootdir", name)
+			}
+		}
+	}
+	if x.rootdir == "" && x.plan == "" {
+		for _, name := range []string{"compress", "subvol", "shrink"} {
+			if cmd.Flags().Changed(name) {
+				return usagef(cmd, "--%s without --rootdir or --plan", name)
 			}
 		}
 		return nil
@@ -78,7 +88,7 @@ func (x *treeFlags) parse(cmd *cobra.Command, o *mkfs.Options) (err error) {
 // scan lists the directory. date is that of a file system that is the same each time, or zero.
 func (x *treeFlags) scan(a *app, image string, date time.Time) (err error) {
 	x.w = &watcher{app: a, verb: "mkfs", verbose: x.verbose, bar: a.newBar("mkfs", !x.verbose)}
-	if x.rootdir == "" {
+	if x.rootdir == "" && x.plan == "" {
 		return nil
 	}
 	s := transfer.NewScan(x.w)
@@ -87,8 +97,15 @@ func (x *treeFlags) scan(a *app, image string, date time.Time) (err error) {
 		s.Image = st
 	}
 	x.scanner = s
-	if x.root, err = s.Tree(x.rootdir); err != nil {
-		return err
+	if x.rootdir != "" {
+		if x.root, err = s.Tree(x.rootdir); err != nil {
+			return err
+		}
+	}
+	if x.plan != "" {
+		if x.root, err = x.planned(a, s); err != nil {
+			return fmt.Errorf("%s: %w", x.plan, err)
+		}
 	}
 	for _, v := range x.subvols {
 		if err := markSubvol(x.root, v); err != nil {
@@ -96,6 +113,19 @@ func (x *treeFlags) scan(a *app, image string, date time.Time) (err error) {
 		}
 	}
 	return nil
+}
+
+// planned is the tree as the plan says it.
+func (x *treeFlags) planned(a *app, s *transfer.Scan) (*mkfs.Entry, error) {
+	if x.plan == "-" {
+		return s.Plan(a.stdin(), ".", x.root)
+	}
+	f, err := os.Open(x.plan)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return s.Plan(f, filepath.Dir(x.plan), x.root)
 }
 
 // markSubvol makes a directory of the tree a subvolume: [default:|ro:|rw:|default-ro:]PATH.

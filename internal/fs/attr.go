@@ -139,6 +139,29 @@ const ChattrFlags = format.InodeNoDataCow | format.InodeNoDataSum | format.Inode
 // Flags are the inode flags, format.InodeNoDataCow and so on.
 func (n *Node) Flags() uint64 { return n.ip.Flags() }
 
+// ChattrFlag is the flag of a letter of chattr(1), 0 of one that is not kept.
+func ChattrFlag(letter string) uint64 {
+	switch letter {
+	case "a":
+		return format.InodeAppend
+	case "A":
+		return format.InodeNoAtime
+	case "C":
+		return format.InodeNoDataCow
+	case "d":
+		return format.InodeNoDump
+	case "D":
+		return format.InodeDirSync
+	case "i":
+		return format.InodeImmutable
+	case "m":
+		return format.InodeNoCompress
+	case "S":
+		return format.InodeSync
+	}
+	return 0
+}
+
 // SetFlags replaces the inode flags that chattr(1) may change; a directory passes
 // format.InodeNoDataCow on to what is created in it, a file takes it only while it is empty
 // (EINVAL). Models btrfs_fileattr_set(): NODATACOW on a regular file brings NODATASUM with it, and

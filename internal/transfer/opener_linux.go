@@ -46,6 +46,9 @@ func (o *hostOpener) at(e *mkfs.Entry) (fd int, name string, err error) {
 }
 
 func (o *hostOpener) Open(e *mkfs.Entry) (mkfs.Object, error) {
+	if p := openPlanned(e); p != nil {
+		return p, nil
+	}
 	dir, name, err := o.at(e)
 	if err != nil {
 		return nil, err
@@ -62,7 +65,10 @@ func (o *hostOpener) Open(e *mkfs.Entry) (mkfs.Object, error) {
 		return h, nil
 	}
 	flags := unix.O_RDONLY | unix.O_NONBLOCK | unix.O_CLOEXEC
-	if e.Parent() != nil {
+	if s, ok := e.Source.(*hostSource); ok && s.bare {
+		h.keep = Keep{}
+	}
+	if s, ok := e.Source.(*hostSource); !ok || !s.follow {
 		flags |= unix.O_NOFOLLOW
 	}
 	h.fd, err = unix.Openat(dir, name, flags, 0)
@@ -87,9 +93,11 @@ func (h *hostObject) err(op string, err error) error {
 	return &iofs.PathError{Op: op, Path: hostPath(h.e), Err: err}
 }
 
-func (h *hostObject) Attrs() (kept []mkfs.Xattr, flags uint64, err error) {
+func (h *hostObject) Attrs() ([]mkfs.Xattr, uint64, error) {
+	var list []xattr
+	var flags uint64
+	var err error
 	if h.keep.Xattrs {
-		var list []xattr
 		if h.fd < 0 {
 			list, err = readXattrs(h.path)
 		} else {
@@ -98,12 +106,14 @@ func (h *hostObject) Attrs() (kept []mkfs.Xattr, flags uint64, err error) {
 		if err != nil {
 			return nil, 0, h.err("read extended attributes", err)
 		}
-		kept = keptXattrs(h.e, list)
 	}
 	if h.keep.Flags && h.fd >= 0 {
-		flags, err = flagsOf(h.fd)
+		if flags, err = flagsOf(h.fd); err != nil {
+			return nil, 0, h.err("read flags", err)
+		}
 	}
-	return kept, flags, h.err("read flags", err)
+	attrs, flags := kept(h.e, list, flags)
+	return attrs, flags, nil
 }
 
 func (h *hostObject) Size() (int64, error) {

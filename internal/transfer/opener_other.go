@@ -15,19 +15,28 @@ type hostOpener struct{ keep Keep }
 func (o *hostOpener) Close() {}
 
 func (o *hostOpener) Open(e *mkfs.Entry) (mkfs.Object, error) {
+	if p := openPlanned(e); p != nil {
+		return p, nil
+	}
 	if e.Mode&format.S_IFMT != format.S_IFREG {
-		return hostObject{}, nil
+		return hostObject{e: e}, nil
 	}
 	f, err := os.Open(hostPath(e))
 	if err != nil {
 		return nil, err
 	}
-	return hostObject{f}, nil
+	return hostObject{f, e}, nil
 }
 
-type hostObject struct{ *os.File }
+type hostObject struct {
+	*os.File
+	e *mkfs.Entry
+}
 
-func (hostObject) Attrs() ([]mkfs.Xattr, uint64, error) { return nil, 0, nil }
+func (o hostObject) Attrs() ([]mkfs.Xattr, uint64, error) {
+	attrs, flags := kept(o.e, nil, 0)
+	return attrs, flags, nil
+}
 
 func (o hostObject) Size() (int64, error) {
 	st, err := o.Stat()

@@ -1,11 +1,13 @@
 package transfer
 
 import (
+	"bytes"
 	"errors"
 	iofs "io/fs"
 	"os"
 	gopath "path"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"btrlab/internal/blockdev"
@@ -31,11 +33,18 @@ type Scan struct {
 // NewScan keeps all.
 func NewScan(w Watcher) *Scan { return &Scan{Keep: All, count: count{w: w}, hidden: !holdsOwners()} }
 
-// hostSource is what the opener needs of an entry, if it is not a name in its parent's directory
-// whose capabilities stay with their owner.
+// hostSource is what the opener needs of an entry: nil for a name in its parent's directory, whose
+// capabilities stay with their owner.
 type hostSource struct {
-	path    string
+	path    string // empty: there is nothing but what a plan says
 	trusted bool
+	follow  bool // a symbolic link at path
+
+	// Of a plan.
+	bare   bool // no attributes of the host
+	xattrs []mkfs.Xattr
+	flags  uint64
+	inline []byte // contents
 }
 
 // Tree lists the directory src. What cannot be read is left out.
@@ -49,7 +58,7 @@ func (s *Scan) Tree(src string) (*mkfs.Entry, error) {
 	}
 	s.links = map[hostIno]*mkfs.Entry{}
 	e, trusted := s.entry("", st)
-	e.Source = &hostSource{src, trusted}
+	e.Source = &hostSource{path: src, trusted: trusted, follow: true}
 	return e, s.list(e, src, "")
 }
 
@@ -109,7 +118,7 @@ func (s *Scan) leave(name string, err error) error {
 func (s *Scan) add(d *mkfs.Entry, path, rel string, st iofs.FileInfo) error {
 	e, trusted := s.entry(st.Name(), st)
 	if !trusted {
-		e.Source = &hostSource{path, false}
+		e.Source = &hostSource{path: path}
 	}
 	if e.Mode&format.S_IFMT == format.S_IFLNK {
 		target, err := os.Readlink(path)
@@ -130,7 +139,7 @@ func (s *Scan) add(d *mkfs.Entry, path, rel string, st iofs.FileInfo) error {
 		}
 	}
 	s.count.known++
-	d.Entries = append(d.Entries, e)
+	d.Add(e)
 	return nil
 }
 
@@ -215,19 +224,53 @@ func drop(root, e *mkfs.Entry) {
 
 // hostPath is the path of an entry's source.
 func hostPath(e *mkfs.Entry) string {
-	if s, ok := e.Source.(*hostSource); ok {
+	switch s, ok := e.Source.(*hostSource); {
+	case !ok:
+		return filepath.Join(hostPath(e.Parent()), e.Name)
+	case s.path == "":
+		return e.Path()
+	default:
 		return s.path
 	}
-	return filepath.Join(hostPath(e.Parent()), e.Name)
 }
 
-// keptXattrs are those that an entry keeps.
-func keptXattrs(e *mkfs.Entry, list []xattr) (kept []mkfs.Xattr) {
+// kept are the attributes of an entry: those of the host, and those of a plan, which come first.
+func kept(e *mkfs.Entry, list []xattr, flags uint64) (attrs []mkfs.Xattr, _ uint64) {
+	s, ok := e.Source.(*hostSource)
+	if ok {
+		attrs, flags = append(attrs, s.xattrs...), flags|s.flags
+	}
 	for _, x := range list {
-		if s, ok := e.Source.(*hostSource); ok && !s.trusted && x.name == capability {
+		planned := slices.ContainsFunc(attrs, func(a mkfs.Xattr) bool { return a.Name == x.name })
+		if planned || ok && !s.trusted && x.name == capability {
 			continue
 		}
-		kept = append(kept, mkfs.Xattr{Name: x.name, Value: x.value})
+		attrs = append(attrs, mkfs.Xattr{Name: x.name, Value: x.value})
 	}
-	return kept
+	return attrs, flags
 }
+
+// openPlanned opens what a plan says all of; nil when there is something on the host.
+func openPlanned(e *mkfs.Entry) mkfs.Object {
+	if s, ok := e.Source.(*hostSource); ok && s.path == "" {
+		return &planned{*bytes.NewReader(s.inline), e}
+	}
+	return nil
+}
+
+// planned is an object of a plan.
+type planned struct {
+	bytes.Reader
+	e *mkfs.Entry
+}
+
+func (p *planned) Attrs() ([]mkfs.Xattr, uint64, error) {
+	attrs, flags := kept(p.e, nil, 0)
+	return attrs, flags, nil
+}
+
+func (p *planned) Size() (int64, error) { return p.Reader.Size(), nil }
+
+func (p *planned) NextData(off, size int64) (start, end int64, err error) { return off, size, nil }
+
+func (p *planned) Close() error { return nil }

@@ -383,7 +383,7 @@ func TestBuildCrowds(t *testing.T) {
 func TestBuildFails(t *testing.T) {
 	bad := &Entry{Name: "bad", Mode: format.S_IFREG | 0o644, Source: &contents{err: errno.EIO}}
 	big := &Entry{Name: "big", Mode: format.S_IFREG | 0o644, Size: 80 << 20, Source: &contents{data: make([]byte, 80<<20)}}
-	for _, e := range []*Entry{bad, big, {Name: "a/b", Mode: format.S_IFREG}, {Name: "", Mode: format.S_IFREG}, {Name: "..", Mode: format.S_IFDIR}, {Name: strings.Repeat("n", 256)},
+	for _, e := range []*Entry{bad, big, {Name: "a/b", Mode: format.S_IFREG}, {Name: "", Mode: format.S_IFREG}, {Name: "..", Mode: format.S_IFDIR}, {Name: "x"}, {Name: "x", Mode: format.S_IFREG, Subvol: true}, {Name: "x", Mode: format.S_IFREG, Entries: []*Entry{{}}}, {Name: strings.Repeat("n", 256)},
 		{Name: "link", Mode: format.S_IFLNK}, {Name: "link", Mode: format.S_IFLNK, Target: strings.Repeat("t", 4096)}} {
 		root := &Entry{Mode: format.S_IFDIR | 0o755, Entries: []*Entry{e}}
 		tk := sched.NewTask("build")

@@ -37,7 +37,13 @@ type Entry struct {
 	names  []*Entry // of an inode with several, this one first
 }
 
-// Parent is the directory of an entry that Make has been given; nil for the root.
+// Add puts c into the directory e.
+func (e *Entry) Add(c *Entry) {
+	c.parent = e
+	e.Entries = append(e.Entries, c)
+}
+
+// Parent is the directory of an entry that Add has put there; nil for the root.
 func (e *Entry) Parent() *Entry { return e.parent }
 
 // IsDir reports whether it is a directory.

@@ -38,6 +38,9 @@ func (m *maker) plan(root *Entry) error {
 	if root == nil {
 		return nil
 	}
+	if !root.IsDir() {
+		return &SourceError{root, errno.ENOTDIR}
+	}
 	root.parent = nil
 	for i := 0; i < len(m.order); i++ {
 		id := m.order[i]
@@ -59,6 +62,10 @@ func (m *maker) plan(root *Entry) error {
 					return &SourceError{e, errno.EINVAL}
 				case e.Mode&format.S_IFMT == format.S_IFLNK && (len(e.Target) == 0 || len(e.Target) > symlinkMax):
 					return &SourceError{e, errno.ENAMETOOLONG}
+				case format.FtOf(e.Mode) == format.FtUnknown:
+					return &SourceError{e, errno.EINVAL}
+				case (len(e.Entries) > 0 || e.Subvol) && !e.IsDir():
+					return &SourceError{e, errno.ENOTDIR}
 				case k > 0 && e.Name == d.Entries[k-1].Name:
 					return &SourceError{e, errno.EEXIST}
 				}
