@@ -130,7 +130,8 @@ var planWords = map[string]func(p *plan, e *mkfs.Entry, s *hostSource, value str
 	},
 }
 
-// planIgnored are words about contents and names, which are taken as they are, and of other systems.
+// planIgnored are words about contents and names, which are taken as they are, and of other
+// systems.
 var planIgnored = []string{"size", "nlink", "cksum", "md5", "md5digest", "rmd160", "rmd160digest", "ripemd160digest", "sha1", "sha1digest",
 	"sha256", "sha256digest", "sha384", "sha384digest", "sha512", "sha512digest", "tags", "nochange", "ignore", "inode", "resdevice"}
 
