@@ -1,7 +1,6 @@
 package transaction
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -38,8 +37,9 @@ type NewSubvol struct {
 
 // unitsSubvol is the reservation for a subvolume in inserted items: root item, root ref and back
 // ref, uuid, directory item and index, the directory's inode, the two root nodes and what the copy
-// of the source's path needs. Models create_subvol_num_items() + 3.
-const unitsSubvol = 12
+// of the source's path needs, and the uuid of what was received. Models create_subvol_num_items() +
+// 4.
+const unitsSubvol = 13
 
 // Make makes the subvolume and is back when it is durable. Data that the source has in memory only
 // is not in a snapshot: the caller has written it back. Models the end of create_snapshot().
@@ -130,7 +130,10 @@ func (m *Manager) makeSubvol(t *sched.Task, h *Handle, s *NewSubvol) error {
 	if err := s.Link(t, h, id); err != nil {
 		return err
 	}
-	if err := m.insertUUID(t, h, s.UUID, id); err != nil {
+	if err := m.addUUID(t, h, format.UUID_KEY_SUBVOL, s.UUID, id); err != nil {
+		return err
+	}
+	if err := m.addUUID(t, h, format.UUID_KEY_RECEIVED_SUBVOL, it.ReceivedUUID, id); err != nil {
 		return err
 	}
 	s.ID = id
@@ -218,23 +221,6 @@ func (m *Manager) nextSubvol(t *sched.Task) (uint64, error) {
 	return m.lastSubvol, nil
 }
 
-// uuidKey is where the uuid tree has a subvolume. Models btrfs_uuid_to_key().
-func uuidKey(u format.UUID) format.Key {
-	return format.Key{Objectid: binary.LittleEndian.Uint64(u[:8]), Type: format.UUID_KEY_SUBVOL, Offset: binary.LittleEndian.Uint64(u[8:])}
-}
-
-// insertUUID enters the subvolume into the uuid tree, if there is one. Models btrfs_uuid_tree_add()
-// of a uuid that is new.
-func (m *Manager) insertUUID(t *sched.Task, h *Handle, u format.UUID, id uint64) error {
-	r := m.Root(format.UUID_TREE_OBJECTID)
-	if r == nil {
-		return nil
-	}
-	var b [8]byte
-	binary.LittleEndian.PutUint64(b[:], id)
-	return m.Forest.InsertItem(t, &h.tr, r, uuidKey(u), b[:])
-}
-
 // HasSubvols reports whether a subvolume has others in it, which keep it from being deleted. Models
 // the ROOT_REF search of may_destroy_subvol().
 func (m *Manager) HasSubvols(t *sched.Task, id uint64) (bool, error) {
@@ -247,8 +233,8 @@ func (m *Manager) HasSubvols(t *sched.Task, id uint64) (bool, error) {
 
 // UnitsUnlinkSubvol is the reservation for UnlinkSubvol and the name in the directory, in inserted
 // items: directory item and index, the directory's inode, root ref and back ref, root item, orphan
-// item, uuid.
-const UnitsUnlinkSubvol = 8
+// item, uuid, uuid of what was received.
+const UnitsUnlinkSubvol = 9
 
 // UnlinkSubvol takes subvolume id, which is linked in subvolume parent, out of the root tree's
 // links: its root item has no references any more, and an orphan item says that its tree waits to
@@ -261,21 +247,19 @@ func (m *Manager) UnlinkSubvol(t *sched.Task, h *Handle, id, parent uint64) erro
 			return err
 		}
 	}
-	var uuid format.UUID
+	var uuid, received format.UUID
 	if err := m.changeRootItem(t, h, id, func(it *format.RootItem) {
-		it.Refs, it.DropProgress, it.DropLevel, uuid = 0, format.Key{}, 0, it.UUID
+		it.Refs, it.DropProgress, it.DropLevel, uuid, received = 0, format.Key{}, 0, it.UUID, it.ReceivedUUID
 	}); err != nil {
 		return err
 	}
 	if err := m.Forest.InsertItem(t, &h.tr, tree, orphanKey(id), nil); err != nil {
 		return err
 	}
-	if r := m.Root(format.UUID_TREE_OBJECTID); r != nil && !uuid.IsZero() {
-		if err := m.delete(t, h, r, uuidKey(uuid)); err != nil && !errors.Is(err, errno.ENOENT) {
-			return err
-		}
+	if err := m.delUUID(t, h, format.UUID_KEY_SUBVOL, uuid, id); err != nil {
+		return err
 	}
-	return nil
+	return m.delUUID(t, h, format.UUID_KEY_RECEIVED_SUBVOL, received, id)
 }
 
 // UnitsMoveSubvol is the reservation for MoveSubvol in inserted items: root ref and back ref, of

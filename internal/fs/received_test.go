@@ -1,0 +1,87 @@
+package fs_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"btrlab/internal/errno"
+	"btrlab/internal/format"
+	"btrlab/internal/progs/dump"
+	"btrlab/internal/testing/fstest"
+)
+
+// received lists the lines of the uuid tree about received subvolumes.
+func received(x *fstest.Fixture) string {
+	x.Must(x.FS.Sync(x.T))
+	var b bytes.Buffer
+	x.Must(dump.Tree(x.T, &b, x.Dev, "uuid"))
+	var lines []string
+	about := false
+	for l := range strings.Lines(b.String()) {
+		if strings.Contains(l, " key (") {
+			about = strings.Contains(l, "RECEIVED")
+		} else if about {
+			lines = append(lines, strings.TrimSpace(l))
+		}
+	}
+	return strings.Join(lines, ", ")
+}
+
+// TestSetReceived: a subvolume that was received is read-only, its root item says where from, and
+// the uuid tree leads to it and to its read-only snapshots; to a writable one it does not, and a
+// deleted one is out of it.
+func TestSetReceived(t *testing.T) {
+	x := fstest.New(t)
+	f, tk := x.FS, x.T
+	x.Must(f.Subvolume(tk, "/s", 0o755))
+	file := x.Create("/s/file")
+	x.WriteAt(file, []byte("hello"), 0)
+	x.Must(file.Close(tk))
+	n, err := f.NodeAt(tk, "/s")
+	x.Must(err)
+	u := format.UUID{7, 15: 9}
+	x.Must(n.SetReceived(tk, u, 42))
+	wantErr(t, "a second time", n.SetReceived(tk, u, 42), errno.EROFS)
+	id := n.Subvol()
+	x.Must(n.Forget(tk, 1))
+	wantErr(t, "a new file", f.Mkdir(tk, "/s/dir", 0o755), errno.EROFS)
+
+	x.Must(f.Snapshot(tk, "/s", "/ro", true))
+	x.Must(f.Snapshot(tk, "/s", "/rw", false))
+	ids, items, err := f.SubvolItems(tk)
+	x.Must(err)
+	if len(ids) != 3 || ids[0] != id {
+		t.Fatalf("subvolumes: have %v", ids)
+	}
+	for i, want := range []struct {
+		uuid     format.UUID
+		stransid uint64
+		readOnly bool
+	}{{u, 42, true}, {u, 42, true}, {format.UUID{}, 0, false}} {
+		it := items[i]
+		if it.ReceivedUUID != want.uuid || it.Stransid != want.stransid || (it.Flags&format.RootSubvolReadonly != 0) != want.readOnly ||
+			(it.Rtransid == 0) != want.uuid.IsZero() || (it.Rtime.Sec == 0) != want.uuid.IsZero() || it.Stime.Sec != 0 {
+			t.Errorf("subvolume %d: have %v stransid %d rtransid %d rtime %v flags %#x", ids[i], it.ReceivedUUID, it.Stransid, it.Rtransid, it.Rtime, it.Flags)
+		}
+	}
+	if have := received(x); have != "subvol_id 256, subvol_id 257" {
+		t.Errorf("uuid tree: have %q", have)
+	}
+	x.Must(f.DeleteSubvolume(tk, "/s"))
+	if have := received(x); have != "subvol_id 257" {
+		t.Errorf("uuid tree after one is deleted: have %q", have)
+	}
+	x.Must(f.DeleteSubvolume(tk, "/ro"))
+	if have := received(x); have != "" {
+		t.Errorf("uuid tree after both are deleted: have %q", have)
+	}
+	top, err := f.NodeAt(tk, "/rw/file")
+	x.Must(err)
+	wantErr(t, "a file", top.SetReceived(tk, u, 1), errno.EINVAL)
+	x.Must(top.Forget(tk, 1))
+	x.Reopen()
+	if have := string(x.ReadFile("/rw/file")); have != "hello" {
+		t.Errorf("file: have %q", have)
+	}
+}
