@@ -210,10 +210,10 @@ func command(w *ss.Writer, cmd ss.Cmd, texts ...any) {
 	fstest.NoError(w.End())
 }
 
-var sender = format.UUID{1: 0xaa}
+var sentUUID = format.UUID{1: 0xaa}
 
 func begin(w *ss.Writer, name string) {
-	command(w, ss.C_SUBVOL, ss.A_PATH, name, ss.A_UUID, sender, ss.A_CTRANSID, 7)
+	command(w, ss.C_SUBVOL, ss.A_PATH, name, ss.A_UUID, sentUUID, ss.A_CTRANSID, 7)
 }
 
 // What a command may not do is said with the place, and nothing is left.
@@ -232,7 +232,7 @@ func TestReceiveRefuses(t *testing.T) {
 		{"a path for a name", func(w *ss.Writer) { begin(w, "outside/s") }, "command=1 (subvol): outside/s: bad name of a subvolume"},
 		{"above", func(w *ss.Writer) { begin(w, "..") }, "command=1 (subvol): ..: bad name of a subvolume"},
 		{"no parent", func(w *ss.Writer) {
-			command(w, ss.C_SNAPSHOT, ss.A_PATH, "s", ss.A_UUID, sender, ss.A_CTRANSID, 7, ss.A_CLONE_UUID, u, ss.A_CLONE_CTRANSID, 5)
+			command(w, ss.C_SNAPSHOT, ss.A_PATH, "s", ss.A_UUID, sentUUID, ss.A_CTRANSID, 7, ss.A_CLONE_UUID, u, ss.A_CLONE_CTRANSID, 5)
 		}, "command=1 (snapshot): s: parent: no subvolume is 12000000-0000-0000-0000-000000000034, nor was received from it"},
 		{"no subvolume", func(w *ss.Writer) { command(w, ss.C_MKDIR, ss.A_PATH, "d") }, "command=1 (mkdir): no subvolume has begun, want subvol or snapshot"},
 		{"only an end", func(w *ss.Writer) { command(w, ss.C_END) }, "command=1 (end): no subvolume has begun"},
@@ -313,7 +313,7 @@ func TestReceiveParent(t *testing.T) {
 	x.Must(err)
 	inc := func(of format.UUID, ctransid uint64, name string) error {
 		return Receive(x.T, x.FS, quiet{}, bytes.NewReader(stream(func(w *ss.Writer) {
-			command(w, ss.C_SNAPSHOT, ss.A_PATH, name, ss.A_UUID, sender, ss.A_CTRANSID, 9, ss.A_CLONE_UUID, of, ss.A_CLONE_CTRANSID, int(ctransid))
+			command(w, ss.C_SNAPSHOT, ss.A_PATH, name, ss.A_UUID, sentUUID, ss.A_CTRANSID, 9, ss.A_CLONE_UUID, of, ss.A_CLONE_CTRANSID, int(ctransid))
 			command(w, ss.C_END)
 		})), "/")
 	}
@@ -323,7 +323,7 @@ func TestReceiveParent(t *testing.T) {
 	if err := inc(items[0].UUID, items[0].Ctransid, "b"); err == nil || !strings.Contains(err.Error(), "has been changed since transaction") {
 		t.Errorf("a changed parent: have %v", err)
 	}
-	x.Must(inc(sender, 12345, "c"))
+	x.Must(inc(sentUUID, 12345, "c"))
 }
 
 // Two streams in a row, an interrupt in the second: the first one's subvolume stays.
