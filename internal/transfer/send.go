@@ -63,6 +63,12 @@ func (s *Send) Send(t *sched.Task, x *fs.FS, w Watcher, z *fs.Frozen, out io.Wri
 	if err := c.each(c.contents); err != nil {
 		return err
 	}
+	if c.names.passed && c.find(top) == nil {
+		// its times, which the names that were there for a while have changed
+		if err := c.contents(&change{ino: top, old: 1, now: 1}); err != nil {
+			return err
+		}
+	}
 	c.out.Begin(ss.C_END)
 	return c.out.End()
 }

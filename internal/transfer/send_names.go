@@ -17,6 +17,7 @@ import (
 // nameTree is the tree of names at the receiver, as far as it is not the parent's any more.
 type nameTree struct {
 	orphans map[format.Ino]string // inodes of the parent that have a name at the top for now
+	passed  bool                  // there has been one in orphans
 	gone    map[ref]bool          // names of the parent that are no more where they were
 	ready   map[format.Ino]bool   // directories that placeDir has come to
 	bare    map[format.Ino]bool   // directories whose default ACL has been taken away
@@ -343,7 +344,7 @@ func (c *sender) free(r fstree.NameRef) error {
 	if err != nil {
 		return err
 	}
-	c.names.orphans[ino] = name
+	c.names.orphans[ino], c.names.passed = name, true
 	return c.rename(at, name)
 }
 

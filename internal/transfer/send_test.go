@@ -244,7 +244,8 @@ func TestSendRandom(t *testing.T) {
 	}
 	for seed := range rounds {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			x, y := fstest.New(t, fstest.Size(256<<20)), fstest.New(t, fstest.Size(256<<20))
+			later := fstest.FSOptions(func(o *fs.Options) { o.Now = func() time.Time { return fstest.Epoch.Add(time.Hour) } })
+			x, y := fstest.New(t, fstest.Size(256<<20)), fstest.New(t, fstest.Size(256<<20), later)
 			x.Must(x.FS.Subvolume(x.T, "/s", 0o755))
 			a := author{x: x, r: rand.New(rand.NewPCG(uint64(seed), 1)), top: "/s"}
 			version := uint32(1 + seed%2)
