@@ -46,8 +46,14 @@ write --data root /etc/passwd
 write --length 1M /file
 reflink /a /vm.img
 quota enable
+subvolume create /sub
+snapshot -r /sub /backup/monday
+touch /sub/new
+snapshot -r /sub /backup/tuesday
 END
-btrlab sh disk.img made`); code != 0 {
+btrlab sh disk.img made
+btrlab mkfs -q --size 128M other.img
+btrlab send -f snap.stream disk.img:/backup/monday`); code != 0 {
 		t.Fatalf("the image of the examples: exit code %d\n%s", code, out)
 	}
 	// What an example wants otherwise than the image is.
@@ -100,7 +106,7 @@ btrlab sh disk.img made`); code != 0 {
 		}
 		walk(c)
 	}
-	for _, v := range []string{"mkfs", "dump", "quota", "rescue", "put", "get", "sh", "reflink", "crash"} {
+	for _, v := range []string{"mkfs", "dump", "quota", "rescue", "put", "get", "sh", "reflink", "send", "receive", "crash"} {
 		if ran[v] == 0 {
 			t.Errorf("no example of %s was run", v)
 		}

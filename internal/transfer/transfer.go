@@ -15,6 +15,8 @@
 // destination that takes nothing more ends the transfer (exhausted); Out ends at the host's other
 // errors as well. What was copied before stays.
 //
+// Receive and Send are the same for subvolumes and the streams of btrfs send (receive.go, send.go).
+//
 // Setuid, setgid and capabilities are not copied when the owner is not (keep.go). Out follows no
 // symbolic link in the directory that it fills (place.go).
 package transfer
