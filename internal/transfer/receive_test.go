@@ -4,6 +4,7 @@ package transfer
 
 import (
 	"bytes"
+	"compress/zlib"
 	"errors"
 	"fmt"
 	"io"
@@ -392,5 +393,26 @@ func TestDeviceNumbers(t *testing.T) {
 		if decodeDev(tt.dev) != rdev || encodeDev(rdev) != tt.dev {
 			t.Errorf("%d:%d: %#x and %#x, want %#x and %#x", tt.major, tt.minor, decodeDev(tt.dev), encodeDev(rdev), rdev, tt.dev)
 		}
+	}
+}
+
+// Of compressed data a file may have a part: an extent that was written over, or cloned in part.
+func TestEncodedPart(t *testing.T) {
+	x := fstest.New(t)
+	whole := []byte(strings.Repeat("0123456789abcdef", 1024))
+	var z bytes.Buffer
+	w := zlib.NewWriter(&z)
+	_, err := w.Write(whole)
+	x.Must(err)
+	x.Must(w.Close())
+	receiveAll(x, stream(func(w *ss.Writer) {
+		begin(w, "s")
+		command(w, ss.C_MKFILE, ss.A_PATH, "f")
+		command(w, ss.C_ENCODED_WRITE, ss.A_PATH, "f", ss.A_FILE_OFFSET, 4096, ss.A_UNENCODED_FILE_LEN, 5000, ss.A_UNENCODED_LEN, len(whole), ss.A_UNENCODED_OFFSET, 4099,
+			ss.A_COMPRESSION, ss.EncodedZlib, ss.A_DATA, z.String())
+		command(w, ss.C_END)
+	}))
+	if have, want := x.ReadFile("/s/f"), append(make([]byte, 4096), whole[4099:9099]...); !bytes.Equal(have, want) {
+		t.Errorf("%d bytes differ from the %d wanted", len(have), len(want))
 	}
 }

@@ -45,6 +45,8 @@ func (s *Send) Send(t *sched.Task, x *fs.FS, w Watcher, z *fs.Frozen, out io.Wri
 	c := &sender{Send: *s, t: t, x: x, count: count{w: w}, out: ss.NewWriter(out, s.Version), z: z}
 	c.names = nameTree{orphans: map[format.Ino]string{}, gone: map[ref]bool{}, ready: map[format.Ino]bool{}, bare: map[format.Ino]bool{}}
 	c.paths = map[format.Ino]string{}
+	// of the subvolume itself the receiver has nothing yet
+	c.Clones = slices.DeleteFunc(slices.Clone(c.Clones), func(o *fs.Frozen) bool { return o.Item.UUID == z.Item.UUID })
 	if err := c.compare(); err != nil {
 		return err
 	}

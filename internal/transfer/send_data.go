@@ -261,9 +261,6 @@ func (d *fileData) clone(e *fs.Extent, off, end uint64) (done uint64, err error)
 			if n%format.SectorSize != 0 && (self || src+n != p.size || off+n < d.end) {
 				n &^= format.SectorSize - 1
 			}
-			if self && src+n > off {
-				continue
-			}
 			if n > done {
 				done, best, from = n, p, src
 			}

@@ -354,3 +354,51 @@ func TestSendCommands(t *testing.T) {
 		x.Must(n.Forget(tk, 1))
 	}
 }
+
+// The number of a deleted inode is used again after the next open; what has it is another one, also
+// when it is of the same kind and has the same name.
+func TestSendNumberUsedAgain(t *testing.T) {
+	x, y := fstest.New(t), fstest.New(t)
+	x.Must(x.FS.Subvolume(x.T, "/s", 0o755))
+	put := func(p []byte, attr string) {
+		h := x.Create("/s/f")
+		x.WriteAt(h, p, 0)
+		x.Must(h.Close(x.T))
+		x.Must(x.FS.Setxattr(x.T, "/s/f", attr, []byte("x")))
+	}
+	put(noise(9000), "user.old")
+	x.Must(x.FS.Snapshot(x.T, "/s", "/s1", true))
+	x.Must(x.FS.Unlink(x.T, "/s/f"))
+	x.Reopen()
+	put(noise(5), "user.new")
+	x.Must(x.FS.Snapshot(x.T, "/s", "/s2", true))
+	for _, path := range []string{"/s1/f", "/s2/f"} {
+		if at, err := x.FS.Stat(x.T, path); err != nil || at.Ino != 257 {
+			t.Fatalf("%s: inode %d, %v", path, at.Ino, err)
+		}
+	}
+	receiveAll(y, sent(x, 1, "", "/s1"), sent(x, 1, "/s1", "/s2"))
+	if have, want := described(y, "/s2"), described(x, "/s2"); have != want {
+		t.Errorf("have %s\nwant %s", have, want)
+	}
+}
+
+// A file that shares extents with itself: a range is cloned from one that lies before it.
+func TestSendSelfClone(t *testing.T) {
+	x, y := fstest.New(t), fstest.New(t)
+	x.Must(x.FS.Subvolume(x.T, "/s", 0o755))
+	h := x.Create("/s/f")
+	x.WriteAt(h, noise(65536), 65536)
+	x.Must(h.Reflink(x.T, h, 65536, 32768, 0))
+	x.Must(h.Reflink(x.T, h, 98304, 32768, 32768))
+	x.Must(h.Close(x.T))
+	x.Must(x.FS.Snapshot(x.T, "/s", "/s1", true))
+	b := sent(x, 1, "", "/s1", "/s1")
+	receiveAll(y, b)
+	if have, want := described(y, "/s1"), described(x, "/s1"); have != want {
+		t.Errorf("have %s\nwant %s\n%s", have, want, strings.Join(commands(t, b), "\n"))
+	}
+	if list := strings.Join(commands(t, b), "\n"); strings.Count(list, "clone f f") != 2 {
+		t.Errorf("have\n%s\nwant two clones", list)
+	}
+}
