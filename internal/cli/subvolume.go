@@ -62,6 +62,7 @@ type subvolumeEntry struct {
 	ReadOnly   bool   `json:"readonly"`
 	UUID       string `json:"uuid"`
 	ParentUUID string `json:"parent_uuid,omitempty"`
+	Received   string `json:"received_uuid,omitempty"`
 	Path       string `json:"path"`
 	Default    bool   `json:"default"`
 }
@@ -148,6 +149,9 @@ func (a *app) subvolumeList() *cobra.Command {
 				e := subvolumeEntry{ID: s.ID, Generation: s.Generation, Parent: s.Parent, ReadOnly: s.ReadOnly, UUID: s.UUID.String(), Path: s.Path, Default: s.ID == id}
 				if s.Snapshot() {
 					e.ParentUUID = s.ParentUUID.String()
+				}
+				if !s.ReceivedUUID.IsZero() {
+					e.Received = s.ReceivedUUID.String()
 				}
 				all = append(all, e)
 			}

@@ -268,6 +268,7 @@ type Subvol struct {
 	Path             string // from the top directory of the image
 	ReadOnly         bool
 	UUID, ParentUUID format.UUID
+	ReceivedUUID     format.UUID // of the subvolume that was sent; zero if it was not received
 }
 
 // Snapshot reports whether it was made as a snapshot.
@@ -281,7 +282,8 @@ func (f *FS) Subvolumes(t *sched.Task) (list []Subvol, err error) {
 		return nil, err
 	}
 	for i, it := range items {
-		s := Subvol{ID: ids[i], Generation: it.Generation, ReadOnly: it.Flags&format.RootSubvolReadonly != 0, UUID: it.UUID, ParentUUID: it.ParentUUID}
+		s := Subvol{ID: ids[i], Generation: it.Generation, ReadOnly: it.Flags&format.RootSubvolReadonly != 0, UUID: it.UUID, ParentUUID: it.ParentUUID,
+			ReceivedUUID: it.ReceivedUUID}
 		if s.Parent, _, err = f.subvolParent(t, s.ID); err == nil {
 			s.Path, err = f.subvolPath(t, s.ID)
 		}

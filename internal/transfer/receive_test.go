@@ -17,6 +17,7 @@ import (
 
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
+	"btrlab/internal/fs"
 	ss "btrlab/internal/sendstream"
 	"btrlab/internal/testing/fstest"
 )
@@ -414,5 +415,45 @@ func TestEncodedPart(t *testing.T) {
 	}))
 	if have, want := x.ReadFile("/s/f"), append(make([]byte, 4096), whole[4099:9099]...); !bytes.Equal(have, want) {
 		t.Errorf("%d bytes differ from the %d wanted", len(have), len(want))
+	}
+}
+
+// The commands of version 2, an access control list without entries, and two subvolumes in one
+// stream, of which the first has no end of its own.
+func TestReceiveMore(t *testing.T) {
+	x := fstest.New(t)
+	receiveAll(x, stream(func(w *ss.Writer) {
+		begin(w, "s")
+		command(w, ss.C_MKFILE, ss.A_PATH, "f")
+		command(w, ss.C_FALLOCATE, ss.A_PATH, "f", ss.A_FALLOCATE_MODE, 0, ss.A_FILE_OFFSET, 0, ss.A_SIZE, 20000)
+		command(w, ss.C_WRITE, ss.A_PATH, "f", ss.A_FILE_OFFSET, 0, ss.A_DATA, string(noise(10000)))
+		command(w, ss.C_FALLOCATE, ss.A_PATH, "f", ss.A_FALLOCATE_MODE, fs.FALLOC_FL_PUNCH_HOLE|fs.FALLOC_FL_KEEP_SIZE, ss.A_FILE_OFFSET, 0, ss.A_SIZE, 8192)
+		command(w, ss.C_FILEATTR, ss.A_PATH, "f", ss.A_FILEATTR, 1)
+		command(w, ss.C_UPDATE_EXTENT, ss.A_PATH, "f", ss.A_FILE_OFFSET, 0, ss.A_SIZE, 4096)
+		for _, value := range []string{string(emptyACL), "some", string(emptyACL)} {
+			command(w, ss.C_SET_XATTR, ss.A_PATH, "f", ss.A_XATTR_NAME, "system.posix_acl_access", ss.A_XATTR_DATA, value)
+		}
+		begin(w, "next")
+		command(w, ss.C_END)
+	}))
+	want := append(make([]byte, 8192), noise(10000)[8192:]...)
+	if have := x.ReadFile("/s/f"); !bytes.Equal(have, append(want, make([]byte, 10000)...)) {
+		t.Errorf("%d bytes differ", len(have))
+	}
+	n, err := x.FS.NodeAt(x.T, "/s/f")
+	x.Must(err)
+	if list, err := n.Listxattr(x.T); err != nil || len(list) != 0 {
+		t.Errorf("extended attributes: have %q, %v", list, err)
+	}
+	x.Must(n.Forget(x.T, 1))
+	_, items, err := x.FS.SubvolItems(x.T)
+	x.Must(err)
+	for _, it := range items {
+		if it.ReceivedUUID != sentUUID || it.Flags&format.RootSubvolReadonly == 0 {
+			t.Errorf("have a subvolume received from %v, flags %#x", it.ReceivedUUID, it.Flags)
+		}
+	}
+	if len(items) != 2 {
+		t.Errorf("have %d subvolumes, want 2", len(items))
 	}
 }
