@@ -49,6 +49,6 @@ made of that subvolume is deleted again.`,
 			return inImage(image, path, transfer.Receive(a.t, x, w, bufio.NewReaderSize(in, 1<<20), path))
 		})
 	}
-	a.cacheFlag(cmd)
+	a.smallCacheFlag(cmd, 64<<20)
 	return cmd
 }

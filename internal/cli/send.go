@@ -86,7 +86,7 @@ source (-c) is sent as a clone. Preallocated space and inode flags are not sent,
 			return inImage(image, path, err)
 		})
 	}
-	a.cacheFlag(cmd)
+	a.smallCacheFlag(cmd, 32<<20)
 	return cmd
 }
 

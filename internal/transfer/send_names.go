@@ -17,7 +17,7 @@ import (
 // nameTree is the tree of names at the receiver, as far as it is not the parent's any more.
 type nameTree struct {
 	orphans map[format.Ino]string // inodes of the parent that have a name at the top for now
-	passed  bool                  // there has been one in orphans
+	passed  bool                  // one has been at the top
 	gone    map[ref]bool          // names of the parent that are no more where they were
 	ready   map[format.Ino]bool   // directories that placeDir has come to
 	bare    map[format.Ino]bool   // directories whose default ACL has been taken away
