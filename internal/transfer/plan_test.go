@@ -139,7 +139,7 @@ func TestPlanOver(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "line 3") {
 		t.Errorf("hardlink without a path: %v", err)
 	}
-	root, err = s.Plan(strings.NewReader("./none uid=77 mode=4711 xattr.user.plan=p\nd type=dir gid=78\nadded content=x\n"), src, root)
+	root, err = s.Plan(strings.NewReader("/set uid=99\n./none mode=4711 xattr.user.plan=p uid=77\n./sparse gid=5\n./none uid=77 mode=4711 xattr.user.plan=p\nd type=dir gid=78\nadded content=x\n"), src, root)
 	must(t, err)
 	dev := blockdev.NewMemory(128 << 20)
 	_, err = s.Build(sched.NewTask("build"), dev, mkfs.Options{}, root)
@@ -151,6 +151,9 @@ func TestPlanOver(t *testing.T) {
 	}
 	if at, err := x.FS.Stat(x.T, "/d"); err != nil || at.GID != 78 {
 		t.Errorf("d: %+v, %v", at, err)
+	}
+	if at, err := x.FS.Stat(x.T, "/sparse"); err != nil || at.GID != 5 || at.UID == 99 {
+		t.Errorf("sparse: %+v, %v", at, err)
 	}
 	if string(x.ReadFile("/d/added")) != "x" {
 		t.Error("added is not there")

@@ -190,36 +190,16 @@ func (s *Scan) Build(t *sched.Task, dev blockdev.Device, o mkfs.Options, root *m
 			return size, err
 		}
 		s.count.w.LeaveOut(LeftOut{Name: hostPath(bad.Entry), Err: bad.Err})
-		drop(root, bad.Entry)
+		drop(bad.Entry)
 		o.Force = true
 	}
 }
 
-// drop takes an entry out of the tree.
-func drop(root, e *mkfs.Entry) {
+// drop takes an entry out of its directory. Its other names still have it as their Link, by which
+// they know each other.
+func drop(e *mkfs.Entry) {
 	d := e.Parent()
-	for i, c := range d.Entries {
-		if c == e {
-			d.Entries = append(d.Entries[:i], d.Entries[i+1:]...)
-			break
-		}
-	}
-	// Its other names are of the next one now.
-	var first *mkfs.Entry
-	var walk func(c *mkfs.Entry)
-	walk = func(c *mkfs.Entry) {
-		if c.Link == e {
-			if first == nil {
-				first, c.Link = c, nil
-			} else {
-				c.Link = first
-			}
-		}
-		for _, b := range c.Entries {
-			walk(b)
-		}
-	}
-	walk(root)
+	d.Entries = slices.DeleteFunc(d.Entries, func(c *mkfs.Entry) bool { return c == e })
 }
 
 // hostPath is the path of an entry's source.

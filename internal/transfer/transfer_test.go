@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -36,8 +37,8 @@ type watch struct {
 	names  []string
 	known  uint64
 	left   []LeftOut
-	asked  int
-	stopAt int
+	asked  atomic.Int64 // several tasks ask
+	stopAt int64
 }
 
 func (w *watch) Begin(name string, begun, known uint64) {
@@ -51,7 +52,7 @@ func (w *watch) Begin(name string, begun, known uint64) {
 func (w *watch) LeaveOut(x LeftOut) { w.left = append(w.left, x) }
 
 func (w *watch) Stop() error {
-	if w.asked++; w.asked == w.stopAt {
+	if w.asked.Add(1) == w.stopAt {
 		return errStop
 	}
 	return nil
@@ -700,6 +701,22 @@ func TestScanOptions(t *testing.T) {
 	for _, bad := range []string{"", "/", "[", "./"} {
 		if _, err := ParseExclude([]string{bad}); err == nil {
 			t.Errorf("pattern %q is taken", bad)
+		}
+	}
+}
+
+// A copy ends when it is told to, whichever task is told.
+func TestOutStopsAnywhere(t *testing.T) {
+	x := fstest.New(t)
+	must(t, NewIn(x.T, x.FS, &watch{t: t}).Tree(hostTree(t), "/tree"))
+	for n := int64(1); ; n++ {
+		w := &watch{t: t, stopAt: n}
+		err := NewOut(x.T, x.FS, w).Tree("/tree", filepath.Join(t.TempDir(), "dest"))
+		if w.asked.Load() < n {
+			break
+		}
+		if err != errStop {
+			t.Errorf("stopped at question %d: %v", n, err)
 		}
 	}
 }
