@@ -32,18 +32,23 @@ type lsEntry struct {
 }
 
 func (a *app) ls() *cobra.Command {
-	var long, recursive, asJSON bool
+	var long, recursive, null, asJSON bool
 	cmd := &cobra.Command{
-		Use:     "ls IMAGE[:/path]",
-		Short:   "list a directory",
-		Example: "  btrlab ls -l disk.img:/etc",
-		Args:    cobra.ExactArgs(1),
+		Use:   "ls IMAGE[:/path]",
+		Short: "list a directory",
+		Example: `  btrlab ls -l disk.img:/etc
+  btrlab ls -R -0 disk.img | grep -z '[.]conf$'`,
+		Args: cobra.ExactArgs(1),
 	}
 	cmd.ValidArgsFunction = a.completeSpec
 	cmd.Flags().BoolVarP(&long, "long", "l", false, "show mode, links, owner, size and time")
 	cmd.Flags().BoolVarP(&recursive, "recursive", "R", false, "list everything below, as paths")
+	cmd.Flags().BoolVarP(&null, "null", "0", false, "end each name with a NUL, as find -print0, and escape nothing")
 	jsonFlag(cmd, &asJSON)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if null && (long || asJSON) {
+			return usagef(cmd, "--null with --long or --json")
+		}
 		image, path, _ := a.splitSpec(args[0])
 		w := bufio.NewWriterSize(a.out, 64<<10)
 		var all []lsEntry
@@ -52,6 +57,10 @@ func (a *app) ls() *cobra.Command {
 				name := e.Name
 				if recursive {
 					name = full
+				}
+				if null {
+					_, err := w.WriteString(name + "\x00")
+					return err
 				}
 				if !long && !asJSON {
 					_, err := fmt.Fprintln(w, shown(a.out, name))

@@ -344,3 +344,52 @@ snapshot -r /@ /ro
 	}
 	mounted(t, imgs[0], "subvol=/other", func(dir string) { sh(t, "ls", dir+"/d") })
 }
+
+// TestDu: what files and directories take, of reflinks, snapshots, compression and holes, is what
+// btrfs filesystem du says.
+func TestDu(t *testing.T) {
+	linux(t)
+	img := image(t, "du.img")
+	sh(t, "truncate", "-s", "512M", img)
+	sh(t, "mkfs.btrfs", "-q", img)
+	var want string
+	mounted(t, img, "compress=zstd", func(dir string) {
+		f := newFiller(1)
+		sh(t, "btrfs", "subvolume", "create", filepath.Join(dir, "a"))
+		for _, name := range []string{"a/x", "a/y", "z", "d/only"} {
+			write(t, filepath.Join(dir, name), append(f.bytes(300000), make([]byte, 500000)...))
+		}
+		sh(t, "cp", "--reflink", filepath.Join(dir, "z"), filepath.Join(dir, "d/copy"))
+		sh(t, "dd", "if=/dev/urandom", "of="+filepath.Join(dir, "z"), "bs=4k", "seek=7", "count=9", "conv=notrunc", "status=none")
+		sh(t, "truncate", "-s", "2M", filepath.Join(dir, "d/only"))
+		write(t, filepath.Join(dir, "d/inline"), []byte("x"))
+		sh(t, "sync")
+		sh(t, "btrfs", "subvolume", "snapshot", filepath.Join(dir, "a"), filepath.Join(dir, "d/snap"))
+		sh(t, "dd", "if=/dev/urandom", "of="+filepath.Join(dir, "d/snap/x"), "bs=64k", "seek=1", "count=2", "conv=notrunc", "status=none")
+		sh(t, "sync")
+		want = sh(t, "btrfs", "filesystem", "du", "--raw", dir)
+		want = strings.ReplaceAll(want, dir+"/", "/")
+		want = strings.ReplaceAll(want, dir, "/")
+	})
+	have := map[string][]string{}
+	for _, l := range strings.Split(btrlab(t, "du", "--raw", img), "\n") {
+		if f := strings.Fields(l); len(f) == 4 {
+			have[f[3]] = f
+		}
+	}
+	n := 0
+	for _, l := range strings.Split(want, "\n") {
+		f := strings.Fields(l)
+		if len(f) != 4 || f[3] == "Filename" {
+			continue
+		}
+		n++
+		h := have[f[3]]
+		if h == nil || h[0] != f[0] || h[1] != f[1] || f[2] != "-" && h[2] != f[2] {
+			t.Errorf("have %q want %q", h, f)
+		}
+	}
+	if n < 9 {
+		t.Errorf("btrfs filesystem du said %d things:\n%s", n, want)
+	}
+}
