@@ -99,22 +99,23 @@ func chunkErr(c ChunkView, logical, mask uint64) string {
 	if s := groupTypeErr(typ); s != "" {
 		return s
 	}
-	want := 0
-	switch typ & BlockGroupProfileMask {
-	case 0:
-		want = 1
-	case BlockGroupDup, BlockGroupRAID1:
-		want = 2
-	case BlockGroupRAID1C3:
-		want = 3
-	case BlockGroupRAID1C4:
-		want = 4
+	p := ProfileOf(typ)
+	if want := p.stripesErr(n); want != "" {
+		return fmt.Sprintf("bad chunk num_stripes, have %d want %s", n, want)
 	}
-	if want != 0 && n != want {
-		return fmt.Sprintf("bad chunk num_stripes, have %d want %d", n, want)
+	if sub := c.SubStripes(); p.SubStripes > 1 && sub != p.SubStripes {
+		return fmt.Sprintf("bad chunk sub_stripes, have %d want %d", sub, p.SubStripes)
+	}
+	stripe := length
+	if p.Striped() {
+		data := uint64(p.DataStripes(n))
+		if length%(data*StripeLen) != 0 {
+			return fmt.Sprintf("bad chunk length, have %d want a multiple of %d", length, data*StripeLen)
+		}
+		stripe = length / data
 	}
 	for i := range n {
-		if off := c.StripeOffset(i); off&mask != 0 || want != 0 && off+length < off {
+		if off := c.StripeOffset(i); off&mask != 0 || off+stripe < off {
 			return fmt.Sprintf("bad chunk stripe offset, have %d", off)
 		}
 	}

@@ -216,9 +216,6 @@ func sysArrayErr(b []byte, s *Super, bad func(string, ...any) error) error {
 		if ch.Type&BlockGroupSystem == 0 {
 			return bad("sys_chunk_array logical=%d, bad type, have 0x%x want SYSTEM (0x2)", key.Offset, ch.Type)
 		}
-		if prof := ch.Type & BlockGroupProfileMask; prof != 0 && prof != BlockGroupDup {
-			return &UnsupportedError{fmt.Sprintf("system chunk with profile 0x%x", prof)}
-		}
 		found = found || s.ChunkRoot >= key.Offset && s.ChunkRoot-key.Offset < ch.Length
 		p += KeySize + size
 	}

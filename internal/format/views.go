@@ -79,6 +79,7 @@ func (v ChunkView) StripeLen() uint64  { return le.Uint64(v[16:]) }
 func (v ChunkView) Type() uint64       { return le.Uint64(v[24:]) }
 func (v ChunkView) SectorSize() uint32 { return le.Uint32(v[40:]) }
 func (v ChunkView) NumStripes() int    { return int(le.Uint16(v[44:])) }
+func (v ChunkView) SubStripes() int    { return int(le.Uint16(v[46:])) }
 
 // StripeOffset is the physical start of stripe i.
 func (v ChunkView) StripeOffset(i int) uint64 { return le.Uint64(v[ChunkHeaderSize+i*StripeSize+8:]) }
