@@ -70,6 +70,8 @@ type app struct {
 	noReplay  bool          // --no-log-replay
 	subvol    subvolFlag    // --subvol
 	partition int           // --partition
+	devices   []string      // --device
+	degraded  bool          // --degraded
 	stop      atomic.Bool   // SIGINT came
 	stopped   chan struct{} // closed when stop becomes true
 }
@@ -257,6 +259,7 @@ An image is named by its path, a file in it as IMAGE:/path. Sizes take the suffi
 	a.faultFlags(root)
 	a.openFlags(root)
 	a.partitionFlags(root)
+	a.deviceFlags(root)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{err, cmd.CommandPath()} })
 	wrapArgs(root)
 	return root

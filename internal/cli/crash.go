@@ -232,7 +232,7 @@ func (a *app) crashScript(o *crashFlags, image string, dev blockdev.Device, comm
 
 // onRecorder makes the verbs work on the image of r, silently, until its result is called.
 func (a *app) onRecorder(r *crash.Recorder, image string) (end func()) {
-	a.open = &openImage{name: image, dev: r.FS.Device(), fs: r.FS}
+	a.open = &openImage{name: image, devs: r.FS.Devices(), fs: r.FS}
 	out := a.out
 	a.out = io.Discard // what the verbs print is no result of crash
 	return func() { a.open, a.out = nil, out }

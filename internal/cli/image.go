@@ -114,26 +114,77 @@ func anyError(err error, f func(error) bool) bool {
 	return false
 }
 
-// withDevice opens the image's device, runs f and closes it.
+// deviceFlags gives --device to the verbs that open an existing image, and --degraded.
+func (a *app) deviceFlags(root *cobra.Command) {
+	for _, c := range root.Commands() {
+		if c.GroupID == "files" || c.GroupID == "image" && c.Name() != "mkfs" {
+			c.PersistentFlags().StringArrayVar(&a.devices, "device", nil, "another device of the image's file system; once for each")
+			c.PersistentFlags().BoolVar(&a.degraded, "degraded", false, "read an image of which devices are missing")
+		}
+	}
+}
+
+// withDevice is withDevices for a verb that takes images on one device only.
 func (a *app) withDevice(image string, flags blockdev.Flags, f func(dev blockdev.Device) error) error {
+	return a.withDevices(image, flags, func(devs []blockdev.Device) error {
+		if len(devs) > 1 {
+			return fmt.Errorf("is on %d devices, which this verb does not take", len(devs))
+		}
+		return f(devs[0])
+	})
+}
+
+// withDevices opens the image's devices, runs f and closes them: image is the first, --device names
+// the others.
+func (a *app) withDevices(image string, flags blockdev.Flags, f func(devs []blockdev.Device) error) error {
 	if a.open != nil {
-		return a.open.onDevice(a.t, f)
+		return a.open.onDevices(a.t, f)
 	}
-	dev, err := blockdev.Open(image, flags)
-	if err != nil {
-		return named(image, whole(image, err))
-	}
-	if dev, err = a.onDisk(dev); err != nil {
-		return named(image, err)
+	var devs []blockdev.Device
+	defer func() {
+		for _, dev := range devs {
+			dev.Close()
+		}
+	}()
+	for _, name := range append([]string{image}, a.devices...) {
+		dev, err := a.openDevice(name, flags)
+		if err != nil {
+			return named(name, err)
+		}
+		devs = append(devs, dev)
 	}
 	if flags&blockdev.ReadOnly != 0 && !a.noReplay {
-		a.warnLog(dev)
+		a.warnLog(devs[0])
 	}
-	err = f(a.faults.on(dev))
-	if cerr := dev.Close(); err == nil {
-		err = cerr
+	with := make([]blockdev.Device, len(devs))
+	for i, dev := range devs {
+		with[i] = a.faults.on(dev)
+	}
+	err := f(with)
+	for _, dev := range devs {
+		if cerr := dev.Close(); err == nil {
+			err = cerr
+		}
+	}
+	devs = nil
+	if a.ofOther(err) {
+		return err
 	}
 	return named(image, err)
+}
+
+// openDevice opens a device of the image, or the partition of it with the btrfs.
+func (a *app) openDevice(name string, flags blockdev.Flags) (blockdev.Device, error) {
+	dev, err := blockdev.Open(name, flags)
+	if err != nil {
+		return nil, whole(name, err)
+	}
+	return a.onDisk(dev)
+}
+
+// ofOther reports whether an error is about a device that --device names.
+func (a *app) ofOther(err error) bool {
+	return err != nil && anyError(err, func(err error) bool { return slices.Contains(a.devices, object(err)) })
 }
 
 // whole is err, which opening image came to, or says that the image is wanted where a file in it
@@ -240,8 +291,9 @@ func (a *app) withFS(image string, flags blockdev.Flags, o fs.Options, f func(x 
 
 // openFS is withFS with its options.
 func (a *app) openFS(image string, flags blockdev.Flags, o fs.Options, f func(x *fs.FS) error) error {
-	return a.withDevice(image, flags, func(dev blockdev.Device) error {
-		x, err := fs.Open(a.t, []blockdev.Device{dev}, o)
+	o.Degraded = a.degraded
+	return a.withDevices(image, flags, func(devs []blockdev.Device) error {
+		x, err := fs.Open(a.t, devs, o)
 		if err != nil {
 			a.hintLog(err, image)
 			return err

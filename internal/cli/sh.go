@@ -23,10 +23,10 @@ import (
 )
 
 // openImage is an image that stays open while sh runs verbs on it, line by line. Every verb opens
-// its image through withFS or withDevice, which give it this one.
+// its image through withFS or withDevices, which give it this one.
 type openImage struct {
 	name  string
-	dev   blockdev.Device
+	devs  []blockdev.Device
 	fs    *fs.FS
 	stdin bool // standard input has the lines
 	json  bool
@@ -36,12 +36,12 @@ type openImage struct {
 	bytes  *int
 }
 
-// onDevice runs f on the image as it is on the device, after a commit.
-func (o *openImage) onDevice(t *sched.Task, f func(dev blockdev.Device) error) error {
+// onDevices runs f on the image as it is on its devices, after a commit.
+func (o *openImage) onDevices(t *sched.Task, f func(devs []blockdev.Device) error) error {
 	if err := o.fs.Sync(t); err != nil {
 		return err
 	}
-	return f(o.dev)
+	return f(o.devs)
 }
 
 // shFlags are the flags of sh.
@@ -86,7 +86,7 @@ and quit. The first line that fails ends sh with exit code 1, after what was don
 			in, name = f, args[1]
 		}
 		return a.withFS(args[0], 0, opt, func(x *fs.FS) error {
-			a.open = &openImage{name: args[0], dev: x.Device(), fs: x, stdin: name == "", json: o.json}
+			a.open = &openImage{name: args[0], devs: x.Devices(), fs: x, stdin: name == "", json: o.json}
 			defer func() { a.open = nil }()
 			return a.lines(in, name, o)
 		})

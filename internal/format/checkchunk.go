@@ -100,7 +100,7 @@ func chunkErr(c ChunkView, logical, mask uint64) string {
 		return s
 	}
 	p := ProfileOf(typ)
-	if want := p.stripesErr(n); want != "" {
+	if want := p.StripesWanted(n); want != "" {
 		return fmt.Sprintf("bad chunk num_stripes, have %d want %s", n, want)
 	}
 	if sub := c.SubStripes(); p.SubStripes > 1 && sub != p.SubStripes {

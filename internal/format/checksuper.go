@@ -14,7 +14,7 @@ const (
 	compatROKnown   = CompatROFreeSpaceTree | CompatROFreeSpaceTreeValid | CompatROVerity | CompatROBlockGroupTree
 	incompatKnown   = IncompatMixedBackref | IncompatDefaultSubvol | IncompatCompressLZO | IncompatCompressZSTD |
 		IncompatBigMetadata | IncompatExtendedIref | IncompatSkinnyMetadata | IncompatNoHoles |
-		IncompatMetadataUUID | IncompatMixedGroups
+		IncompatMetadataUUID | IncompatMixedGroups | IncompatRAID56 | IncompatRAID1C34
 )
 
 type featureBit struct {
@@ -163,9 +163,6 @@ func CheckSuperAt(b []byte, devSize int64, bytenr uint64) error {
 	}
 	if s.NumDevices == 0 {
 		return bad("bad num_devices, have 0")
-	}
-	if s.NumDevices != 1 {
-		return &UnsupportedError{fmt.Sprintf("%d devices", s.NumDevices)}
 	}
 	if s.DevItem.SectorSize != s.SectorSize {
 		return bad("bad dev_item sector_size, have %d want %d", s.DevItem.SectorSize, s.SectorSize)

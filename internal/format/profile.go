@@ -11,7 +11,7 @@ import (
 type Profile struct {
 	Name       string // as mkfs.btrfs spells it
 	Flag       uint64 // BlockGroupRAID0, ...; 0 is single
-	SubStripes int    // neighbouring stripes with the same bytes, if others have other bytes: RAID10
+	SubStripes int    // neighbouring stripes with the same bytes, of several: RAID10
 	DevStripes int    // stripes on one device
 	DevsMin    int    // devices of a chunk
 	DevsMax    int    // the same, 0 is no limit
@@ -123,8 +123,9 @@ func (c *Chunk) StripeBytes() uint64 {
 	return c.Length / uint64(data)
 }
 
-// stripesErr is the number of stripes that a chunk needs, as text, if n is not one; else "".
-func (p *Profile) stripesErr(n int) string {
+// StripesWanted is the number of stripes that a chunk of the profile needs, as text, if it may not
+// have n; else "".
+func (p *Profile) StripesWanted(n int) string {
 	switch {
 	case p.DevsMax > 0 && n != p.DevsMax*p.DevStripes:
 		return fmt.Sprint(p.DevsMax * p.DevStripes)
@@ -134,4 +135,18 @@ func (p *Profile) stripesErr(n int) string {
 		return fmt.Sprintf("a multiple of %d", p.Increment)
 	}
 	return ""
+}
+
+// BestProfile is the one among the profiles in flags that a new chunk takes on that many devices:
+// the one with the most redundancy of those that have enough devices; 0, single, if none has.
+//
+// Models fs/btrfs/block-group.c:btrfs_reduce_alloc_profile().
+func BestProfile(flags uint64, devices int) uint64 {
+	for _, best := range [...]uint64{BlockGroupRAID1C4, BlockGroupRAID6, BlockGroupRAID1C3, BlockGroupRAID5, BlockGroupRAID10, BlockGroupRAID1,
+		BlockGroupDup, BlockGroupRAID0} {
+		if flags&best != 0 && devices >= ProfileOf(best).DevsMin {
+			return best
+		}
+	}
+	return 0
 }

@@ -60,7 +60,7 @@ func TestLocateOnce(t *testing.T) {
 	const rows = 12
 	for i := range profiles {
 		p := &profiles[i]
-		for n := max(p.DevsMin, 1) * p.DevStripes; n <= 8 && p.stripesErr(n) == ""; n += p.Increment {
+		for n := max(p.DevsMin, 1) * p.DevStripes; n <= 8 && p.StripesWanted(n) == ""; n += p.Increment {
 			data := p.DataStripes(n)
 			if !p.Striped() {
 				data = 1

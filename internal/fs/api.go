@@ -12,6 +12,9 @@ import (
 type Options struct {
 	// ReadOnly opens without writing a byte; an image with a log tree can only be opened so.
 	ReadOnly bool
+	// Degraded takes a list of devices that is not complete, for reading: what no device has and
+	// no parity makes is EIO. The mount option degraded.
+	Degraded bool
 	// Subvol is the subvolume in which paths begin: 0 is the image's default one, as for a mount
 	// without an option, and format.FS_TREE_OBJECTID the top level, which has all others. With
 	// SubvolPath it is the one at that path from the top level.

@@ -9,12 +9,15 @@ import (
 	"btrlab/internal/testing/fstest"
 )
 
-// A list of none or several devices is refused before anything is read.
+// A list without a device, or with one twice, is refused.
 func TestOpenDevices(t *testing.T) {
 	x := fstest.New(t)
-	for _, devs := range [][]blockdev.Device{nil, {x.Dev, x.Dev}} {
-		if _, err := fs.Open(x.T, devs, fs.Options{ReadOnly: true}); err == nil || !strings.Contains(err.Error(), "want one") {
-			t.Errorf("%d devices: %v, want them refused", len(devs), err)
+	for _, c := range []struct {
+		devs []blockdev.Device
+		want string
+	}{{nil, "have no device"}, {[]blockdev.Device{x.Dev, x.Dev}, "is device 1 of the file system, as memory is"}} {
+		if _, err := fs.Open(x.T, c.devs, fs.Options{ReadOnly: true}); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%d devices: have %v want %q", len(c.devs), err, c.want)
 		}
 	}
 }

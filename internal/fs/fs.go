@@ -54,7 +54,6 @@ import (
 
 // FS is an open image.
 type FS struct {
-	dev    blockdev.Device
 	opt    Options
 	vols   *volumes.Volumes
 	trans  *transaction.Manager
@@ -182,8 +181,15 @@ func (f *FS) Resume(t *sched.Task) {
 // stays so.
 func (f *FS) Commit(t *sched.Task) error { return f.trans.Commit(t) }
 
-// Device returns the device of the image.
-func (f *FS) Device() blockdev.Device { return f.dev }
+// Devices returns the devices of the image, without those that are missing.
+func (f *FS) Devices() (list []blockdev.Device) {
+	for _, d := range f.vols.Devices() {
+		if !d.Missing() {
+			list = append(list, d.Device)
+		}
+	}
+	return list
+}
 
 // Policy is the locking policy in force.
 func (f *FS) Policy() *policy.Policy { return f.env.Policy() }
@@ -383,6 +389,7 @@ func (f *FS) Statfs(t *sched.Task) Statfs {
 	s.MetadataTotal, s.MetadataUsed, s.MetadataMayUse, s.MetadataPinned, s.MetadataReserved = m.Total, m.Used, m.MayUse, m.Pinned, m.Reserved
 	s.SystemTotal, s.SystemUsed = y.Total, y.Used
 	s.Used = d.Used + m.Used + y.Used
-	s.Free = s.Unallocated + d.Total - min(d.Total, d.Used+d.Reserved+d.MayUse+d.Readonly)
+	copies := format.ProfileOf(format.BestProfile(f.vols.Profiles(format.BlockGroupData), len(f.vols.Devices()))).Copies
+	s.Free = s.Unallocated/uint64(copies) + d.Total - min(d.Total, d.Used+d.Reserved+d.MayUse+d.Readonly)
 	return s
 }

@@ -57,37 +57,53 @@ func checkWritable(sb *format.Super) error {
 	return nil
 }
 
-// Open reads the trees of the image on devs in the order of labs/reference 10.2: superblock, system
-// chunks, chunk tree, root tree, the trees that every file system has, block groups, and when it
-// may write, orphans. Errors are one line that starts with the device's name. File systems of
-// several devices are refused for now.
+// Open reads the trees of the image on devs, all devices of one file system in any order, in the
+// order of labs/reference 10.2: superblocks, system chunks, chunk tree, root tree, the trees that
+// every file system has, block groups, and when it may write, orphans. Errors are one line that
+// starts with the name of a device.
 func Open(t *sched.Task, devs []blockdev.Device, o Options) (*FS, error) {
-	if len(devs) != 1 {
-		return nil, fmt.Errorf("have %d devices, want one: file systems of several are not supported", len(devs))
+	if len(devs) == 0 {
+		return nil, errors.New("have no device, want those of the file system")
 	}
-	dev := devs[0]
-	f, err := open(t, dev, o)
+	f, err := open(t, devs, o)
 	if err != nil {
-		return nil, blockdev.Errorf(dev, "%w", err)
+		if _, ok := err.(*blockdev.NameError); ok {
+			return nil, err
+		}
+		return nil, blockdev.Errorf(devs[0], "%w", err)
 	}
 	return f, nil
 }
 
-func open(t *sched.Task, dev blockdev.Device, o Options) (*FS, error) {
-	sb, err := readSuper(t, dev)
+// readMembers reads the superblock of each device.
+func readMembers(t *sched.Task, devs []blockdev.Device) ([]volumes.Member, error) {
+	members := make([]volumes.Member, len(devs))
+	for i, dev := range devs {
+		sb, err := readSuper(t, dev)
+		if err != nil {
+			return nil, blockdev.Errorf(dev, "%w", err)
+		}
+		members[i] = volumes.Member{Dev: dev, Super: sb}
+	}
+	return members, nil
+}
+
+func open(t *sched.Task, devs []blockdev.Device, o Options) (*FS, error) {
+	members, err := readMembers(t, devs)
 	if err != nil {
 		return nil, err
 	}
+	sb := volumes.Newest(members)
 	if !o.ReadOnly {
 		if err := checkWritable(sb); err != nil {
 			return nil, err
 		}
 	}
-	vols, err := volumes.Open(dev, sb)
+	vols, err := volumes.Open(members, o.Degraded)
 	if err != nil {
 		return nil, err
 	}
-	f := &FS{dev: dev, opt: o, vols: vols}
+	f := &FS{opt: o, vols: vols}
 	if f.opt.Now == nil {
 		f.opt.Now = new(sched.CoarseClock).Now
 	}

@@ -46,7 +46,7 @@ func TestReplayPins(t *testing.T) {
 				fstest.FSOptions(func(o *fs.Options) { o.ReadOnly = true }))
 			dev, tk := ro.Dev.(*blockdev.Memory).Snapshot(), ro.T
 			sb := ro.FS.Super(tk)
-			vols, err := volumes.Open(dev, &sb)
+			vols, err := volumes.Open([]volumes.Member{{Dev: dev, Super: &sb}}, false)
 			ro.Must(err)
 			m, err := transaction.Open(tk, transaction.Config{Volumes: vols, Super: &sb})
 			ro.Must(err)

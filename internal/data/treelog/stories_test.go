@@ -240,7 +240,7 @@ func hurtLog(t *testing.T, tk *sched.Task, dev blockdev.Device, hurt func(leaf f
 	}
 	var sb format.Super
 	sb.Decode(b)
-	vols, err := volumes.Open(dev, &sb)
+	vols, err := volumes.Open([]volumes.Member{{Dev: dev, Super: &sb}}, false)
 	if err != nil {
 		t.Fatal(err)
 	}

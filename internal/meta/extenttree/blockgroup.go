@@ -263,6 +263,18 @@ func (e *ExtentTree) findInGroups(t *sched.Task, typ, length, align uint64, hint
 	return 0, false
 }
 
+// profile is the profile of a new chunk of the type: the best that a group of the type has. Models
+// get_alloc_profile().
+func (e *ExtentTree) profile(list groupList, typ uint64) uint64 {
+	var have uint64
+	for _, g := range list {
+		if g.Flags&typ != 0 {
+			have |= g.Flags
+		}
+	}
+	return format.BestProfile(have, len(e.vols.Devices()))
+}
+
 // AllocChunk adds a chunk of the type (format.BlockGroupData, ...) with the profile that the type
 // has already; false when the device has no room. Its items enter the trees in the next run of
 // delayed references. Models btrfs_chunk_alloc().
@@ -274,13 +286,7 @@ func (e *ExtentTree) AllocChunk(t *sched.Task, typ uint64) (bool, error) {
 	if len(list) != seen {
 		return true, nil // another task was faster
 	}
-	flags := typ
-	for _, g := range list {
-		if g.Flags&typ != 0 {
-			flags = g.Flags
-			break
-		}
-	}
+	flags := typ | e.profile(list, typ)
 	c, err := e.vols.AllocChunk(t, flags, e.chunkSize(typ))
 	if errors.Is(err, errno.ENOSPC) {
 		return false, nil
@@ -307,10 +313,10 @@ func (e *ExtentTree) AllocChunk(t *sched.Task, typ uint64) (bool, error) {
 	return true, nil
 }
 
-// chunkSize is the size of a new chunk of the type, if the device has that much in one piece.
-// Models decide_stripe_size_regular(): a tenth of the file system at most.
+// chunkSize is the size of a new chunk of the type, if the devices have that much in one piece.
+// Models init_alloc_chunk_ctl_policy_regular(): a tenth of the file system at most.
 func (e *ExtentTree) chunkSize(typ uint64) uint64 {
-	size := uint64(1 << 30)
+	var size uint64
 	switch typ {
 	case format.BlockGroupMetadata:
 		size = 256 << 20
@@ -319,6 +325,8 @@ func (e *ExtentTree) chunkSize(typ uint64) uint64 {
 		}
 	case format.BlockGroupSystem:
 		size = 32 << 20
+	default:
+		size = min(10<<30, e.vols.MaxChunk(e.profile(*e.groups.Load(), typ)))
 	}
 	return format.AlignUp(min(size, max(e.devSize/10, 1<<20)), format.StripeLen)
 }

@@ -50,7 +50,6 @@ type Config struct {
 	Extent, Chunk, Dev, FreeSpace, Groups *ctree.Root
 	Csums                                 CsumDeleter
 	NodeSize                              uint32
-	Devid                                 uint64
 	ChunkTreeUUID                         format.UUID
 }
 
@@ -66,8 +65,7 @@ type ExtentTree struct {
 	groupsIn *ctree.Root // the tree with the BLOCK_GROUP_ITEMs
 	csums    CsumDeleter
 	nodeSize uint64
-	devSize  uint64
-	devid    uint64
+	devSize  uint64      // of all devices
 	uuid     format.UUID // of the chunk tree
 
 	groups    atomic.Pointer[groupList] // read by list, published by insertGroup
@@ -102,7 +100,7 @@ type ExtentTree struct {
 	dirtyGroups []*BlockGroup
 	fstOp       fstOp
 	bytesUsed   uint64
-	deviceUsed  uint64     // physical bytes of the chunks that have their items
+	deviceUsed  []uint64   // physical bytes of the chunks that have their items, by device
 	path        ctree.Path // of the item at work
 	path2       ctree.Path // of a look elsewhere while path is held, and of the free space tree
 }
@@ -120,8 +118,8 @@ func (e *ExtentTree) leave() { e.committer.Store(nil) }
 // New makes the allocator. Load must come before the first allocation.
 func New(c Config) *ExtentTree {
 	e := &ExtentTree{forest: c.Forest, vols: c.Volumes, space: c.Space, root: c.Extent, chunk: c.Chunk, dev: c.Dev,
-		fst: c.FreeSpace, csums: c.Csums, nodeSize: uint64(c.NodeSize), devSize: uint64(c.Volumes.Device().Size()),
-		devid: c.Devid, uuid: c.ChunkTreeUUID, heads: make(map[format.Logical]*head), running: make(map[format.Logical]*head), traced: make(map[format.Logical]Traced)}
+		fst: c.FreeSpace, csums: c.Csums, nodeSize: uint64(c.NodeSize), devSize: c.Volumes.Size(),
+		uuid: c.ChunkTreeUUID, heads: make(map[format.Logical]*head), running: make(map[format.Logical]*head), traced: make(map[format.Logical]Traced)}
 	if e.groupsIn = c.Groups; e.groupsIn == nil {
 		e.groupsIn = c.Extent
 	}
@@ -144,9 +142,9 @@ func (e *ExtentTree) SetFirstFit(on bool) { e.firstFit = on }
 // BytesUsed is the superblock's bytes_used. The committer calls it.
 func (e *ExtentTree) BytesUsed() uint64 { return e.bytesUsed }
 
-// DeviceBytesUsed is the device's use by its DEV_ITEM: the chunks whose items are in the trees. The
-// committer calls it.
-func (e *ExtentTree) DeviceBytesUsed() uint64 { return e.deviceUsed }
+// DeviceBytesUsed is the use of each device by its DEV_ITEM: the chunks whose items are in the
+// trees. The committer calls it; it must not change the slice.
+func (e *ExtentTree) DeviceBytesUsed() []uint64 { return e.deviceUsed }
 
 // ReserveExtent allocates between minBytes and numBytes of data near hint (0: anywhere) for a
 // caller that holds numBytes in the data account's may_use; length bytes of them become reserved.

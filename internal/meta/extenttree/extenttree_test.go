@@ -158,7 +158,7 @@ func (w *world) open() {
 	w.ok(format.CheckSuper(b, w.dev.Size()))
 	sb := new(format.Super)
 	sb.Decode(b)
-	v, err := volumes.Open(w.dev, sb)
+	v, err := volumes.Open([]volumes.Member{{Dev: w.dev, Super: sb}}, false)
 	w.ok(err)
 	w.m, err = transaction.Open(w.t, transaction.Config{Volumes: v, Super: sb})
 	w.ok(err)

@@ -74,7 +74,7 @@ func (e *ExtentTree) createGroup(t *sched.Task, tr *ctree.Trans, g *BlockGroup) 
 	}
 	for _, s := range c.Chunk.Stripes {
 		d := format.DevExtent{ChunkTree: format.CHUNK_TREE_OBJECTID, ChunkObjectid: format.FIRST_CHUNK_TREE_OBJECTID,
-			ChunkOffset: uint64(g.Start), Length: g.Length}
+			ChunkOffset: uint64(g.Start), Length: c.Chunk.StripeBytes()}
 		d.ChunkTreeUUID = e.uuid
 		var b [format.DevExtentSize]byte
 		d.Encode(b[:])
@@ -85,9 +85,14 @@ func (e *ExtentTree) createGroup(t *sched.Task, tr *ctree.Trans, g *BlockGroup) 
 	}
 	// Not what the chunk map has: a task may have made another chunk meanwhile, which this
 	// transaction does not record.
-	e.deviceUsed += uint64(len(c.Chunk.Stripes)) * c.Chunk.Length
-	if err := e.updateDevItem(t, tr); err != nil {
-		return err
+	for i, n := range c.DeviceBytes(len(e.deviceUsed)) {
+		if n == 0 {
+			continue
+		}
+		e.deviceUsed[i] += n
+		if err := e.updateDevItem(t, tr, i); err != nil {
+			return err
+		}
 	}
 	var bg [format.BlockGroupItemSize]byte
 	it := format.BlockGroupItem{Used: g.used, ChunkObjectid: format.FIRST_CHUNK_TREE_OBJECTID, Flags: g.Flags}
@@ -99,12 +104,12 @@ func (e *ExtentTree) createGroup(t *sched.Task, tr *ctree.Trans, g *BlockGroup) 
 	return e.fstNewGroup(t, tr, g)
 }
 
-// updateDevItem writes the device's used bytes into the chunk tree; the superblock's copy is made
-// from the same.
-func (e *ExtentTree) updateDevItem(t *sched.Task, tr *ctree.Trans) error {
+// updateDevItem writes the used bytes of device i into the chunk tree; the superblock's copy is
+// made from the same.
+func (e *ExtentTree) updateDevItem(t *sched.Task, tr *ctree.Trans, i int) error {
 	p := &e.path
 	defer p.Release(t)
-	key := format.Key{Objectid: format.DEV_ITEMS_OBJECTID, Type: format.DEV_ITEM_KEY, Offset: e.devid}
+	key := format.Key{Objectid: format.DEV_ITEMS_OBJECTID, Type: format.DEV_ITEM_KEY, Offset: e.vols.Devices()[i].Devid()}
 	found, err := e.forest.SearchSlot(t, tr, e.chunk, key, p, 0, true)
 	if err != nil {
 		return err
@@ -114,7 +119,7 @@ func (e *ExtentTree) updateDevItem(t *sched.Task, tr *ctree.Trans) error {
 	}
 	var d format.DevItem
 	d.Decode(p.Item())
-	d.BytesUsed = e.deviceUsed
+	d.BytesUsed = e.deviceUsed[i]
 	d.Encode(p.Item())
 	e.forest.DirtyLeaf(t, tr, p)
 	return nil

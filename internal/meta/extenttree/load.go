@@ -2,6 +2,7 @@ package extenttree
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 
 	"btrlab/internal/format"
@@ -63,7 +64,7 @@ func (e *ExtentTree) Load(t *sched.Task) error {
 		e.bytesUsed += g.used
 		e.space.Of(g.Flags).AddTotal(t, g.Length, g.used, g.superBytes)
 	}
-	e.deviceUsed = e.vols.BytesUsed()
+	e.deviceUsed = slices.Clone(e.vols.BytesUsed())
 	e.groups.Store(&list)
 	e.FillGlobalReserve(t)
 	return nil

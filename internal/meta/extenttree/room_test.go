@@ -274,7 +274,7 @@ func TestLoadRefuses(t *testing.T) {
 		w.ok(blockdev.Read(w.t, w.dev, b, format.SuperOffset))
 		sb := new(format.Super)
 		sb.Decode(b)
-		v, err := volumes.Open(w.dev, sb)
+		v, err := volumes.Open([]volumes.Member{{Dev: w.dev, Super: sb}}, false)
 		w.ok(err)
 		_, err = transaction.Open(w.t, transaction.Config{Volumes: v, Super: sb})
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {

@@ -41,7 +41,7 @@ func openForeign(t *testing.T, path string) *foreign {
 	ok(blockdev.Read(tk, dev, b, format.SuperOffset))
 	var sb format.Super
 	sb.Decode(b)
-	v, err := volumes.Open(dev, &sb)
+	v, err := volumes.Open([]volumes.Member{{Dev: dev, Super: &sb}}, false)
 	ok(err)
 	f := ctree.NewForest(ctree.Config{NodeSize: int(sb.NodeSize), FSID: sb.FSID, Reader: v})
 	s := New(f, &fakeRefs{extents: map[format.Logical]*dataExtent{}}, nil, uint64(sb.SectorSize))

@@ -49,6 +49,11 @@ func Open(t *sched.Task, c Config) (*Manager, error) {
 	if err := m.openChunkTree(t, sb); err != nil {
 		return nil, err
 	}
+	if !c.ReadOnly {
+		if err := c.Volumes.CheckWritable(); err != nil {
+			return nil, err
+		}
+	}
 	if err := m.openRoot(t, format.ROOT_TREE_OBJECTID, sb.Root, int(sb.RootLevel), sb.Generation, 0); err != nil {
 		return nil, err
 	}
@@ -77,12 +82,12 @@ func Open(t *sched.Task, c Config) (*Manager, error) {
 			return nil, err
 		}
 	}
-	m.Space = spaceinfo.New(sb.NodeSize, m.metadataCopies())
+	m.Space = spaceinfo.New(sb.NodeSize, m.copies(format.BlockGroupMetadata))
 	m.Extents = extenttree.New(extenttree.Config{Forest: m.Forest, Volumes: c.Volumes, Space: m.Space,
 		Extent: m.roots[format.EXTENT_TREE_OBJECTID], Chunk: m.roots[format.CHUNK_TREE_OBJECTID],
 		Dev: m.roots[format.DEV_TREE_OBJECTID], FreeSpace: m.roots[format.FREE_SPACE_TREE_OBJECTID],
 		Groups:   m.roots[format.BLOCK_GROUP_TREE_OBJECTID],
-		NodeSize: sb.NodeSize, Devid: sb.DevItem.Devid, ChunkTreeUUID: uuid})
+		NodeSize: sb.NodeSize, ChunkTreeUUID: uuid})
 	m.Forest.SetAllocator(m.Extents)
 	if err := m.guard(t); err != nil {
 		return nil, err
@@ -130,16 +135,15 @@ func (m *Manager) openChunkTree(t *sched.Task, sb *format.Super) error {
 	var p ctree.Path
 	defer p.Release(t)
 	r := m.roots[format.CHUNK_TREE_OBJECTID]
-	key := format.Key{Objectid: format.FIRST_CHUNK_TREE_OBJECTID, Type: format.CHUNK_ITEM_KEY}
+	key := format.Key{Objectid: format.DEV_ITEMS_OBJECTID, Type: format.DEV_ITEM_KEY}
 	more, err := m.Forest.SearchForward(t, r, key, &p)
 	for ; more && err == nil; more, err = m.Forest.NextItem(t, r, &p) {
-		if k := p.Key(); k.Type == format.CHUNK_ITEM_KEY {
-			var c format.Chunk
-			c.Decode(p.Item())
-			if err := m.Volumes.Add(k.Offset, c); err != nil {
-				return fmt.Errorf("read chunk tree: %w", err)
-			}
+		if err := m.addVolume(p.Key(), p.Item()); err != nil {
+			return fmt.Errorf("read chunk tree: %w", err)
 		}
+	}
+	if err == nil {
+		err = m.Volumes.Settle()
 	}
 	if err != nil {
 		return fmt.Errorf("read chunk tree: %w", err)
@@ -147,14 +151,24 @@ func (m *Manager) openChunkTree(t *sched.Task, sb *format.Super) error {
 	return nil
 }
 
-// metadataCopies is 2 when metadata is DUP.
-func (m *Manager) metadataCopies() int {
-	for _, c := range m.Volumes.Chunks() {
-		if c.Chunk.Type&format.BlockGroupMetadata != 0 {
-			return len(c.Chunk.Stripes)
-		}
+// addVolume takes an item of the chunk tree: a device or a chunk.
+func (m *Manager) addVolume(k format.Key, b []byte) error {
+	switch k.Type {
+	case format.DEV_ITEM_KEY:
+		var d format.DevItem
+		d.Decode(b)
+		return m.Volumes.AddDevice(d)
+	case format.CHUNK_ITEM_KEY:
+		var c format.Chunk
+		c.Decode(b)
+		return m.Volumes.Add(k.Offset, c)
 	}
-	return 1
+	return nil
+}
+
+// copies is how many copies a new chunk of the type has: 2 when it is DUP.
+func (m *Manager) copies(typ uint64) int {
+	return format.ProfileOf(format.BestProfile(m.Volumes.Profiles(typ), len(m.Volumes.Devices()))).Copies
 }
 
 // findRootItem puts p, read-locked, on the ROOT_ITEM of a tree.

@@ -40,9 +40,8 @@ func (m *Manager) writeSuper(t *sched.Task, sb *format.Super, copies int, check 
 		return fmt.Errorf("write superblocks: %w", err)
 	}
 	m.superGen = sb.Generation
-	if m.file != nil {
-		sb.Encode(m.ours)
-		format.SetBytenr(m.ours, format.SuperOffset)
+	for i := range m.guarded {
+		m.guarded[i].wrote(sb)
 	}
 	return nil
 }
@@ -80,15 +79,36 @@ func (m *Manager) WriteLogSuper(t *sched.Task, h *Handle, bytenr uint64, level i
 	return err
 }
 
-// guard begins to watch the device for other programs, if they can get at it.
+// guarded is a device that other programs can get at, with the superblock that it has if none does.
+type guarded struct {
+	dev  *volumes.Device
+	file *blockdev.File
+	off  int64 // of the primary superblock in file
+	ours []byte
+}
+
+// wrote notes that sb is the superblock now.
+func (g *guarded) wrote(sb *format.Super) {
+	s := *sb
+	s.DevItem, s.Bytenr = g.dev.Item(), format.SuperOffset
+	s.Encode(g.ours)
+}
+
+// guard begins to watch the devices for other programs, if they can get at them.
 func (m *Manager) guard(t *sched.Task) error {
-	base, off := blockdev.Base(m.Volumes.Device())
-	file, ok := base.(*blockdev.File)
-	if !ok {
-		return nil
+	for _, d := range m.Volumes.Devices() {
+		base, off := blockdev.Base(d.Device)
+		file, ok := base.(*blockdev.File)
+		if !ok {
+			continue
+		}
+		g := guarded{d, file, off + format.SuperOffset, make([]byte, format.SuperSize)}
+		if err := blockdev.Read(t, file, g.ours, g.off); err != nil {
+			return err
+		}
+		m.guarded = append(m.guarded, g)
 	}
-	m.file, m.fileOff, m.ours = file, off+format.SuperOffset, make([]byte, format.SuperSize)
-	return blockdev.Read(t, file, m.ours, m.fileOff)
+	return nil
 }
 
 // checkOurs is an error once another program uses the image: Linux has mounted it, or somebody has
@@ -104,30 +124,29 @@ func (m *Manager) checkOurs(t *sched.Task) error {
 // checkOursLocked is checkOurs under superMu.
 func (m *Manager) checkOursLocked(t *sched.Task) error {
 	m.superMu.AssertHeld(t)
-	if m.file != nil {
-		if err := m.file.Taken(t); err != nil {
+	for _, g := range m.guarded {
+		if err := g.file.Taken(t); err != nil {
 			return err
 		}
 	}
 	return m.sameSuperLocked(t)
 }
 
-// sameSuperLocked is the half of checkOurs that costs little: is the superblock the one that was
-// read or written here last? superMu is held.
+// sameSuperLocked is the half of checkOurs that costs little: is the superblock of each device the
+// one that was read or written here last? superMu is held.
 func (m *Manager) sameSuperLocked(t *sched.Task) error {
 	m.superMu.AssertHeld(t)
-	if m.file == nil {
-		return nil
-	}
-	b := make([]byte, format.SuperSize)
-	if err := blockdev.Read(t, m.file, b, m.fileOff); err != nil {
-		return fmt.Errorf("read superblock: %w", err)
-	}
-	if !bytes.Equal(b, m.ours) {
-		var sb format.Super
-		sb.Decode(b)
-		return fmt.Errorf("%w: another program has written a superblock while the image was open, have generation %d want %d",
-			blockdev.ErrInUse, sb.Generation, m.superGen)
+	for _, g := range m.guarded {
+		b := make([]byte, format.SuperSize)
+		if err := blockdev.Read(t, g.file, b, g.off); err != nil {
+			return fmt.Errorf("read superblock: %w", err)
+		}
+		if !bytes.Equal(b, g.ours) {
+			var sb format.Super
+			sb.Decode(b)
+			return fmt.Errorf("%w: another program has written a superblock while the image was open, have generation %d want %d",
+				blockdev.ErrInUse, sb.Generation, m.superGen)
+		}
 	}
 	return nil
 }
@@ -145,7 +164,13 @@ func (m *Manager) nextSuper(t *sched.Task, tx *Transaction) *format.Super {
 	// A commit has all that a log tree adds to the last one.
 	sb.LogRoot, sb.LogRootLevel = 0, 0
 	sb.BytesUsed = m.Extents.BytesUsed()
-	sb.DevItem.BytesUsed = m.Extents.DeviceBytesUsed()
+	for i, n := range m.Extents.DeviceBytesUsed() {
+		d := m.Volumes.Devices()[i]
+		d.SetBytesUsed(n)
+		if d.Devid() == sb.DevItem.Devid {
+			sb.DevItem.BytesUsed = n
+		}
+	}
 	if sb.UUIDTreeGeneration == old {
 		sb.UUIDTreeGeneration = tx.id // the uuid tree is as right as it was
 	}

@@ -50,7 +50,6 @@ import (
 	"sort"
 	"sync/atomic"
 
-	"btrlab/internal/blockdev"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/lock"
@@ -148,11 +147,9 @@ type Manager struct {
 	// transaction is there: the log changes what that commit wrote. Models fs_info->tree_log_mutex.
 	logMu lock.Mutex
 
-	superMu  lock.Mutex     // one superblock write at a time; protects the three below
-	superGen uint64         // generation of the superblock on the device
-	file     *blockdev.File // the device if other programs can get at it, else nil
-	fileOff  int64          // of the superblock in it
-	ours     []byte         // the primary superblock as it was read or written last; only with file
+	superMu  lock.Mutex // one superblock write at a time; protects the two below
+	superGen uint64     // generation of the superblock on the devices
+	guarded  []guarded  // the devices that other programs can get at
 
 	mu         lock.Mutex // leaf; protects the fields below, super and those of Transaction
 	state      sched.Shared

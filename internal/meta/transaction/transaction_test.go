@@ -53,7 +53,7 @@ func open(tb testing.TB, t *sched.Task, dev blockdev.Device) *transaction.Manage
 	}
 	sb := new(format.Super)
 	sb.Decode(b)
-	v, err := volumes.Open(dev, sb)
+	v, err := volumes.Open([]volumes.Member{{Dev: dev, Super: sb}}, false)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -2,28 +2,27 @@ package volumes
 
 import (
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/errno"
+	"btrlab/internal/format"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/cost"
 )
 
-// maxMirrors is the number of copies of a DUP chunk.
-const maxMirrors = 2
+// maxCopies is the number of copies of a RAID1C4 chunk.
+const maxCopies = 4
 
 // Read fills p from one mirror. The range lies in one chunk.
 func (v *Volumes) Read(t *sched.Task, p []byte, logical uint64, mirror int) error {
 	c, err := v.mapping(logical, uint64(len(p)))
-	if err == nil && mirror >= len(c.Chunk.Stripes) {
-		err = errno.EIO
-	}
-	if err == nil {
-		if t.Tracing() {
-			tracedBio(t, blockdev.OpRead, len(p))
-		}
-		err = blockdev.Read(t, v.dev, p, int64(c.Chunk.Stripes[mirror].Offset+(logical-c.Logical)))
+	for n := 0; err == nil && n < len(p); {
+		at := c.locate(logical + uint64(n) - c.Logical)
+		end := n + int(min(uint64(len(p)-n), at.Len))
+		err = v.readPiece(t, p[n:end], c, at, mirror)
+		n = end
 	}
 	if err != nil {
 		return fmt.Errorf("read logical %d len %d mirror %d: %w", logical, len(p), mirror, err)
@@ -31,21 +30,45 @@ func (v *Volumes) Read(t *sched.Task, p []byte, logical uint64, mirror int) erro
 	return nil
 }
 
+// readPiece fills p from one mirror of a piece.
+func (v *Volumes) readPiece(t *sched.Task, p []byte, c *ChunkInfo, at format.Piece, mirror int) error {
+	switch {
+	case mirror < at.Copies:
+		if t.Tracing() {
+			tracedBio(t, blockdev.OpRead, len(p))
+		}
+		return blockdev.Read(t, c.devs[at.First+mirror].Device, p, c.offset(at, mirror))
+	case mirror < c.profile.Mirrors(len(c.devs)):
+		return c.rebuild(t, [][]byte{p}, at, mirror)
+	}
+	return errno.EIO
+}
+
+// offset is where copy i of a piece lies on its device.
+func (c *ChunkInfo) offset(at format.Piece, i int) int64 {
+	return int64(c.Chunk.Stripes[at.First+i].Offset + at.Off)
+}
+
 // Write writes p to every mirror. The range lies in one chunk. It is durable after Flush.
 func (v *Volumes) Write(t *sched.Task, p []byte, logical uint64) error {
 	return blockdev.Do(t, v, &blockdev.Bio{Op: blockdev.OpWrite, Off: int64(logical), Vecs: [][]byte{p}})
 }
 
-// request is a logical bio on its way: one bio per mirror.
+// request is a bio of one piece on its way: one bio per copy.
 type request struct {
 	v       *Volumes
 	logical *blockdev.Bio
-	left    atomic.Int32 // mirrors whose end has not come
+	copies  int
+	left    atomic.Int32 // copies whose end has not come
 	failed  atomic.Bool
 	next    *request // free list
-	retry   int64    // device offset of the other mirror of a read, -1 for none
-	bio     [maxMirrors]blockdev.Bio
-	err     [maxMirrors]error
+	bio     [maxCopies]blockdev.Bio
+	err     [maxCopies]error
+
+	// Of a read.
+	c      *ChunkInfo
+	at     format.Piece
+	mirror int // that is read
 }
 
 func (v *Volumes) newRequest(t *sched.Task, b *blockdev.Bio) *request {
@@ -64,59 +87,135 @@ func (v *Volumes) newRequest(t *sched.Task, b *blockdev.Bio) *request {
 			r.bio[i].Private = r
 		}
 	}
-	r.logical, r.next, r.retry = b, nil, -1
-	r.failed.Store(false)
-	r.err = [maxMirrors]error{}
+	r.logical, r.next, r.mirror = b, nil, 0
 	return r
 }
 
 // Submit starts a bio whose Off is a logical address; the range lies in one chunk, or the bio ends
-// with EIO. A write goes to every mirror; a read to the first, and to the second when that fails.
+// with EIO. A write goes to every mirror; a read to the first, and to the next when that fails.
 // EndIO of b is called once, after all mirrors; Off of b is unchanged.
 //
-// Models fs/btrfs/bio.c:btrfs_submit_bio(). Difference: a write that fails on one of two mirrors is
-// an error, where the kernel counts it in the device's statistics and goes on.
+// Models fs/btrfs/bio.c:btrfs_submit_bio(). Differences: a write that fails on one of several
+// mirrors is an error, where the kernel counts it in the device's statistics and goes on; a read
+// begins at the first mirror, where the kernel chooses one by the task's number.
 func (v *Volumes) Submit(t *sched.Task, b *blockdev.Bio) {
 	t.Spend(cost.Submit, 1)
 	t.Spend(cost.Vec, len(b.Vecs))
 	b.Err = nil
 	if b.Op == blockdev.OpFlush {
-		v.start(t, b)
+		v.submitFlush(t, b)
 		return
 	}
-	n := b.Len()
-	c, err := v.mapping(uint64(b.Off), uint64(n))
+	n := uint64(b.Len())
+	c, err := v.mapping(uint64(b.Off), n)
+	if err == nil && c.profile.Parity > 0 && b.Op == blockdev.OpWrite {
+		err = fmt.Errorf("profile %s is not written: %w", c.profile.Name, errno.EIO)
+	}
 	if err != nil {
 		b.Err = fmt.Errorf("%v logical %d len %d: %w", b.Op, b.Off, n, err)
 		b.EndIO(t, b)
 		return
 	}
-	r := v.newRequest(t, b)
-	delta := b.Off - int64(c.Logical)
-	stripes := c.Chunk.Stripes
-	mirrors := 1
-	if b.Op == blockdev.OpWrite {
-		mirrors = len(stripes)
-	} else if len(stripes) > 1 {
-		r.retry = int64(stripes[1].Offset) + delta
-	}
-	r.left.Store(int32(mirrors))
-	for i := range mirrors {
-		m := &r.bio[i]
-		m.Op, m.Off, m.Vecs, m.Err = b.Op, int64(stripes[i].Offset)+delta, b.Vecs, nil
-	}
-	// The end of the last mirror gives r back, so r is not touched after its submit.
-	for i := range mirrors {
-		v.start(t, &r.bio[i])
+	if at := c.locate(uint64(b.Off) - c.Logical); n <= at.Len {
+		v.submitPiece(t, b, c, at)
+	} else {
+		v.submitSplit(t, b, c, n)
 	}
 }
 
-// start gives a bio to the device.
-func (v *Volumes) start(t *sched.Task, b *blockdev.Bio) {
+// submitFlush starts the flush of every device.
+func (v *Volumes) submitFlush(t *sched.Task, b *blockdev.Bio) {
+	last := len(v.devices) - 1
+	for _, d := range v.devices[:last] {
+		if b.Err = blockdev.Flush(t, d.Device); b.Err != nil {
+			b.EndIO(t, b)
+			return
+		}
+	}
+	start(t, v.devices[last], b)
+}
+
+// submitPiece starts a bio that lies in one piece.
+func (v *Volumes) submitPiece(t *sched.Task, b *blockdev.Bio, c *ChunkInfo, at format.Piece) {
+	r := v.newRequest(t, b)
+	copies := 1
+	if b.Op == blockdev.OpWrite {
+		copies = at.Copies
+	} else {
+		r.c, r.at = c, at
+	}
+	r.copies = copies
+	r.left.Store(int32(copies))
+	for i := range copies {
+		m := &r.bio[i]
+		m.Op, m.Off, m.Vecs, m.Err = b.Op, c.offset(at, i), b.Vecs, nil
+	}
+	// The end of the last copy gives r back, so r is not touched after its submit.
+	for i := range copies {
+		start(t, c.devs[at.First+i], &r.bio[i])
+	}
+}
+
+// split is a bio that lies in several pieces.
+type split struct {
+	whole *blockdev.Bio
+	left  atomic.Int32 // pieces whose end has not come, and the submitter
+	err   atomic.Pointer[error]
+}
+
+// submitSplit starts a bio of n bytes piece by piece. Models btrfs_submit_bbio() with
+// btrfs_split_bio().
+func (v *Volumes) submitSplit(t *sched.Task, b *blockdev.Bio, c *ChunkInfo, n uint64) {
+	s := &split{whole: b}
+	s.left.Store(1)
+	for from := uint64(0); from < n; {
+		at := c.locate(uint64(b.Off) + from - c.Logical)
+		k := min(n-from, at.Len)
+		s.left.Add(1)
+		v.submitPiece(t, &blockdev.Bio{Op: b.Op, Off: b.Off + int64(from), Vecs: cut(b.Vecs, int(from), int(k)), EndIO: endPiece, Private: s}, c, at)
+		from += k
+	}
+	s.end(t)
+}
+
+func endPiece(t *sched.Task, b *blockdev.Bio) {
+	s := b.Private.(*split)
+	if b.Err != nil {
+		s.err.CompareAndSwap(nil, &b.Err)
+	}
+	s.end(t)
+}
+
+func (s *split) end(t *sched.Task) {
+	if s.left.Add(-1) > 0 {
+		return
+	}
+	if err := s.err.Load(); err != nil {
+		s.whole.Err = *err
+	}
+	s.whole.EndIO(t, s.whole)
+}
+
+// cut is the n bytes of vecs that begin from bytes after their start.
+func cut(vecs [][]byte, from, n int) (out [][]byte) {
+	for _, p := range vecs {
+		skip := min(from, len(p))
+		p = p[skip:]
+		from -= skip
+		if p = p[:min(n, len(p))]; len(p) > 0 {
+			out = append(out, p)
+			n -= len(p)
+		}
+	}
+	return out
+}
+
+// start gives a bio to a device.
+func start(t *sched.Task, d *Device, b *blockdev.Bio) {
 	if t.Tracing() {
 		tracedBio(t, b.Op, b.Len())
 	}
-	v.dev.Submit(t, b)
+	d.Device.Submit(t, b)
 }
 
 // tracedBio tells a tracer of a bio of n bytes.
@@ -131,22 +230,31 @@ func tracedBio(t *sched.Task, op blockdev.Op, n int) {
 	t.Trace(sched.TraceEvent{Name: "block_bio_queue", What: what, Len: uint64(n)})
 }
 
-// endMirror is the end of one mirror's bio.
+// nextMirror reads r from the mirror after one that failed. A submit may sleep, the end of a bio
+// may not: it runs in a task of its own.
+func (r *request) nextMirror(t *sched.Task) {
+	m := &r.bio[0]
+	m.Err = nil
+	if r.mirror < r.at.Copies {
+		m.Off = r.c.offset(r.at, r.mirror)
+		start(t, r.c.devs[r.at.First+r.mirror], m)
+		return
+	}
+	m.Err = r.c.rebuild(t, m.Vecs, r.at, r.mirror)
+	endMirror(t, m)
+}
+
+// endMirror is the end of one copy's bio.
 func endMirror(t *sched.Task, m *blockdev.Bio) {
 	r := m.Private.(*request)
 	v := r.v
 	if m.Err != nil {
-		if r.retry >= 0 {
-			// A submit may sleep, the end of a bio may not: the second read has a task of its own.
-			off := r.retry
-			r.retry = -1
-			t.Go("mirror-read", func(t *sched.Task) {
-				m.Off, m.Err = off, nil
-				v.start(t, m)
-			})
+		if m.Op == blockdev.OpRead && r.mirror+1 < r.c.profile.Mirrors(len(r.c.devs)) {
+			r.mirror++
+			t.Go("mirror-read", r.nextMirror)
 			return
 		}
-		for i := range r.bio {
+		for i := range r.copies {
 			if m == &r.bio[i] {
 				r.err[i] = m.Err
 			}
@@ -159,15 +267,10 @@ func endMirror(t *sched.Task, m *blockdev.Bio) {
 	b := r.logical
 	b.Err = nil
 	if r.failed.Load() {
-		for i, err := range r.err {
-			if err != nil {
-				b.Err = fmt.Errorf("%v logical %d len %d mirror %d: %w", b.Op, b.Off, b.Len(), i, err)
-				break
-			}
-		}
+		b.Err = r.failure()
 	}
 	r.logical = nil
-	for i := range r.bio {
+	for i := range r.copies {
 		r.bio[i].Vecs = nil
 	}
 	if v.freeMu.TryLock(t) {
@@ -178,16 +281,31 @@ func endMirror(t *sched.Task, m *blockdev.Bio) {
 	b.EndIO(t, b)
 }
 
+// failure is the error of the first copy that failed, which r forgets.
+func (r *request) failure() error {
+	b := r.logical
+	i := slices.IndexFunc(r.err[:], func(err error) bool { return err != nil })
+	err := fmt.Errorf("%v logical %d len %d mirror %d: %w", b.Op, b.Off, b.Len(), r.mirror+i, r.err[i])
+	r.failed.Store(false)
+	r.err = [maxCopies]error{}
+	return err
+}
+
 // Forget tells a device that makes use of it that nobody will read n bytes at logical before they
 // are written again.
 func (v *Volumes) Forget(logical, n uint64) {
-	dev, ok := v.dev.(blockdev.Forgetter)
-	if !ok {
+	c, err := v.mapping(logical, n)
+	if err != nil {
 		return
 	}
-	if c, err := v.mapping(logical, n); err == nil {
-		for _, s := range c.Chunk.Stripes {
-			dev.Forget(int64(s.Offset+logical-c.Logical), int64(n))
+	for n > 0 {
+		at := c.locate(logical - c.Logical)
+		k := min(n, at.Len)
+		for i := range at.Copies {
+			if dev, ok := c.devs[at.First+i].Device.(blockdev.Forgetter); ok {
+				dev.Forget(c.offset(at, i), int64(k))
+			}
 		}
+		logical, n = logical+k, n-k
 	}
 }

@@ -9,24 +9,27 @@ import (
 	"btrlab/internal/sched"
 )
 
-// Flush makes every completed write durable.
+// Flush makes every completed write durable, on every device.
 func (v *Volumes) Flush(t *sched.Task) error {
-	if t.Tracing() {
-		tracedBio(t, blockdev.OpFlush, 0)
-	}
-	if err := blockdev.Flush(t, v.dev); err != nil {
-		return fmt.Errorf("flush %s: %w", v.dev.Name(), err)
+	for _, d := range v.devices {
+		if t.Tracing() {
+			tracedBio(t, blockdev.OpFlush, 0)
+		}
+		if err := blockdev.Flush(t, d.Device); err != nil {
+			return fmt.Errorf("flush %s: %w", d.Name(), err)
+		}
 	}
 	return nil
 }
 
 // WriteSupers makes sb the state of the file system: all that was written before becomes durable,
-// then the first n copies that are in range are written, the primary last, and made durable. n is
-// format.SuperMirrorMax for a commit; 1, the primary only, is enough for what a mount of the
-// primary must find at once.
+// then the first n copies that are in range are written on every device, each with the device's own
+// item, the primaries last, and made durable. n is format.SuperMirrorMax for a commit; 1, the
+// primary only, is enough for what a mount of the primary must find at once.
 //
 // Models fs/btrfs/disk-io.c:write_all_supers(). Difference: the primary comes last, so that a crash
-// among the copies leaves the old state.
+// among the copies leaves the old state. A crash among the primaries of several devices leaves the
+// new one: the newest counts.
 func (v *Volumes) WriteSupers(t *sched.Task, sb *format.Super, n int) error {
 	if err := v.Flush(t); err != nil {
 		return err
@@ -38,36 +41,45 @@ func (v *Volumes) WriteSupers(t *sched.Task, sb *format.Super, n int) error {
 // it names.
 func (v *Volumes) PutSupers(t *sched.Task, sb *format.Super, n int) error {
 	b := make([]byte, format.SuperSize)
-	sb.Encode(b)
 	for i := n - 1; i >= 0; i-- {
-		off := format.SuperMirror(i)
-		if i > 0 && off+format.SuperSize >= v.total {
-			continue
-		}
-		format.SetBytenr(b, off)
-		if t.Tracing() {
-			tracedBio(t, blockdev.OpWrite, len(b))
-		}
-		if err := blockdev.Write(t, v.dev, b, int64(off)); err != nil {
-			return fmt.Errorf("write superblock copy %d of %s: %w", i, v.dev.Name(), err)
+		for _, d := range v.devices {
+			if err := d.putSuper(t, sb, i, b); err != nil {
+				return fmt.Errorf("write superblock copy %d of %s: %w", i, d.Name(), err)
+			}
 		}
 	}
 	return v.Flush(t)
 }
 
+// putSuper writes copy i of the superblock, if the device has room for it. b is memory for it.
+func (d *Device) putSuper(t *sched.Task, sb *format.Super, i int, b []byte) error {
+	off := format.SuperMirror(i)
+	if i > 0 && off+format.SuperSize >= d.item.TotalBytes {
+		return nil
+	}
+	s := *sb
+	s.DevItem, s.Bytenr = d.Item(), off
+	s.Encode(b)
+	if t.Tracing() {
+		tracedBio(t, blockdev.OpWrite, len(b))
+	}
+	return blockdev.Write(t, d.Device, b, int64(off))
+}
+
 // SuperLogical lists the logical ranges of c that lie on a superblock copy: the 64 KiB at each
-// copy, in every stripe. They are never allocated. Ascending, not overlapping.
+// copy, in every stripe, and of a profile with parity the whole row. They are never allocated.
+// Ascending, not overlapping.
 //
-// Models fs/btrfs/block-group.c:exclude_super_stripes().
+// Models fs/btrfs/block-group.c:exclude_super_stripes() and btrfs_rmap_block().
 func (v *Volumes) SuperLogical(c ChunkInfo) []format.Range[format.Logical] {
 	var out []format.Range[format.Logical]
 	for i := range format.SuperMirrorMax {
 		super := format.RangeOf(format.Physical(format.SuperMirror(i)), format.StripeLen)
-		for _, s := range c.Chunk.Stripes {
-			stripe := format.RangeOf(format.Physical(s.Offset), c.Chunk.Length)
+		for n, s := range c.Chunk.Stripes {
+			stripe := format.RangeOf(format.Physical(s.Offset), c.Chunk.StripeBytes())
 			if both := super.Intersect(stripe); !both.Empty() {
-				in := uint64(both.Start - stripe.Start)
-				out = append(out, format.RangeOf(format.Logical(c.Logical+in), both.Len()))
+				in := format.RangeOf(uint64(both.Start-stripe.Start), both.Len())
+				out = append(out, c.logical(n, in)...)
 			}
 		}
 	}
@@ -81,4 +93,22 @@ func (v *Volumes) SuperLogical(c ChunkInfo) []format.Range[format.Logical] {
 		merged = append(merged, r)
 	}
 	return merged
+}
+
+// logical is the addresses of a range of stripe n, which starts at 0.
+func (c *ChunkInfo) logical(n int, in format.Range[uint64]) (out []format.Range[format.Logical]) {
+	p := format.ProfileOf(c.Chunk.Type)
+	if !p.Striped() {
+		return append(out, format.RangeOf(format.Logical(c.Logical+in.Start), in.Len()))
+	}
+	units := uint64(p.DataStripes(len(c.Chunk.Stripes))) // in a row
+	for row := in.Start / format.StripeLen; row*format.StripeLen < in.End; row++ {
+		r := format.RangeOf(format.Logical(c.Logical+row*units*format.StripeLen), units*format.StripeLen)
+		if p.Parity == 0 {
+			part := in.Intersect(format.RangeOf(row*format.StripeLen, format.StripeLen))
+			r = format.RangeOf(r.Start+format.Logical(n/p.SubStripes*format.StripeLen)+format.Logical(part.Start%format.StripeLen), part.Len())
+		}
+		out = append(out, r)
+	}
+	return out
 }

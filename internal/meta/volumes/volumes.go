@@ -1,8 +1,10 @@
-// Package volumes maps logical addresses to the device: the chunk map, the mirrors of a chunk, the
+// Package volumes maps logical addresses to devices: the chunk map, the mirrors of a chunk, the
 // superblock copies, and the making of new chunks out of unallocated device space.
 //
-// One device; profiles single and DUP. Everything else is refused when its chunk is added, so the
-// paths above never meet it.
+// A chunk of a profile whose stripes all have the whole chunk (single, DUP, RAID1 to RAID1C4) is
+// one range on each of its devices. Of the others (RAID0, RAID10, RAID5, RAID6) a bio is cut at the
+// ends of the units of format.StripeLen bytes. What is lost of RAID5 and RAID6 is made from the
+// parity; they are not written.
 //
 // Lock order:
 //
@@ -11,9 +13,10 @@
 //
 // Invariants:
 //   - The map is never changed in place: readers load a pointer and see one state of it.
-//   - Chunks ascend by logical address and overlap neither there nor on the device.
+//   - Chunks ascend by logical address and overlap neither there nor on a device.
+//   - The list of devices is complete after Settle and does not change any more.
 //
-// Models fs/btrfs/volumes.c for one device.
+// Models fs/btrfs/volumes.c, bio.c and the recovery of raid56.c.
 package volumes
 
 import (
@@ -38,15 +41,39 @@ var (
 type ChunkInfo struct {
 	Logical uint64
 	Chunk   format.Chunk
+
+	// Of a chunk in the map.
+	profile *format.Profile
+	striped bool      // profile.Striped()
+	devs    []*Device // of each stripe
 }
 
 // End is the first logical address after the chunk.
 func (c *ChunkInfo) End() uint64 { return c.Logical + c.Chunk.Length }
 
+// DeviceBytes is the physical bytes that the chunk takes of each of n devices, in the order of
+// Volumes.Devices.
+func (c *ChunkInfo) DeviceBytes(n int) []uint64 {
+	list := make([]uint64, n)
+	for _, d := range c.devs {
+		list[d.index] += c.Chunk.StripeBytes()
+	}
+	return list
+}
+
+// locate finds the piece of the chunk that begins delta bytes after its start. One of a chunk that
+// is not cut has no end: mapping has compared the range with the chunk's.
+func (c *ChunkInfo) locate(delta uint64) format.Piece {
+	if !c.striped {
+		return format.Piece{Copies: len(c.devs), Off: delta, Len: ^uint64(0)}
+	}
+	return c.profile.Locate(len(c.devs), c.Chunk.Length, delta)
+}
+
 // chunkMap is one state of the map; it does not change.
 type chunkMap struct {
 	chunks    []ChunkInfo // ascending
-	used      uint64      // physical bytes in chunks
+	used      []uint64    // physical bytes in chunks, of each device
 	freeBytes uint64      // physical bytes that chunks could still take
 }
 
@@ -66,12 +93,10 @@ func (m *chunkMap) find(logical uint64) *ChunkInfo {
 	return &m.chunks[lo]
 }
 
-// Volumes is the one device of a file system and its chunk map.
+// Volumes is the devices of a file system and its chunk map.
 type Volumes struct {
-	dev        blockdev.Device
-	devid      uint64
-	devUUID    format.UUID
-	total      uint64 // bytes of the device that the file system owns
+	devices    []*Device
+	degraded   bool // devices may be missing
 	sectorSize uint64
 
 	m  atomic.Pointer[chunkMap]
@@ -81,63 +106,50 @@ type Volumes struct {
 	free   *request
 }
 
-// Open makes the map from the superblock's array of system chunks. The rest comes from the chunk
-// tree, by Add.
-func Open(dev blockdev.Device, sb *format.Super) (*Volumes, error) {
-	v := &Volumes{
-		dev: dev, devid: sb.DevItem.Devid, devUUID: sb.DevItem.UUID,
-		total: sb.DevItem.TotalBytes, sectorSize: uint64(sb.SectorSize),
-	}
+// Open makes the map from the system chunks in the newest superblock of the members. The rest comes
+// from the chunk tree, by AddDevice and Add; Settle ends it. With degraded a device may be missing:
+// nothing may be written then. Errors name the device that is wrong.
+func Open(members []Member, degraded bool) (*Volumes, error) {
+	sb := Newest(members)
+	dev := members[0].Dev
+	v := &Volumes{degraded: degraded, sectorSize: uint64(sb.SectorSize)}
 	v.mu.Init(mapClass)
 	v.freeMu.Init(bioClass)
 	v.m.Store(&chunkMap{})
-	if sb.NumDevices != 1 {
-		return nil, fmt.Errorf("%s: file system has %d devices, only one is supported", dev.Name(), sb.NumDevices)
-	}
 	if v.sectorSize == 0 || v.sectorSize&(v.sectorSize-1) != 0 {
-		return nil, fmt.Errorf("%s: corrupt superblock: bad sectorsize, have %d want a power of two", dev.Name(), sb.SectorSize)
+		return nil, blockdev.Errorf(dev, "corrupt superblock: bad sectorsize, have %d want a power of two", sb.SectorSize)
 	}
-	if v.total > uint64(dev.Size()) {
-		return nil, fmt.Errorf("%s: device is shorter than its file system, have %d bytes want %d", dev.Name(), dev.Size(), v.total)
+	if err := v.join(members, sb); err != nil {
+		return nil, err
 	}
-	v.m.Store(&chunkMap{freeBytes: v.freeIn(nil)})
+	v.publish(nil)
 	for a := sb.SysChunkArray; len(a) > 0; {
 		if len(a) < format.KeySize+format.ChunkSize(1) {
-			return nil, fmt.Errorf("%s: corrupt superblock: bad sys_chunk_array, %d bytes left over", dev.Name(), len(a))
+			return nil, blockdev.Errorf(dev, "corrupt superblock: bad sys_chunk_array, %d bytes left over", len(a))
 		}
 		key := format.DecodeKey(a)
 		a = a[format.KeySize:]
 		n := format.ChunkStripes(a)
 		if key.Type != format.CHUNK_ITEM_KEY || n < 1 || len(a) < format.ChunkSize(n) {
-			return nil, fmt.Errorf("%s: corrupt superblock: bad sys_chunk_array, key %v with %d stripes in %d bytes", dev.Name(), key, n, len(a))
+			return nil, blockdev.Errorf(dev, "corrupt superblock: bad sys_chunk_array, key %v with %d stripes in %d bytes", key, n, len(a))
 		}
 		var c format.Chunk
 		c.Decode(a)
 		a = a[c.Size():]
 		if c.Type&format.BlockGroupSystem == 0 {
-			return nil, fmt.Errorf("%s: corrupt superblock: bad sys_chunk_array, chunk %d has type %#x want system", dev.Name(), key.Offset, c.Type)
+			return nil, blockdev.Errorf(dev, "corrupt superblock: bad sys_chunk_array, chunk %d has type %#x want system", key.Offset, c.Type)
 		}
-		if err := v.add(ChunkInfo{key.Offset, c}); err != nil {
-			return nil, fmt.Errorf("%s: %w", dev.Name(), err)
+		if err := v.Add(key.Offset, c); err != nil {
+			return nil, blockdev.Errorf(dev, "%w", err)
 		}
 	}
 	return v, nil
 }
 
-// Device is the device under the map.
-func (v *Volumes) Device() blockdev.Device { return v.dev }
-
-// Devid is the device's number in this file system.
-func (v *Volumes) Devid() uint64 { return v.devid }
-
-// TotalBytes is the part of the device that belongs to the file system.
-func (v *Volumes) TotalBytes() uint64 { return v.total }
-
 // Add puts a chunk of the chunk tree into the map. A chunk that is there already, equal, is fine.
 // Add is for the time before the file system is in use by other tasks.
-func (v *Volumes) Add(logical uint64, c format.Chunk) error { return v.add(ChunkInfo{logical, c}) }
-
-func (v *Volumes) add(c ChunkInfo) error {
+func (v *Volumes) Add(logical uint64, k format.Chunk) error {
+	c := ChunkInfo{Logical: logical, Chunk: k}
 	if err := v.check(&c); err != nil {
 		return err
 	}
@@ -150,16 +162,24 @@ func (v *Volumes) add(c ChunkInfo) error {
 		if o.Logical < c.End() && c.Logical < o.End() {
 			return fmt.Errorf("corrupt chunk: logical=%d, overlap, have end %d want at most %d or start %d", o.Logical, o.End(), c.Logical, c.End())
 		}
-		for _, a := range o.Chunk.Stripes {
-			for _, b := range c.Chunk.Stripes {
-				if a.Offset < b.Offset+c.Chunk.Length && b.Offset < a.Offset+o.Chunk.Length {
-					return fmt.Errorf("corrupt chunk: logical=%d, stripe at %d overlaps stripe at %d of chunk %d", c.Logical, b.Offset, a.Offset, o.Logical)
-				}
+		for n, b := range c.Chunk.Stripes {
+			if a, ok := o.over(c.devs[n], b.Offset, c.Chunk.StripeBytes()); ok {
+				return fmt.Errorf("corrupt chunk: logical=%d, stripe at %d overlaps stripe at %d of chunk %d", c.Logical, b.Offset, a, o.Logical)
 			}
 		}
 	}
 	v.store(m, c)
 	return nil
+}
+
+// over finds a stripe of the chunk that has bytes of [off, off+n) of d.
+func (c *ChunkInfo) over(d *Device, off, n uint64) (at uint64, ok bool) {
+	for i, s := range c.Chunk.Stripes {
+		if c.devs[i] == d && s.Offset < off+n && off < s.Offset+c.Chunk.StripeBytes() {
+			return s.Offset, true
+		}
+	}
+	return 0, false
 }
 
 // equalMapping leaves out the fields that mkfs writes into the superblock's copy and nobody reads.
@@ -175,7 +195,7 @@ func equalMapping(a, b *format.Chunk) bool {
 	return true
 }
 
-// check checks one chunk by itself.
+// check checks one chunk by itself, and finds its devices.
 //
 // Models fs/btrfs/tree-checker.c:btrfs_check_chunk_valid().
 func (v *Volumes) check(c *ChunkInfo) error {
@@ -183,42 +203,54 @@ func (v *Volumes) check(c *ChunkInfo) error {
 		return fmt.Errorf("corrupt chunk: logical=%d, %s", c.Logical, fmt.Sprintf(format, a...))
 	}
 	k := &c.Chunk
-	want := 1
-	switch k.Type & format.BlockGroupProfileMask {
-	case 0:
-	case format.BlockGroupDup:
-		want = 2
-	default:
-		return bad("unsupported profile, have type %#x want single or dup", k.Type)
-	}
+	p := format.ProfileOf(k.Type)
 	switch {
+	case p == nil:
+		return bad("bad profile, have type %#x want one profile", k.Type)
 	case k.Type&format.BlockGroupTypeMask == 0:
 		return bad("bad type, have %#x", k.Type)
 	case k.Type&^uint64(format.BlockGroupTypeMask|format.BlockGroupProfileMask) != 0:
 		return bad("unknown type bits, have %#x", k.Type)
-	case len(k.Stripes) != want:
-		return bad("bad stripe count, have %d want %d", len(k.Stripes), want)
+	case p.StripesWanted(len(k.Stripes)) != "":
+		return bad("bad stripe count, have %d want %s", len(k.Stripes), p.StripesWanted(len(k.Stripes)))
 	case k.StripeLen != format.StripeLen:
 		return bad("bad stripe length, have %d want %d", k.StripeLen, format.StripeLen)
 	case k.Length == 0 || k.Length%v.sectorSize != 0:
 		return bad("bad length, have %d want a multiple of %d", k.Length, v.sectorSize)
+	case p.Striped() && k.Length%(uint64(p.DataStripes(len(k.Stripes)))*format.StripeLen) != 0:
+		return bad("bad length, have %d want a multiple of %d units of %d", k.Length, p.DataStripes(len(k.Stripes)), format.StripeLen)
 	case c.Logical%v.sectorSize != 0:
 		return bad("bad start, want a multiple of %d", v.sectorSize)
 	case c.Logical+k.Length < c.Logical:
 		return bad("bad length, have %d which wraps", k.Length)
 	}
+	v.bind(c)
+	n := k.StripeBytes()
 	for i, s := range k.Stripes {
-		if s.Devid != v.devid || s.DevUUID != v.devUUID {
-			return bad("stripe %d on another device, have devid %d want %d", i, s.Devid, v.devid)
+		d := c.devs[i]
+		if d == nil {
+			return bad("stripe %d on another device, have devid %d %v", i, s.Devid, s.DevUUID)
 		}
-		if s.Offset%v.sectorSize != 0 || s.Offset > v.total || k.Length > v.total-s.Offset {
-			return bad("stripe %d out of device, have %d+%d want at most %d", i, s.Offset, k.Length, v.total)
+		if total := d.item.TotalBytes; s.Offset%v.sectorSize != 0 || s.Offset > total || n > total-s.Offset {
+			return bad("stripe %d out of device, have %d+%d want at most %d", i, s.Offset, n, total)
 		}
-	}
-	if want == 2 && k.Stripes[0].Offset < k.Stripes[1].Offset+k.Length && k.Stripes[1].Offset < k.Stripes[0].Offset+k.Length {
-		return bad("stripes overlap, have %d and %d", k.Stripes[0].Offset, k.Stripes[1].Offset)
+		for j, o := range k.Stripes[:i] {
+			if c.devs[j] == d && o.Offset < s.Offset+n && s.Offset < o.Offset+n {
+				return bad("stripes overlap, have %d and %d", o.Offset, s.Offset)
+			}
+		}
 	}
 	return nil
+}
+
+// bind fills the fields that a chunk has in the map; a device that is not known is nil.
+func (v *Volumes) bind(c *ChunkInfo) {
+	c.profile = format.ProfileOf(c.Chunk.Type)
+	c.striped = c.profile.Striped()
+	c.devs = make([]*Device, len(c.Chunk.Stripes))
+	for i, s := range c.Chunk.Stripes {
+		c.devs[i] = v.device(s.Devid, s.DevUUID)
+	}
 }
 
 // store publishes m with c added.
@@ -232,9 +264,15 @@ func (v *Volumes) store(m *chunkMap, c ChunkInfo) {
 }
 
 func (v *Volumes) publish(chunks []ChunkInfo) {
-	m := &chunkMap{chunks: chunks, freeBytes: v.freeIn(chunks)}
+	m := &chunkMap{chunks: chunks, used: make([]uint64, len(v.devices))}
 	for i := range chunks {
-		m.used += chunks[i].Chunk.Length * uint64(len(chunks[i].Chunk.Stripes))
+		n := chunks[i].Chunk.StripeBytes()
+		for _, d := range chunks[i].devs {
+			m.used[d.index] += n
+		}
+	}
+	for _, d := range v.devices {
+		m.freeBytes += d.freeIn(chunks)
 	}
 	v.m.Store(m)
 }
@@ -259,6 +297,16 @@ func (v *Volumes) Remove(t *sched.Task, logical uint64) {
 // Chunks lists the chunks, ascending. The caller must not change the slice.
 func (v *Volumes) Chunks() []ChunkInfo { return v.m.Load().chunks }
 
+// Profiles is the profiles of the chunks of a type (format.BlockGroupData, ...), as flags.
+func (v *Volumes) Profiles(typ uint64) (flags uint64) {
+	for _, c := range v.Chunks() {
+		if c.Chunk.Type&typ != 0 {
+			flags |= c.Chunk.Type & format.BlockGroupProfileMask
+		}
+	}
+	return flags
+}
+
 // Lookup finds the chunk that holds the logical address.
 func (v *Volumes) Lookup(logical uint64) (ChunkInfo, bool) {
 	c := v.m.Load().find(logical)
@@ -268,13 +316,14 @@ func (v *Volumes) Lookup(logical uint64) (ChunkInfo, bool) {
 	return *c, true
 }
 
-// Mirrors is the number of copies of the byte at logical: 1 single, 2 DUP, 0 when no chunk has it.
+// Mirrors is the number of ways to read the byte at logical (format.Profile.Mirrors); 0 when no
+// chunk has it.
 func (v *Volumes) Mirrors(logical uint64) int {
 	c := v.m.Load().find(logical)
 	if c == nil {
 		return 0
 	}
-	return len(c.Chunk.Stripes)
+	return c.profile.Mirrors(len(c.devs))
 }
 
 // ChunkEnd is the end of the chunk that holds logical, or logical itself when no chunk has it: a
@@ -299,8 +348,8 @@ func (v *Volumes) mapping(logical, n uint64) (*ChunkInfo, error) {
 	return c, nil
 }
 
-// BytesUsed is the physical bytes in chunks, as DEV_ITEM counts them.
-func (v *Volumes) BytesUsed() uint64 { return v.m.Load().used }
+// BytesUsed is the physical bytes in chunks of each device, in the order of Devices.
+func (v *Volumes) BytesUsed() []uint64 { return v.m.Load().used }
 
 // FreeDeviceBytes is the physical bytes that new chunks could take.
 func (v *Volumes) FreeDeviceBytes() uint64 { return v.m.Load().freeBytes }

@@ -66,6 +66,13 @@ func chunk(typ, length uint64, offs ...uint64) format.Chunk {
 	return c
 }
 
+// raid1 is a system chunk with its second copy on device 2.
+func raid1(length, first, second uint64) format.Chunk {
+	c := chunk(format.BlockGroupSystem|format.BlockGroupRAID1, length, first, second)
+	c.Stripes[1].Devid = 2
+	return c
+}
+
 func sysArray(logical uint64, c format.Chunk) []byte {
 	b := make([]byte, format.KeySize+c.Size())
 	format.Key{Objectid: format.FIRST_CHUNK_TREE_OBJECTID, Type: format.CHUNK_ITEM_KEY, Offset: logical}.Encode(b)
@@ -84,7 +91,7 @@ func super(size uint64) *format.Super {
 func open(t *testing.T, size int) (*Volumes, *fakeDevice) {
 	t.Helper()
 	d := &fakeDevice{data: make([]byte, size), failAt: map[int64]error{}}
-	v, err := Open(d, super(uint64(size)))
+	v, err := Open([]Member{{d, super(uint64(size))}}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,10 +105,10 @@ func TestOpenRefuses(t *testing.T) {
 		change     func(*format.Super)
 	}{
 		{"short device", "shorter than its file system", func(s *format.Super) { s.DevItem.TotalBytes = size + 4096 }},
-		{"two devices", "2 devices", func(s *format.Super) { s.NumDevices = 2 }},
+		{"two devices", "file system of 2 devices, have 1 (devid 1): name the others with --device", func(s *format.Super) { s.NumDevices = 2 }},
 		{"torn array", "bad sys_chunk_array", func(s *format.Super) { s.SysChunkArray = s.SysChunkArray[:50] }},
-		{"raid1", "unsupported profile", func(s *format.Super) {
-			s.SysChunkArray = sysArray(mib, chunk(format.BlockGroupSystem|format.BlockGroupRAID1, mib, mib, 8*mib))
+		{"raid1 on one device", "on another device", func(s *format.Super) {
+			s.SysChunkArray = sysArray(mib, raid1(mib, mib, 8*mib))
 		}},
 		{"not system", "want system", func(s *format.Super) { s.SysChunkArray = sysArray(mib, chunk(format.BlockGroupData, mib, mib)) }},
 		{"stripe count", "bad stripe count", func(s *format.Super) {
@@ -122,7 +129,7 @@ func TestOpenRefuses(t *testing.T) {
 	} {
 		s := super(size)
 		c.change(s)
-		_, err := Open(&fakeDevice{data: make([]byte, size)}, s)
+		_, err := Open([]Member{{&fakeDevice{data: make([]byte, size)}, s}}, false)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: have error %v want %q", c.name, err, c.want)
 		}
@@ -244,7 +251,7 @@ func TestAllocChunk(t *testing.T) {
 	tk := sched.NewTask("test")
 	alloc := func(typ, size, wantLogical, wantSize uint64, wantOff ...uint64) {
 		t.Helper()
-		used, free := v.BytesUsed(), v.FreeDeviceBytes()
+		used, free := v.BytesUsed()[0], v.FreeDeviceBytes()
 		c, err := v.AllocChunk(tk, typ, size)
 		if err != nil {
 			t.Fatal(err)
@@ -258,8 +265,8 @@ func TestAllocChunk(t *testing.T) {
 			}
 		}
 		n := wantSize * uint64(len(wantOff))
-		if v.BytesUsed() != used+n || v.FreeDeviceBytes() != free-n {
-			t.Errorf("used %d free %d, want %d %d", v.BytesUsed(), v.FreeDeviceBytes(), used+n, free-n)
+		if v.BytesUsed()[0] != used+n || v.FreeDeviceBytes() != free-n {
+			t.Errorf("used %d free %d, want %d %d", v.BytesUsed()[0], v.FreeDeviceBytes(), used+n, free-n)
 		}
 		if got, ok := v.Lookup(wantLogical + wantSize - 1); !ok || got.Logical != wantLogical {
 			t.Errorf("chunk %d not found", wantLogical)
@@ -297,13 +304,13 @@ func TestDupInTwoHoles(t *testing.T) {
 
 func TestSuperLogical(t *testing.T) {
 	v, _ := open(t, 256*mib)
-	c := ChunkInfo{1 << 30, chunk(format.BlockGroupMetadata|format.BlockGroupDup, 32*mib, 40*mib, 128*mib)}
+	c := ChunkInfo{Logical: 1 << 30, Chunk: chunk(format.BlockGroupMetadata|format.BlockGroupDup, 32*mib, 40*mib, 128*mib)}
 	got := v.SuperLogical(c)
 	want := format.RangeOf[format.Logical](1<<30+24*mib, 64<<10)
 	if len(got) != 1 || got[0] != want {
 		t.Errorf("have %v want %v", got, want)
 	}
-	c = ChunkInfo{1 << 30, chunk(format.BlockGroupData, 32*mib, 128*mib)}
+	c = ChunkInfo{Logical: 1 << 30, Chunk: chunk(format.BlockGroupData, 32*mib, 128*mib)}
 	if got := v.SuperLogical(c); len(got) != 0 {
 		t.Errorf("have %v want none", got)
 	}
@@ -312,7 +319,7 @@ func TestSuperLogical(t *testing.T) {
 func BenchmarkSubmitWrite(b *testing.B) {
 	sched.SetChecked(false)
 	d := &nullDevice{}
-	v, err := Open(d, super(64*mib))
+	v, err := Open([]Member{{d, super(64 * mib)}}, false)
 	if err != nil {
 		b.Fatal(err)
 	}

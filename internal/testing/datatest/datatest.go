@@ -81,7 +81,7 @@ func Mount(tb testing.TB, t *sched.Task, dev, under blockdev.Device) *World {
 	}
 	sb := new(format.Super)
 	sb.Decode(b)
-	v, err := volumes.Open(dev, sb)
+	v, err := volumes.Open([]volumes.Member{{Dev: dev, Super: sb}}, false)
 	if err != nil {
 		tb.Fatal(err)
 	}
