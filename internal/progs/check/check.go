@@ -31,6 +31,8 @@ import (
 
 // Options of a check.
 type Options struct {
+	// Devices are the other devices of a file system that has several.
+	Devices []blockdev.Device
 	// NoData leaves the data checksums unread.
 	NoData bool
 	// Progress, if any, is called now and then with what is looked at and how much has been done:
@@ -73,9 +75,9 @@ type Result struct {
 const findingsMax = 10000
 
 type checker struct {
-	t   *sched.Task
-	dev blockdev.Device
-	o   Options
+	t    *sched.Task
+	devs []*device // the first is the one whose superblock counts
+	o    Options
 
 	mu       sync.Mutex // protects what follows, which data workers write
 	findings []Finding
@@ -123,7 +125,10 @@ type span struct{ start, end uint64 }
 // file system that is sound as far as it goes but has a feature this program does not know
 // (*format.UnsupportedError); all else is a Finding.
 func Check(t *sched.Task, dev blockdev.Device, o Options) (Result, error) {
-	c := &checker{t: t, dev: dev, o: o, noData: o.NoData, visited: map[uint64]uint32{}, roots: map[uint64]rootInfo{}}
+	c := &checker{t: t, o: o, noData: o.NoData, visited: map[uint64]uint32{}, roots: map[uint64]rootInfo{}}
+	for _, d := range append([]blockdev.Device{dev}, o.Devices...) {
+		c.devs = append(c.devs, &device{Device: d})
+	}
 	err := c.run()
 	sort.SliceStable(c.findings, func(i, j int) bool { return ruleOrder[c.findings[i].Rule] < ruleOrder[c.findings[j].Rule] })
 	if c.dropped > 0 {
@@ -176,6 +181,9 @@ func (c *checker) run() error {
 	c.phase("data")
 	data.wait()
 	c.blameData(data)
+	if !c.noData {
+		c.checkParity()
+	}
 	return nil
 }
 

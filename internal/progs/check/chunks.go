@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"sort"
+	"strings"
 
-	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
 )
 
@@ -15,27 +15,27 @@ type devExtent struct {
 }
 
 // addChunk takes a chunk into the map; false says that it cannot be there.
-func (c *checker) addChunk(logical uint64, ch *format.Chunk) (bool, error) {
-	prof := ch.Type & format.BlockGroupProfileMask
-	if prof != 0 && prof != format.BlockGroupDup {
-		return false, blockdev.Errorf(c.dev, "%w", &format.UnsupportedError{Feature: fmt.Sprintf("chunk %d of profile 0x%x", logical, prof)})
-	}
+func (c *checker) addChunk(logical uint64, ch *format.Chunk) bool {
 	n := chunk{start: logical, length: ch.Length, typ: ch.Type}
 	for _, s := range ch.Stripes {
-		n.copies = append(n.copies, s.Offset)
+		d := c.deviceOf(s)
+		if d == nil && len(c.devs) == 1 {
+			d = c.devs[0] // where else; chunk.item says it
+		}
+		n.stripes = append(n.stripes, stripe{d, s.Offset})
 	}
 	i := sort.Search(len(c.chunks), func(i int) bool { return c.chunks[i].start >= logical })
 	if i < len(c.chunks) && c.chunks[i].start == logical {
 		c.chunks[i] = n // the chunk tree's word counts
-		return true, nil
+		return true
 	}
 	if i > 0 && c.chunks[i-1].start+c.chunks[i-1].length > logical || i < len(c.chunks) && logical+ch.Length > c.chunks[i].start {
-		return false, nil
+		return false
 	}
 	c.chunks = append(c.chunks, chunk{})
 	copy(c.chunks[i+1:], c.chunks[i:])
 	c.chunks[i] = n
-	return true, nil
+	return true
 }
 
 // checkChunks makes the chunk map, from the system array and then the chunk tree.
@@ -48,16 +48,11 @@ func (c *checker) checkChunks() error {
 		var ch format.Chunk
 		ch.Decode(a[:size])
 		sys[key.Offset] = a[:size]
-		ok, err := c.addChunk(key.Offset, &ch)
-		if err != nil {
-			return err
-		}
-		if !ok {
+		if !c.addChunk(key.Offset, &ch) {
 			c.find("chunk.item", fmt.Sprintf("sys_chunk_array logical=%d", key.Offset), "a range that overlaps another chunk", "")
 		}
 		a = a[size:]
 	}
-	var fail error
 	var devItems []format.DevItem
 	inTree := map[uint64]bool{}
 	whole := c.walkTree(format.CHUNK_TREE_OBJECTID, c.sb.ChunkRoot, c.sb.ChunkRootGeneration, c.sb.ChunkRootLevel, func(n format.Node, _ bool) {
@@ -72,21 +67,15 @@ func (c *checker) checkChunks() error {
 			case format.CHUNK_ITEM_KEY:
 				var ch format.Chunk
 				ch.Decode(b)
-				ok, err := c.addChunk(k.Offset, &ch)
-				if err != nil {
-					fail = err
-					return
-				}
-				if !ok {
+				if !c.addChunk(k.Offset, &ch) {
 					c.find("chunk.item", where, "a range that overlaps another chunk", "")
 				}
 				if typ := ch.Type & format.BlockGroupTypeMask; typ&(typ-1) != 0 && c.sb.IncompatFlags&format.IncompatMixedGroups == 0 {
 					c.find("chunk.item", where, "type "+hex(typ), "one bit without the mixed-bg feature")
 				}
 				for j, s := range ch.Stripes {
-					if s.Devid != c.sb.DevItem.Devid || s.DevUUID != c.sb.DevItem.UUID {
-						c.find("chunk.item", fmt.Sprintf("%s stripe=%d", where, j), fmt.Sprintf("device %d %v", s.Devid, s.DevUUID),
-							fmt.Sprintf("%d %v", c.sb.DevItem.Devid, c.sb.DevItem.UUID))
+					if c.deviceOf(s) == nil {
+						c.find("chunk.item", fmt.Sprintf("%s stripe=%d", where, j), fmt.Sprintf("device %d %v", s.Devid, s.DevUUID), c.knownDevices())
 					}
 				}
 				if ch.Type&format.BlockGroupSystem == 0 {
@@ -101,9 +90,6 @@ func (c *checker) checkChunks() error {
 			}
 		}
 	})
-	if fail != nil {
-		return fail
-	}
 	if !whole {
 		return errStop // without the whole map all else would be said to be missing
 	}
@@ -112,7 +98,7 @@ func (c *checker) checkChunks() error {
 			c.find("super.sys_array", fmt.Sprintf("logical=%d", logical), "a chunk that is not in the chunk tree", "")
 		}
 	}
-	c.checkDevItem(devItems)
+	c.checkDevItems(devItems)
 	return nil
 }
 
@@ -132,30 +118,47 @@ func sameChunk(a []byte, ch *format.Chunk) bool {
 	return true
 }
 
-func (c *checker) checkDevItem(items []format.DevItem) {
-	s := c.sb.DevItem
-	if len(items) != 1 {
-		c.find("dev.item", "root=3", fmt.Sprintf("%d dev items", len(items)), "1")
+// knownDevices lists the devices at hand.
+func (c *checker) knownDevices() string {
+	var s []string
+	for _, d := range c.devs {
+		s = append(s, fmt.Sprintf("%d %v", d.id(), d.sb.DevItem.UUID))
 	}
-	for _, d := range items {
-		where := fmt.Sprintf("root=3 devid=%d", d.Devid)
-		if d.Devid != s.Devid || d.UUID != s.UUID || d.FSID != s.FSID {
-			c.find("dev.item", where, fmt.Sprintf("%d %v of %v", d.Devid, d.UUID, d.FSID), fmt.Sprintf("%d %v of %v", s.Devid, s.UUID, s.FSID))
+	return strings.Join(s, " or ")
+}
+
+// checkDevItems compares the chunk tree's items of devices with the devices.
+func (c *checker) checkDevItems(items []format.DevItem) {
+	if len(items) != len(c.devs) {
+		c.find("dev.item", "root=3", fmt.Sprintf("%d dev items", len(items)), fmt.Sprint(len(c.devs)))
+	}
+	var total uint64
+	for _, it := range items {
+		total += it.TotalBytes
+		d := c.deviceOf(format.Stripe{Devid: it.Devid, DevUUID: it.UUID})
+		if d == nil || it.FSID != d.sb.DevItem.FSID {
+			c.find("dev.item", fmt.Sprintf("root=3 devid=%d", it.Devid), fmt.Sprintf("%d %v of %v", it.Devid, it.UUID, it.FSID),
+				fmt.Sprintf("%s of %v", c.knownDevices(), c.sb.DevItem.FSID))
 			continue
 		}
-		if d.BytesUsed != s.BytesUsed || d.TotalBytes != s.TotalBytes {
-			c.find("super.dev_item", where, fmt.Sprintf("bytes_used %d total_bytes %d", s.BytesUsed, s.TotalBytes),
-				fmt.Sprintf("bytes_used %d total_bytes %d", d.BytesUsed, d.TotalBytes))
-		}
-		if d.TotalBytes > uint64(c.dev.Size()) {
-			c.find("dev.item", where, fmt.Sprintf("total_bytes %d", d.TotalBytes), fmt.Sprintf("at most %d", c.dev.Size()))
-		}
-		if d.TotalBytes != c.sb.TotalBytes {
-			c.find("dev.item", where, fmt.Sprintf("total_bytes %d", d.TotalBytes), fmt.Sprintf("the superblock's %d", c.sb.TotalBytes))
-		}
-		// the truth from here on
-		c.sb.DevItem.BytesUsed, c.sb.DevItem.TotalBytes = d.BytesUsed, d.TotalBytes
+		c.checkDevItem(d, it)
 	}
+	if total != c.sb.TotalBytes {
+		c.find("dev.item", "root=3", fmt.Sprintf("total_bytes %d", total), fmt.Sprintf("the superblock's %d", c.sb.TotalBytes))
+	}
+}
+
+func (c *checker) checkDevItem(d *device, it format.DevItem) {
+	where, s := fmt.Sprintf("root=3 devid=%d", it.Devid), &d.sb.DevItem
+	if (it.BytesUsed != s.BytesUsed || it.TotalBytes != s.TotalBytes) && d.sb.Generation == c.sb.Generation {
+		c.find("super.dev_item", where, fmt.Sprintf("bytes_used %d total_bytes %d", s.BytesUsed, s.TotalBytes),
+			fmt.Sprintf("bytes_used %d total_bytes %d", it.BytesUsed, it.TotalBytes))
+	}
+	if it.TotalBytes > uint64(d.Size()) {
+		c.find("dev.item", where, fmt.Sprintf("total_bytes %d", it.TotalBytes), fmt.Sprintf("at most %d", d.Size()))
+	}
+	// the truth from here on
+	d.used, d.total = it.BytesUsed, it.TotalBytes
 }
 
 // checkDevices compares dev extents with chunk stripes.
@@ -164,63 +167,90 @@ func (c *checker) checkDevices() {
 	if !ok {
 		return
 	}
-	var exts []devExtent
 	complete := c.walkTree(format.DEV_TREE_OBJECTID, r.item.Bytenr, r.item.Generation, r.item.Level, func(n format.Node, _ bool) {
 		for i := range n.Nritems() {
-			k := n.Key(i)
-			if k.Type != format.DEV_EXTENT_KEY {
-				continue
+			if k := n.Key(i); k.Type == format.DEV_EXTENT_KEY {
+				c.devExtent(fmt.Sprintf("root=4 block=%d slot=%d", n.Bytenr(), i), k, n.Item(i))
 			}
-			var d format.DevExtent
-			d.Decode(n.Item(i))
-			if k.Objectid != c.sb.DevItem.Devid {
-				c.find("dev.extent", fmt.Sprintf("root=4 block=%d slot=%d", n.Bytenr(), i), fmt.Sprintf("device %d", k.Objectid), num(c.sb.DevItem.Devid))
-				continue
-			}
-			exts = append(exts, devExtent{k.Offset, d.Length, d.ChunkOffset})
 		}
 	})
-	where := func(d devExtent) string { return fmt.Sprintf("root=4 physical=%d", d.physical) }
+	listed := map[*device]map[uint64]devExtent{}
+	for _, d := range c.devs {
+		listed[d] = c.checkDevExtents(d, complete)
+	}
+	for i := range c.chunks {
+		ch := &c.chunks[i]
+		for j, s := range ch.stripes {
+			d, ok := listed[s.dev][s.off]
+			at := fmt.Sprintf("logical=%d stripe=%d physical=%d", ch.start, j, s.off)
+			if ok {
+				delete(listed[s.dev], s.off)
+				if d.length != ch.stripeLength() || d.logical != ch.start {
+					c.find("chunk.dev_extent", at, fmt.Sprintf("length %d of chunk %d", d.length, d.logical), fmt.Sprintf("length %d of chunk %d", ch.stripeLength(), ch.start))
+				}
+			} else if complete && s.dev != nil {
+				c.find("chunk.dev_extent", at, "no dev extent", "one")
+			}
+		}
+	}
+	for _, d := range c.devs {
+		for _, e := range d.exts {
+			if _, ok := listed[d][e.physical]; ok {
+				c.find("dev.extent", c.whereExtent(d, e), fmt.Sprintf("a dev extent of chunk %d, which has no such stripe", e.logical), "")
+			}
+		}
+	}
+}
+
+// devExtent gives a DEV_EXTENT to its device.
+func (c *checker) devExtent(where string, k format.Key, b []byte) {
+	var it format.DevExtent
+	it.Decode(b)
+	for _, d := range c.devs {
+		if d.id() == k.Objectid {
+			d.exts = append(d.exts, devExtent{k.Offset, it.Length, it.ChunkOffset})
+			return
+		}
+	}
+	var known []string
+	for _, d := range c.devs {
+		known = append(known, num(d.id()))
+	}
+	c.find("dev.extent", where, fmt.Sprintf("device %d", k.Objectid), strings.Join(known, " or "))
+}
+
+// whereExtent names a dev extent.
+func (c *checker) whereExtent(d *device, e devExtent) string {
+	if len(c.devs) == 1 {
+		return fmt.Sprintf("root=4 physical=%d", e.physical)
+	}
+	return fmt.Sprintf("root=4 devid=%d physical=%d", d.id(), e.physical)
+}
+
+// checkDevExtents judges the dev extents of one device, which it returns by their start.
+func (c *checker) checkDevExtents(dev *device, complete bool) map[uint64]devExtent {
 	var sum, end uint64
 	byPhys := map[uint64]devExtent{}
-	for _, d := range exts {
+	for _, d := range dev.exts {
+		where := c.whereExtent(dev, d)
 		sum += d.length
 		if d.physical < end {
-			c.find("dev.overlap", where(d), num(d.physical), fmt.Sprintf("at least %d, the end of the one before", end))
+			c.find("dev.overlap", where, num(d.physical), fmt.Sprintf("at least %d, the end of the one before", end))
 		}
 		end = d.physical + d.length
 		if ch := c.chunkAt(d.logical); d.physical == 0 && ch != nil && ch.typ&format.BlockGroupSystem != 0 {
 			// superStripe judges its extents
 			c.note("a system chunk lies at physical 0, where old mkfs.btrfs put it")
 		} else if d.physical < format.BlockReserved {
-			c.find("dev.overlap", where(d), num(d.physical), fmt.Sprintf("at least %d", format.BlockReserved))
+			c.find("dev.overlap", where, num(d.physical), fmt.Sprintf("at least %d", format.BlockReserved))
 		}
-		if end > c.sb.DevItem.TotalBytes {
-			c.find("dev.overlap", where(d), "end "+num(end), fmt.Sprintf("at most %d", c.sb.DevItem.TotalBytes))
+		if end > dev.total {
+			c.find("dev.overlap", where, "end "+num(end), fmt.Sprintf("at most %d", dev.total))
 		}
 		byPhys[d.physical] = d
 	}
-	if complete && sum != c.sb.DevItem.BytesUsed {
-		c.find("dev.bytes_used", fmt.Sprintf("devid=%d", c.sb.DevItem.Devid), num(c.sb.DevItem.BytesUsed), num(sum))
+	if complete && sum != dev.used {
+		c.find("dev.bytes_used", fmt.Sprintf("devid=%d", dev.id()), num(dev.used), num(sum))
 	}
-	for i := range c.chunks {
-		ch := &c.chunks[i]
-		for j, phys := range ch.copies {
-			d, ok := byPhys[phys]
-			at := fmt.Sprintf("logical=%d stripe=%d physical=%d", ch.start, j, phys)
-			if ok {
-				delete(byPhys, phys)
-				if d.length != ch.length || d.logical != ch.start {
-					c.find("chunk.dev_extent", at, fmt.Sprintf("length %d of chunk %d", d.length, d.logical), fmt.Sprintf("length %d of chunk %d", ch.length, ch.start))
-				}
-			} else if complete {
-				c.find("chunk.dev_extent", at, "no dev extent", "one")
-			}
-		}
-	}
-	for _, d := range exts {
-		if _, ok := byPhys[d.physical]; ok {
-			c.find("dev.extent", where(d), fmt.Sprintf("a dev extent of chunk %d, which has no such stripe", d.logical), "")
-		}
-	}
+	return byPhys
 }

@@ -32,7 +32,7 @@ type dataJob struct {
 type badData struct {
 	logical, length uint64
 	mirror          int
-	physical        uint64
+	place           stripe
 	have, want      string // of the first sector
 	readErr         string
 }
@@ -90,12 +90,14 @@ func (d *dataCheck) verify(t *sched.Task, j dataJob, buf []byte) []byte {
 	if n > len(buf) {
 		buf = make([]byte, min(dataStep, max(n, 2*len(buf))))
 	}
-	ch := c.chunkAt(j.logical)
-	for m, phys := range ch.copies {
-		off := phys + j.logical - ch.start
+	places, _ := c.chunkAt(j.logical).places(j.logical)
+	for m, place := range places {
 		p := buf[:n]
-		if err := blockdev.Read(t, c.dev, p, int64(off)); err != nil {
-			d.addBad(badData{logical: j.logical, length: uint64(n), mirror: m, physical: off, readErr: err.Error()})
+		if place.dev == nil {
+			continue // chunk.item
+		}
+		if err := blockdev.Read(t, place.dev, p, int64(place.off)); err != nil {
+			d.addBad(badData{logical: j.logical, length: uint64(n), mirror: m, place: place, readErr: err.Error()})
 			continue
 		}
 		var run *badData
@@ -107,7 +109,7 @@ func (d *dataCheck) verify(t *sched.Task, j dataJob, buf []byte) []byte {
 			}
 			if run == nil {
 				have := csum.Sum(p[i : i+sector])
-				run = d.addBad(badData{logical: j.logical + uint64(i), mirror: m, physical: off + uint64(i), have: csum.Text(have[:]), want: csum.Text(want)})
+				run = d.addBad(badData{logical: j.logical + uint64(i), mirror: m, place: stripe{place.dev, place.off + uint64(i)}, have: csum.Text(have[:]), want: csum.Text(want)})
 			}
 			run.length += uint64(sector)
 		}
@@ -181,7 +183,7 @@ func (c *checker) straysOf(s span, x int, where string) int {
 	return x
 }
 
-// queue cuts a csum item into jobs that each lie in one chunk.
+// queue cuts a csum item into jobs that each lie in one chunk, and in one place of each copy.
 func (d *dataCheck) queue(logical uint64, sums []byte) {
 	if len(d.tasks) == 0 && !d.alone {
 		return
@@ -195,7 +197,8 @@ func (d *dataCheck) queue(logical uint64, sums []byte) {
 		if ch == nil {
 			return // csum.extent says so
 		}
-		n := min(uint64(len(sums))/size*sector, dataStep, ch.start+ch.length-logical)
+		_, run := ch.places(logical)
+		n := min(uint64(len(sums))/size*sector, dataStep, run)
 		l := n / sector * size
 		if l == 0 {
 			return
@@ -240,7 +243,7 @@ func (c *checker) blameData(d *dataCheck) {
 	})
 	sort.Slice(c.dataPtrs, func(i, j int) bool { return c.dataPtrs[i].bytenr < c.dataPtrs[j].bytenr })
 	for _, b := range d.bad {
-		where := fmt.Sprintf("logical=%d length=%d mirror=%d device_offset=%d", b.logical, b.length, b.mirror, b.physical)
+		where := fmt.Sprintf("logical=%d length=%d mirror=%d %s", b.logical, b.length, b.mirror, c.at(b.place))
 		i := sort.Search(len(c.dataPtrs), func(i int) bool { return c.dataPtrs[i].bytenr > b.logical }) - 1
 		if i >= 0 && b.logical-c.dataPtrs[i].bytenr < c.dataPtrs[i].length {
 			p := c.dataPtrs[i]

@@ -137,16 +137,16 @@ func TestDamageByOne(t *testing.T) {
 			m.edit(chunkTree, chunkKey(m, 2), set64(format.ChunkHeaderSize, 2))
 		}},
 		{"dev extent of another chunk", "chunk.dev_extent", func(m *image) {
-			m.edit(devTree, key(1, format.DEV_EXTENT_KEY, m.ch[2].copies[0]), set64(16, m.ch[1].start))
+			m.edit(devTree, key(1, format.DEV_EXTENT_KEY, m.ch[2].stripes[0].off), set64(16, m.ch[1].start))
 		}},
 		{"dev extent of another length", "chunk.dev_extent dev.bytes_used", func(m *image) {
-			m.edit(devTree, key(1, format.DEV_EXTENT_KEY, m.ch[2].copies[0]), set64(24, m.ch[2].length-1<<20))
+			m.edit(devTree, key(1, format.DEV_EXTENT_KEY, m.ch[2].stripes[0].off), set64(24, m.ch[2].length-1<<20))
 		}},
 		{"dev extents overlap in two leaves", "chunk.dev_extent dev.bytes_used dev.overlap", func(m *image) {
-			last := m.ch[2].copies[0]
+			last := m.ch[2].stripes[0].off
 			m.leaf2(devTree, key(1, format.DEV_EXTENT_KEY, last), 60)
 			m.settle()
-			before := m.ch[1].copies[1]
+			before := m.ch[1].stripes[1].off
 			if before+m.ch[1].length != last {
 				m.t.Fatalf("the data stripe at %d does not follow the metadata stripe at %d", last, before)
 			}

@@ -155,7 +155,7 @@ func TestEachRuleFires(t *testing.T) {
 			m.edit(extentTree, group(m, 2), set64(16, both))
 		}},
 		{"dev extent missing", "chunk.dev_extent dev.bytes_used", func(m *image) {
-			m.del(devTree, key(1, format.DEV_EXTENT_KEY, m.ch[2].copies[0]))
+			m.del(devTree, key(1, format.DEV_EXTENT_KEY, m.ch[2].stripes[0].off))
 		}},
 		{"dev extent without chunk", "dev.bytes_used dev.extent", func(m *image) {
 			d := format.DevExtent{ChunkTree: 3, ChunkObjectid: 256, ChunkOffset: 1 << 40, Length: 1 << 20}
@@ -194,7 +194,7 @@ func TestEachRuleFires(t *testing.T) {
 			m.super()
 		}},
 		{"extent over a superblock copy", "extent.overlap", func(m *image) {
-			stripe := m.ch[1].copies[1]
+			stripe := m.ch[1].stripes[1].off
 			if stripe > format.SuperMirror(1) || stripe+m.ch[1].length < format.SuperMirror(1)+format.StripeLen {
 				m.t.Fatalf("the second metadata stripe at %d does not cover the superblock copy", stripe)
 			}
@@ -398,7 +398,7 @@ func TestEachRuleFires(t *testing.T) {
 		})
 	}
 	// Rules that other tests of this package show.
-	for _, name := range []string{"device.read", "data.read", "quota.count", "log.root", "log.space", "log.item", "log.csum"} {
+	for _, name := range []string{"device.read", "data.read", "super.device", "data.parity", "quota.count", "log.root", "log.space", "log.item", "log.csum"} {
 		fired[name] = true
 	}
 	for _, r := range Rules {
@@ -486,10 +486,10 @@ func TestRightAsItIs(t *testing.T) {
 func (m *image) dupData() uint64 {
 	m.t.Helper()
 	ch := m.ch[2]
-	second := m.ch[1].copies[1] + m.ch[1].length // after the last stripe of mkfs
+	second := m.ch[1].stripes[1].off + m.ch[1].length // after the last stripe of mkfs
 	for _, c := range m.ch {
-		for _, at := range c.copies {
-			second = max(second, at+c.length)
+		for _, s := range c.stripes {
+			second = max(second, s.off+c.length)
 		}
 	}
 	if int64(second+ch.length) > m.dev.Size() {
@@ -506,7 +506,7 @@ func (m *image) dupData() uint64 {
 	m.del(chunkTree, k)
 	m.add(chunkTree, k, enc(c.Size(), &c))
 	d := format.DevExtent{ChunkTree: 3, ChunkObjectid: 256, ChunkOffset: ch.start, Length: ch.length}
-	old := key(1, format.DEV_EXTENT_KEY, ch.copies[0])
+	old := key(1, format.DEV_EXTENT_KEY, ch.stripes[0].off)
 	m.edit(devTree, old, func(b []byte) {
 		var first format.DevExtent
 		first.Decode(b)
@@ -517,7 +517,7 @@ func (m *image) dupData() uint64 {
 	m.edit(extentTree, key(ch.start, format.BLOCK_GROUP_ITEM_KEY, ch.length), set64(16, format.BlockGroupData|format.BlockGroupDup))
 	m.sb.DevItem.BytesUsed += ch.length
 	m.super()
-	m.write(second, m.read(ch.copies[0], 32*blk))
+	m.write(second, m.read(ch.stripes[0].off, 32*blk))
 	m.load()
 	return second
 }
@@ -531,7 +531,7 @@ func TestSecondCopies(t *testing.T) {
 	if r := m.check(); !r.Clean {
 		t.Fatalf("the sample with two copies of its data:\n%s", r.text())
 	}
-	for i, at := range []uint64{m.ch[2].copies[0], second} {
+	for i, at := range []uint64{m.ch[2].stripes[0].off, second} {
 		n := m.clone(t)
 		n.write(at+2*blk+9, []byte("rot"))
 		r := n.check()

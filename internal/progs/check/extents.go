@@ -254,13 +254,20 @@ func (c *checker) superStripe(x *extent, where string) {
 	if ch == nil {
 		return
 	}
-	for _, phys := range ch.copies {
-		from := phys + x.start - ch.start
-		for i := range format.SuperMirrorMax {
-			if s := format.SuperMirror(i); from < s+format.StripeLen && s < from+x.length {
-				c.find("extent.overlap", where, fmt.Sprintf("device offset %d, over the superblock copy at %d", from, s), "nothing allocated there")
+	for at, end := x.start, min(x.start+x.length, ch.start+ch.length); at < end; {
+		places, run := ch.places(at)
+		run = min(run, end-at)
+		if ch.parity() > 0 { // neither may anything be in the row of a unit that has one
+			places = ch.row(at)
+		}
+		for _, p := range places {
+			for i := range format.SuperMirrorMax {
+				if s := format.SuperMirror(i); p.off < s+format.StripeLen && s < p.off+run {
+					c.find("extent.overlap", where, fmt.Sprintf("%s, over the superblock copy at %d", c.at(p), s), "nothing allocated there")
+				}
 			}
 		}
+		at += run
 	}
 }
 

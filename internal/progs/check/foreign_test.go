@@ -126,7 +126,7 @@ func TestMetadataUUID(t *testing.T) {
 // device, around the superblock.
 func TestSystemChunkAtZero(t *testing.T) {
 	m := newImage(t)
-	sys, old := m.ch[0], m.ch[0].copies[0]
+	sys, old := m.ch[0], m.ch[0].stripes[0].off
 	if sys.typ&format.BlockGroupSystem == 0 || old != format.BlockReserved {
 		t.Fatalf("the first chunk is %+v", sys)
 	}
@@ -140,7 +140,7 @@ func TestSystemChunkAtZero(t *testing.T) {
 	}
 	const stripe = format.ChunkHeaderSize + 8 // offset of the first stripe
 	m.rekey(devTree, key(1, format.DEV_EXTENT_KEY, old), key(1, format.DEV_EXTENT_KEY, 0))
-	m.ch[0].copies[0] = 0
+	m.ch[0].stripes[0].off = 0
 	m.edit(chunkTree, key(format.FIRST_CHUNK_TREE_OBJECTID, format.CHUNK_ITEM_KEY, sys.start), set64(stripe, 0))
 	le.PutUint64(m.sb.SysChunkArray[format.KeySize+stripe:], 0)
 	m.super()

@@ -9,7 +9,7 @@ import (
 
 // trees are the sample's tree blocks.
 func (m *image) trees() []uint64 {
-	c := &checker{t: m.tk, dev: m.dev, sb: m.sb, visited: map[uint64]uint32{}, roots: map[uint64]rootInfo{}, scratch: make([]byte, m.sb.NodeSize)}
+	c := &checker{t: m.tk, devs: []*device{{Device: m.dev, sb: m.sb}}, sb: m.sb, visited: map[uint64]uint32{}, roots: map[uint64]rootInfo{}, scratch: make([]byte, m.sb.NodeSize)}
 	if err := c.checkChunks(); err != nil {
 		m.t.Fatal(err)
 	}

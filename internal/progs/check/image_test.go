@@ -102,7 +102,7 @@ func (m *image) write(off uint64, p []byte) {
 // load reads the superblock and the chunk map.
 func (m *image) load() {
 	m.sb.Decode(m.read(format.SuperOffset, format.SuperSize))
-	c := &checker{t: m.tk, dev: m.dev, sb: m.sb, visited: map[uint64]uint32{}, roots: map[uint64]rootInfo{}, scratch: make([]byte, m.sb.NodeSize)}
+	c := &checker{t: m.tk, devs: []*device{{Device: m.dev, sb: m.sb}}, sb: m.sb, visited: map[uint64]uint32{}, roots: map[uint64]rootInfo{}, scratch: make([]byte, m.sb.NodeSize)}
 	if err := c.checkChunks(); err != nil {
 		m.t.Fatal(err)
 	}
@@ -128,8 +128,8 @@ func (m *image) copies(bytenr uint64) []uint64 {
 		m.t.Fatalf("logical %d is in no chunk", bytenr)
 	}
 	var at []uint64
-	for _, p := range ch.copies {
-		at = append(at, p+bytenr-ch.start)
+	for _, s := range ch.stripes {
+		at = append(at, s.off+bytenr-ch.start)
 	}
 	return at
 }

@@ -14,6 +14,7 @@ var Rules = []Rule{
 	{"super.sys_array", "the system chunk array is an exact copy of all SYSTEM chunks (7)"},
 	{"super.bytes_used", "bytes_used is the sum of the block groups' used (5)"},
 	{"super.dev_item", "the superblock's dev item is the chunk tree's (6)"},
+	{"super.device", "every device of the file system is there, with the superblock of the last commit"},
 
 	{"tree.read", "a tree block has a readable copy with a good checksum"},
 	{"tree.csum", "every copy of a tree block has a good checksum"},
@@ -40,7 +41,7 @@ var Rules = []Rule{
 	{"dev.extent", "each dev extent belongs to a chunk stripe (6)"},
 	{"dev.overlap", "dev extents do not overlap, and none is below 1 MiB or beyond the device (2, 6)"},
 	{"dev.bytes_used", "the dev item's bytes_used is the sum of its dev extents (6)"},
-	{"dev.item", "there is one dev item, for the device at hand"},
+	{"dev.item", "each device at hand has one dev item, and no other has"},
 
 	{"group.chunk", "block groups and chunks pair up, with the same length and flags (4)"},
 	{"group.used", "a block group's used is the sum of its extents (4)"},
@@ -64,6 +65,7 @@ var Rules = []Rule{
 	{"csum.missing", "data that needs checksums has them (9)"},
 	{"data.read", "data can be read"},
 	{"data.csum", "data matches its checksum, on every copy (9)"},
+	{"data.parity", "the parity of a row is that of its data"},
 
 	{"inode.missing", "items of a file have an inode item"},
 	{"inode.nlink", "nlink is the number of names (11)"},

@@ -9,72 +9,125 @@ import (
 	"btrlab/internal/format"
 )
 
-// checkSuper reads the primary superblock into c.sb and judges its copies.
+// checkSuper reads the primary superblocks into c.devs, the newest into c.sb, and judges their
+// copies.
 func (c *checker) checkSuper() error {
-	size := c.dev.Size()
+	for _, d := range c.devs {
+		if err := c.checkSuperOf(d); err != nil {
+			return err
+		}
+		if d.sb.Generation > c.sb.Generation {
+			c.sb = d.sb
+		}
+	}
+	if c.sb.Metadump() {
+		c.noData = true
+		c.note("btrfs-image restored this image without file data: data checksums are not verified")
+	}
+	return c.checkMembers()
+}
+
+// checkMembers judges the devices as a whole. Devices that do not belong together, or not all, are
+// an error.
+func (c *checker) checkMembers() error {
+	first := c.devs[0]
+	for i, d := range c.devs {
+		if d.sb.FSID != first.sb.FSID {
+			return blockdev.Errorf(d, "device of another file system, have fsid %v want %v, that of %s", d.sb.FSID, first.sb.FSID, first.Name())
+		}
+		for _, o := range c.devs[:i] {
+			if o.id() == d.id() {
+				return blockdev.Errorf(d, "is device %d of the file system, as %s is", d.id(), o.Name())
+			}
+		}
+		// A commit writes the devices' superblocks one by one.
+		switch where := fmt.Sprintf("devid=%d device=%s", d.id(), d.Name()); {
+		case d.sb.Generation+1 == c.sb.Generation:
+			c.note("the superblock of device %d has generation %d, another %d", d.id(), d.sb.Generation, c.sb.Generation)
+		case d.sb.Generation < c.sb.Generation:
+			c.find("super.device", where, "generation "+num(d.sb.Generation), num(c.sb.Generation))
+		case d.sb.Root != c.sb.Root || d.sb.ChunkRoot != c.sb.ChunkRoot || d.sb.NumDevices != c.sb.NumDevices || d.sb.TotalBytes != c.sb.TotalBytes:
+			c.find("super.device", where, "other contents than that of another device of the same generation", "")
+		}
+	}
+	if uint64(len(c.devs)) != c.sb.NumDevices {
+		return blockdev.Errorf(first, "file system of %d devices, have %d: name the others with --device", c.sb.NumDevices, len(c.devs))
+	}
+	return nil
+}
+
+// checkSuperOf reads the primary superblock of one device and judges its copies.
+func (c *checker) checkSuperOf(d *device) error {
+	size := d.Size()
+	on := "" // which device
+	if len(c.devs) > 1 {
+		on = "device=" + d.Name() + " "
+	}
 	if size < format.SuperOffset+format.SuperSize {
-		c.find("super.bad", "device="+c.dev.Name(), fmt.Sprintf("%d bytes", size), fmt.Sprintf("at least %d", format.SuperOffset+format.SuperSize))
+		c.find("super.bad", "device="+d.Name(), fmt.Sprintf("%d bytes", size), fmt.Sprintf("at least %d", format.SuperOffset+format.SuperSize))
 		return errStop
 	}
 	p := make([]byte, format.SuperSize)
-	if err := blockdev.Read(c.t, c.dev, p, format.SuperOffset); err != nil {
-		return blockdev.Errorf(c.dev, "read of the superblock at %d: %w", format.SuperOffset, err)
+	if err := blockdev.Read(c.t, d, p, format.SuperOffset); err != nil {
+		return blockdev.Errorf(d, "read of the superblock at %d: %w", format.SuperOffset, err)
 	}
 	err := format.CheckSuper(p, size)
 	var unsupported *format.UnsupportedError
 	if errors.As(err, &unsupported) {
-		return blockdev.Errorf(c.dev, "%w", err)
+		return blockdev.Errorf(d, "%w", err)
 	}
 	if err != nil {
-		c.findErr("super.bad", "bytenr=65536", err)
-	} else {
-		c.sb.Decode(p)
+		c.findErr("super.bad", on+"bytenr=65536", err)
+		c.wholeCopies(d)
+		return errStop
 	}
-	if err == nil && c.sb.Metadump() {
-		c.noData = true
-		c.note("btrfs-image restored this image without file data: data checksums are not verified")
+	d.sb.Decode(p)
+	limit := min(size, int64(d.sb.DevItem.TotalBytes))
+	q := make([]byte, format.SuperSize)
+	for i := 1; i < format.SuperMirrorMax; i++ {
+		if off := format.SuperMirror(i); int64(off)+format.SuperSize <= limit {
+			c.checkCopy(d, fmt.Sprintf("%scopy=%d bytenr=%d", on, i, off), off, p, q)
+		}
 	}
-	limit := size
-	if err == nil {
-		limit = min(size, int64(c.sb.TotalBytes))
+	return nil
+}
+
+// checkCopy judges the superblock copy at off, which is read into q, by the primary p.
+func (c *checker) checkCopy(d *device, where string, off uint64, p, q []byte) {
+	if err := blockdev.Read(c.t, d, q, int64(off)); err != nil {
+		c.find("device.read", where, err.Error(), "")
+		return
 	}
+	if d.sb.Metadump() && format.SuperMagic(q) == 0 {
+		c.note("no superblock copy at %d: btrfs-image does not restore it", off)
+		return
+	}
+	if err := format.CheckSuperAt(q, d.Size(), off); err != nil {
+		c.findErr("super.copy", where, err)
+		return
+	}
+	// A commit writes the copies one by one, and a log commit only the primary.
+	if s := copyOf(q); s.Generation != d.sb.Generation {
+		c.note("the superblock copy at %d has generation %d, the primary %d", off, s.Generation, d.sb.Generation)
+	} else if !sameSuper(p, q) {
+		c.find("super.copy", where, "other contents than the primary of the same generation", "")
+	}
+}
+
+// wholeCopies notes the copies that are whole, of a device whose primary superblock is not.
+func (c *checker) wholeCopies(d *device) {
 	q := make([]byte, format.SuperSize)
 	for i := 1; i < format.SuperMirrorMax; i++ {
 		off := format.SuperMirror(i)
-		if int64(off)+format.SuperSize > limit {
+		if int64(off)+format.SuperSize > d.Size() {
 			continue
 		}
-		where := fmt.Sprintf("copy=%d bytenr=%d", i, off)
-		if rerr := blockdev.Read(c.t, c.dev, q, int64(off)); rerr != nil {
-			c.find("device.read", where, rerr.Error(), "")
-			continue
-		}
-		if err == nil && c.sb.Metadump() && format.SuperMagic(q) == 0 {
-			c.note("no superblock copy at %d: btrfs-image does not restore it", off)
-			continue
-		}
-		cerr := format.CheckSuperAt(q, size, off)
-		if err != nil {
-			if cerr == nil {
-				c.note("the superblock copy at %d is whole: generation %d", off, copyOf(q).Generation)
-			}
-			continue
-		}
-		if cerr != nil {
-			c.findErr("super.copy", where, cerr)
-			continue
-		}
-		// A commit writes the copies one by one, and a log commit only the primary.
-		if s := copyOf(q); s.Generation != c.sb.Generation {
-			c.note("the superblock copy at %d has generation %d, the primary %d", off, s.Generation, c.sb.Generation)
-		} else if !sameSuper(p, q) {
-			c.find("super.copy", where, "other contents than the primary of the same generation", "")
+		if err := blockdev.Read(c.t, d, q, int64(off)); err != nil {
+			c.find("device.read", fmt.Sprintf("copy=%d bytenr=%d", i, off), err.Error(), "")
+		} else if format.CheckSuperAt(q, d.Size(), off) == nil {
+			c.note("the superblock copy at %d is whole: generation %d", off, copyOf(q).Generation)
 		}
 	}
-	if err != nil {
-		return errStop
-	}
-	return nil
 }
 
 func copyOf(p []byte) (s format.Super) {

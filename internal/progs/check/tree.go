@@ -9,13 +9,6 @@ import (
 	"btrlab/internal/format"
 )
 
-// chunk is a logical range and the physical place of each copy.
-type chunk struct {
-	start, length uint64
-	typ           uint64
-	copies        []uint64 // physical
-}
-
 func (c *checker) chunkAt(logical uint64) *chunk {
 	i := sort.Search(len(c.chunks), func(i int) bool { return c.chunks[i].start > logical }) - 1
 	if i < 0 || logical-c.chunks[i].start >= c.chunks[i].length {
@@ -216,7 +209,12 @@ func (w *walk) read(bytenr, generation uint64, level int, where string, fresh bo
 		w.bufs[level] = make([]byte, size)
 	}
 	best := format.Node(nil)
-	for i, phys := range ch.copies {
+	places, run := ch.places(bytenr)
+	if run < size {
+		c.find("tree.chunk", where, "a block over the end of a stripe", "one inside it")
+		return nil, false
+	}
+	for i, place := range places {
 		buf := w.bufs[level]
 		if best != nil {
 			if !fresh {
@@ -224,10 +222,12 @@ func (w *walk) read(bytenr, generation uint64, level int, where string, fresh bo
 			}
 			buf = c.scratch
 		}
-		at := fmt.Sprintf
-		off := phys + bytenr - ch.start
-		if err := blockdev.Read(c.t, c.dev, buf, int64(off)); err != nil {
-			c.find("device.read", at("%s mirror=%d device_offset=%d", where, i, off), err.Error(), "")
+		mirror := fmt.Sprintf("%s mirror=%d %s", where, i, c.at(place))
+		if place.dev == nil {
+			continue // chunk.item
+		}
+		if err := blockdev.Read(c.t, place.dev, buf, int64(place.off)); err != nil {
+			c.find("device.read", mirror, err.Error(), "")
 			continue
 		}
 		n := format.Node(buf)
@@ -237,13 +237,13 @@ func (w *walk) read(bytenr, generation uint64, level int, where string, fresh bo
 		if csum := c.sb.CsumType; !csum.BlockMatch(n) {
 			if fresh {
 				have, want := csum.BlockText(n)
-				c.find("tree.csum", at("%s mirror=%d device_offset=%d", where, i, off), have, want)
+				c.find("tree.csum", mirror, have, want)
 			}
 			continue
 		}
 		if best != nil {
-			c.find("tree.mirror", at("%s mirror=%d device_offset=%d", where, i, off),
-				at("generation %d, other bytes than mirror 0", n.Generation()), at("generation %d", best.Generation()))
+			c.find("tree.mirror", mirror, fmt.Sprintf("generation %d, other bytes than mirror 0", n.Generation()),
+				fmt.Sprintf("generation %d", best.Generation()))
 			continue
 		}
 		best = n
