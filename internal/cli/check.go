@@ -28,8 +28,9 @@ Exit code 1 means that something was found.`,
 		var res check.Result
 		bar := a.newBar("check", !asJSON)
 		o.Progress = func(phase string, done, total uint64) { bar.set(phase, done, total) }
-		err := a.withDevice(args[0], blockdev.ReadOnly, func(dev blockdev.Device) (err error) {
-			res, err = check.Check(a.t, dev, o)
+		err := a.withDevices(args[0], blockdev.ReadOnly, func(devs []blockdev.Device) (err error) {
+			o.Devices = devs[1:]
+			res, err = check.Check(a.t, devs[0], o)
 			return err
 		})
 		bar.done()

@@ -12,8 +12,10 @@ import (
 func (a *app) df() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:     "df IMAGE",
-		Short:   "show the space of an image by what it is used for",
+		Use:   "df IMAGE",
+		Short: "show the space of an image by what it is used for",
+		Long: `Df shows the space of an image by what it is used for, as file bytes: a byte with two copies counts once. Unallocated
+are bytes of the devices, of which a profile with two copies makes half as many.`,
 		Example: "  btrlab df disk.img",
 		Args:    cobra.ExactArgs(1),
 	}
@@ -28,8 +30,10 @@ func (a *app) df() *cobra.Command {
 			Used        uint64       `json:"used"`
 			Unallocated uint64       `json:"unallocated"`
 			Usage       []dump.Usage `json:"usage"`
+
+			Devices []dump.DeviceInfo `json:"devices"`
 		}
-		r := result{info.TotalBytes, info.BytesUsed, info.TotalBytes - info.Allocated, info.Usage}
+		r := result{info.TotalBytes, info.BytesUsed, info.TotalBytes - info.Allocated, info.Usage, info.Devices}
 		if asJSON {
 			return a.printJSON(r)
 		}
@@ -39,6 +43,11 @@ func (a *app) df() *cobra.Command {
 			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", u.Type, u.Profile, humanSize(u.Total), humanSize(u.Used), humanSize(u.Total-u.Used))
 		}
 		fmt.Fprintf(w, "unallocated\t\t%s\t\t\n", humanSize(r.Unallocated))
+		for _, d := range r.Devices {
+			if len(r.Devices) > 1 {
+				fmt.Fprintf(w, "device %d\t\t%s\t%s\t%s\n", d.Devid, humanSize(d.Size), humanSize(d.Allocated), humanSize(d.Size-d.Allocated))
+			}
+		}
 		return w.Flush()
 	}
 	return cmd

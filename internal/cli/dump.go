@@ -27,7 +27,7 @@ func (a *app) dump() *cobra.Command {
 			return usagef(cmd, "there is no dump %q, want super, chunks, tree or log", args[0])
 		},
 	}
-	part := func(use, short, example string, nargs int, f func(t *sched.Task, w io.Writer, dev blockdev.Device, args []string) error) {
+	part := func(use, short, example string, nargs int, f func(t *sched.Task, w io.Writer, devs []blockdev.Device, args []string) error) {
 		cmd.AddCommand(&cobra.Command{
 			Use: use, Short: short, Example: "  " + example, Args: cobra.ExactArgs(nargs),
 			RunE: func(cmd *cobra.Command, args []string) error {
@@ -36,8 +36,8 @@ func (a *app) dump() *cobra.Command {
 				if isTerminal(a.out) {
 					text = lineWriter{w}
 				}
-				err := a.withDevice(args[nargs-1], blockdev.ReadOnly, func(dev blockdev.Device) error {
-					return f(a.t, text, dev, args)
+				err := a.withDevices(args[nargs-1], blockdev.ReadOnly, func(devs []blockdev.Device) error {
+					return f(a.t, text, devs, args)
 				})
 				if ferr := w.Flush(); err == nil {
 					err = ferr
@@ -47,21 +47,21 @@ func (a *app) dump() *cobra.Command {
 		})
 	}
 	part("super IMAGE", "print the superblock", "btrlab dump super disk.img", 1,
-		func(t *sched.Task, w io.Writer, dev blockdev.Device, args []string) error {
-			return dump.Super(t, w, dev)
+		func(t *sched.Task, w io.Writer, devs []blockdev.Device, args []string) error {
+			return dump.Super(t, w, devs[0])
 		})
 	part("chunks IMAGE", "print the chunk map", "btrlab dump chunks disk.img", 1,
-		func(t *sched.Task, w io.Writer, dev blockdev.Device, args []string) error {
-			return dump.Chunks(t, w, dev)
+		func(t *sched.Task, w io.Writer, devs []blockdev.Device, args []string) error {
+			return dump.Chunks(t, w, devs[0], devs[1:]...)
 		})
 	part("tree NAME IMAGE", "print a tree, item by item: root, extent, chunk, dev, fs, csum, free-space or a number",
 		"btrlab dump tree fs disk.img", 2,
-		func(t *sched.Task, w io.Writer, dev blockdev.Device, args []string) error {
-			return dump.Tree(t, w, dev, args[0])
+		func(t *sched.Task, w io.Writer, devs []blockdev.Device, args []string) error {
+			return dump.Tree(t, w, devs[0], args[0], devs[1:]...)
 		})
 	part("log IMAGE", "print what fsync logged after the last commit: the tree of logs and each log", "btrlab dump log disk.img", 1,
-		func(t *sched.Task, w io.Writer, dev blockdev.Device, args []string) error {
-			return dump.Log(t, w, dev)
+		func(t *sched.Task, w io.Writer, devs []blockdev.Device, args []string) error {
+			return dump.Log(t, w, devs[0], devs[1:]...)
 		})
 	return cmd
 }

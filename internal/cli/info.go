@@ -32,8 +32,8 @@ func (a *app) info() *cobra.Command {
 }
 
 func (a *app) readInfo(image string) (info dump.Info, err error) {
-	err = a.withDevice(image, blockdev.ReadOnly, func(dev blockdev.Device) (err error) {
-		info, err = dump.ReadInfo(a.t, dev)
+	err = a.withDevices(image, blockdev.ReadOnly, func(devs []blockdev.Device) (err error) {
+		info, err = dump.ReadInfo(a.t, devs[0], devs[1:]...)
 		return err
 	})
 	return info, err

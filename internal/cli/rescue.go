@@ -24,8 +24,8 @@ after it is lost. It is for an image whose log cannot be replayed; any verb that
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withDevice(args[0], 0, func(dev blockdev.Device) error {
-				bytenr, level, err := rescue.ZeroLog(a.t, dev)
+			return a.withDevices(args[0], 0, func(devs []blockdev.Device) error {
+				bytenr, level, err := rescue.ZeroLog(a.t, devs...)
 				switch {
 				case err != nil:
 					return err

@@ -4,6 +4,7 @@
 package dump
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -20,10 +21,12 @@ var le = binary.LittleEndian
 // reader finds blocks by logical address.
 type reader struct {
 	t      *sched.Task
-	dev    blockdev.Device
-	raw    []byte // the superblock
+	dev    blockdev.Device            // whose superblock counts
+	devs   map[uint64]blockdev.Device // by number, dev too
+	raw    []byte                     // the superblock
 	sb     format.Super
 	chunks []mapped // ascending
+	items  []format.DevItem
 }
 
 type mapped struct {
@@ -31,11 +34,26 @@ type mapped struct {
 	format.Chunk
 }
 
-// open reads the superblock and the chunk tree.
-func open(t *sched.Task, dev blockdev.Device) (*reader, error) {
-	r := &reader{t: t, dev: dev}
+// open reads the superblock and the chunk tree. A device of the file system that more does not have
+// is done without.
+func open(t *sched.Task, dev blockdev.Device, more []blockdev.Device) (*reader, error) {
+	r := &reader{t: t, dev: dev, devs: map[uint64]blockdev.Device{}}
 	if err := r.super(); err != nil {
 		return nil, err
+	}
+	r.devs[r.sb.DevItem.Devid] = dev
+	for _, d := range more {
+		o := &reader{t: t, dev: d}
+		if err := o.super(); err != nil {
+			return nil, err
+		}
+		if o.sb.FSID != r.sb.FSID {
+			return nil, blockdev.Errorf(d, "device of another file system, have fsid %v want %v, that of %s", o.sb.FSID, r.sb.FSID, dev.Name())
+		}
+		if old := r.devs[o.sb.DevItem.Devid]; old != nil {
+			return nil, blockdev.Errorf(d, "is device %d of the file system, as %s is", o.sb.DevItem.Devid, old.Name())
+		}
+		r.devs[o.sb.DevItem.Devid] = d
 	}
 	// An unsupported feature need not keep anybody from looking.
 	var unsupported *format.UnsupportedError
@@ -57,8 +75,13 @@ func open(t *sched.Task, dev blockdev.Device) (*reader, error) {
 	}
 	err := r.leaves(format.CHUNK_TREE_OBJECTID, r.sb.ChunkRoot, int(r.sb.ChunkRootLevel), func(n format.Node) {
 		for i := range n.Nritems() {
-			if k := n.Key(i); k.Type == format.CHUNK_ITEM_KEY {
+			switch k := n.Key(i); k.Type {
+			case format.CHUNK_ITEM_KEY:
 				r.add(k.Offset, n.Item(i))
+			case format.DEV_ITEM_KEY:
+				var d format.DevItem
+				d.Decode(n.Item(i))
+				r.items = append(r.items, d)
 			}
 		}
 	})
@@ -102,16 +125,19 @@ func (r *reader) block(root, bytenr uint64, level int) (format.Node, error) {
 		return nil, fmt.Errorf("root=%d block=%d is in no chunk", int64(root), bytenr)
 	}
 	c := r.chunks[i]
-	if p := c.Type & format.BlockGroupProfileMask; p != 0 && p != format.BlockGroupDup && p != format.BlockGroupRAID1 {
-		return nil, fmt.Errorf("root=%d block=%d is in a chunk of profile 0x%x", int64(root), bytenr, p)
+	p := format.ProfileOf(c.Type)
+	if p == nil || p.StripesWanted(len(c.Stripes)) != "" {
+		return nil, fmt.Errorf("root=%d block=%d is in a chunk of type 0x%x with %d stripes", int64(root), bytenr, c.Type, len(c.Stripes))
 	}
+	at := p.Locate(len(c.Stripes), c.Length, bytenr-c.logical)
 	var last error
-	for m, s := range c.Stripes {
-		if s.Devid != r.sb.DevItem.Devid {
+	for m, s := range c.Stripes[at.First : at.First+at.Copies] {
+		dev := r.devs[s.Devid]
+		if dev == nil {
 			continue
 		}
 		n := make(format.Node, size)
-		if err := blockdev.Read(r.t, r.dev, n, int64(s.Offset+bytenr-c.logical)); err != nil {
+		if err := blockdev.Read(r.t, dev, n, int64(s.Offset+at.Off)); err != nil {
 			last = fmt.Errorf("root=%d block=%d mirror=%d: %w", int64(root), bytenr, m, err)
 			continue
 		}
@@ -134,7 +160,7 @@ func (r *reader) block(root, bytenr uint64, level int) (format.Node, error) {
 		}
 	}
 	if last == nil {
-		last = fmt.Errorf("root=%d block=%d has no copy on this device", int64(root), bytenr)
+		last = fmt.Errorf("root=%d block=%d has no copy on the devices at hand", int64(root), bytenr)
 	}
 	return nil, last
 }
@@ -203,8 +229,8 @@ type treeRoot struct {
 }
 
 // Chunks prints the chunk map, one chunk a line.
-func Chunks(t *sched.Task, w io.Writer, dev blockdev.Device) error {
-	r, err := open(t, dev)
+func Chunks(t *sched.Task, w io.Writer, dev blockdev.Device, more ...blockdev.Device) error {
+	r, err := open(t, dev, more)
 	if err != nil {
 		return err
 	}
@@ -223,9 +249,10 @@ func Chunks(t *sched.Task, w io.Writer, dev blockdev.Device) error {
 // Usage is the space of one block group type.
 type Usage struct {
 	Type    string `json:"type"`    // "data", "metadata", "system"
-	Profile string `json:"profile"` // "single", "dup"
+	Profile string `json:"profile"` // "single", "dup", "raid1"
 	Total   uint64 `json:"total"`   // logical bytes
 	Used    uint64 `json:"used"`
+	Raw     uint64 `json:"raw"` // device bytes of Total
 }
 
 // Info is the summary of an image that `btrlab info` and `df` show.
@@ -241,11 +268,23 @@ type Info struct {
 	Csum       string   `json:"csum_type"`
 	Features   []string `json:"features"`
 	Usage      []Usage  `json:"usage"`
+
+	Devices []DeviceInfo `json:"devices"` // by number
 }
 
-// ReadInfo reads the superblock, the chunk tree and the block groups.
-func ReadInfo(t *sched.Task, dev blockdev.Device) (Info, error) {
-	r, err := open(t, dev)
+// DeviceInfo is a device of an image.
+type DeviceInfo struct {
+	Devid     uint64 `json:"devid"`
+	UUID      string `json:"uuid"`
+	Name      string `json:"name,omitempty"` // none: it is missing
+	Size      uint64 `json:"size"`
+	Allocated uint64 `json:"allocated"` // bytes in chunks
+}
+
+// ReadInfo reads the superblock, the chunk tree and the block groups of an image, whose other
+// devices are more.
+func ReadInfo(t *sched.Task, dev blockdev.Device, more ...blockdev.Device) (Info, error) {
+	r, err := open(t, dev, more)
 	if err != nil {
 		return Info{}, err
 	}
@@ -254,7 +293,14 @@ func ReadInfo(t *sched.Task, dev blockdev.Device) (Info, error) {
 		SectorSize: s.SectorSize, NodeSize: s.NodeSize, Csum: s.CsumType.String(),
 		Features: append(format.IncompatNames(s.IncompatFlags), format.CompatRONames(s.CompatROFlags)...)}
 	for _, c := range r.chunks {
-		i.Allocated += c.Length * uint64(len(c.Stripes))
+		i.Allocated += c.StripeBytes() * uint64(len(c.Stripes))
+	}
+	for _, it := range r.items {
+		d := DeviceInfo{Devid: it.Devid, UUID: it.UUID.String(), Size: it.TotalBytes, Allocated: it.BytesUsed}
+		if at := r.devs[it.Devid]; at != nil {
+			d.Name = at.Name()
+		}
+		i.Devices = append(i.Devices, d)
 	}
 	roots, err := r.roots()
 	if err != nil {
@@ -291,6 +337,11 @@ func ReadInfo(t *sched.Task, dev blockdev.Device) (Info, error) {
 			return i, blockdev.Errorf(dev, "block groups: %w", err)
 		}
 	}
+	for _, c := range r.chunks {
+		if u := byFlags[c.Type]; u != nil {
+			u.Raw += c.StripeBytes() * uint64(len(c.Stripes))
+		}
+	}
 	for _, u := range byFlags {
 		i.Usage = append(i.Usage, *u)
 	}
@@ -318,13 +369,8 @@ func typeName(flags uint64) string {
 }
 
 func profileName(flags uint64) string {
-	switch flags & format.BlockGroupProfileMask {
-	case 0:
-		return "single"
-	case format.BlockGroupDup:
-		return "dup"
-	case format.BlockGroupRAID1:
-		return "raid1"
+	if p := format.ProfileOf(flags); p != nil {
+		return p.Name
 	}
 	return fmt.Sprintf("0x%x", flags&format.BlockGroupProfileMask)
 }
@@ -343,7 +389,12 @@ func PrintInfo(w io.Writer, i Info) {
 	line("generation", "%d", i.Generation)
 	line("size", "%s", human(i.TotalBytes))
 	line("used", "%s", human(i.BytesUsed))
-	line("allocated", "%s of the device", human(i.Allocated))
+	line("allocated", "%s of the device%s", human(i.Allocated), plural(len(i.Devices)))
+	for _, d := range i.Devices {
+		if len(i.Devices) > 1 {
+			line(fmt.Sprintf("device %d", d.Devid), "%s, %s", human(d.Size), cmp.Or(d.Name, "missing"))
+		}
+	}
 	line("sector size", "%d", i.SectorSize)
 	line("node size", "%d", i.NodeSize)
 	line("checksum", "%s", i.Csum)
@@ -357,6 +408,13 @@ func PrintInfo(w io.Writer, i Info) {
 	for _, u := range i.Usage {
 		line(u.Type, "%-6s used %s of %s", u.Profile, human(u.Used), human(u.Total))
 	}
+}
+
+func plural(n int) string {
+	if n > 1 {
+		return "s"
+	}
+	return ""
 }
 
 func human(n uint64) string {

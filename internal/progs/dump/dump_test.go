@@ -91,7 +91,7 @@ func TestDamaged(t *testing.T) {
 	if err := Tree(tk, &b, dev, "300"); err == nil || !strings.Contains(err.Error(), "no tree") {
 		t.Errorf("a tree that is not there: %v", err)
 	}
-	r, err := open(tk, dev)
+	r, err := open(tk, dev, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +125,7 @@ func TestDumpOfHalves(t *testing.T) {
 	tk := sched.NewTask("test")
 	whole := blockdev.NewMemory(128 << 20)
 	fresh(t, whole)
-	r, err := open(tk, whole)
+	r, err := open(tk, whole, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -122,8 +122,8 @@ func groupFlags(f uint64) string {
 
 // Log prints the tree of logs and every log that it leads to, in the same way. An image without a
 // log is an error.
-func Log(t *sched.Task, w io.Writer, dev blockdev.Device) error {
-	r, err := open(t, dev)
+func Log(t *sched.Task, w io.Writer, dev blockdev.Device, more ...blockdev.Device) error {
+	r, err := open(t, dev, more)
 	if err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func Log(t *sched.Task, w io.Writer, dev blockdev.Device) error {
 // Tree prints a tree, by name ("root", "fs", "extent", ...) or number, item by item. A block that
 // cannot be read is a line of its own, and the first such is the error after all else has been
 // printed.
-func Tree(t *sched.Task, w io.Writer, dev blockdev.Device, name string) error {
+func Tree(t *sched.Task, w io.Writer, dev blockdev.Device, name string, more ...blockdev.Device) error {
 	id, ok := treeNames[strings.ToLower(name)]
 	if !ok {
 		n, err := strconv.ParseInt(name, 0, 64)
@@ -166,7 +166,7 @@ func Tree(t *sched.Task, w io.Writer, dev blockdev.Device, name string) error {
 		}
 		id = uint64(n)
 	}
-	r, err := open(t, dev)
+	r, err := open(t, dev, more)
 	if err != nil {
 		return err
 	}

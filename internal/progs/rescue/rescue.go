@@ -10,14 +10,28 @@ import (
 	"btrlab/internal/sched"
 )
 
-// ZeroLog makes the superblock and its copies point at no log. The file system is then as at its
-// last commit: what was fsynced after it is gone. It returns the place and the level of the log
-// that was there, 0 and 0 if there was none, and then nothing is written. Copies of another
-// generation, and those that are no superblock, stay as they are.
+// ZeroLog makes the superblocks of a file system's devices and their copies point at no log. The
+// file system is then as at its last commit: what was fsynced after it is gone. It returns the
+// place and the level of the log that was there, 0 and 0 if there was none, and then nothing is
+// written. Copies of another generation, and those that are no superblock, stay as they are.
 //
 // Models btrfs-progs: rescue zero-log. Difference: a primary superblock that is bad is an error,
 // and no copy is used.
-func ZeroLog(t *sched.Task, dev blockdev.Device) (bytenr uint64, level uint8, err error) {
+func ZeroLog(t *sched.Task, devs ...blockdev.Device) (bytenr uint64, level uint8, err error) {
+	for _, dev := range devs {
+		at, l, err := zeroLog(t, dev)
+		if err != nil {
+			return 0, 0, err
+		}
+		if bytenr == 0 {
+			bytenr, level = at, l
+		}
+	}
+	return bytenr, level, nil
+}
+
+// zeroLog is ZeroLog of one device.
+func zeroLog(t *sched.Task, dev blockdev.Device) (bytenr uint64, level uint8, err error) {
 	size := dev.Size()
 	if size < format.SuperOffset+format.SuperSize {
 		return 0, 0, blockdev.Errorf(dev, "no superblock, the device has %d bytes", size)
