@@ -25,6 +25,7 @@ func (a *app) mkfs() *cobra.Command {
 	var features []string
 	var uuid string
 	var tree treeFlags
+	profiles := strings.Join(mkfs.Profiles(), ", ")
 	cmd := &cobra.Command{
 		Use:   "mkfs IMAGE",
 		Short: "make a btrfs, empty or with a tree of files",
@@ -44,17 +45,26 @@ It refuses what already holds a file system unless --force is given, and a mount
 	f := cmd.Flags()
 	f.Var(&size, "size", "bytes to use (default 1G for a new file, else all of it)")
 	f.StringVarP(&o.Label, "label", "L", "", "label of at most 255 bytes")
-	f.StringVarP(&o.MetadataProfile, "metadata", "m", "dup", "metadata profile: dup or single")
+	f.StringVarP(&o.MetadataProfile, "metadata", "m", "", "metadata profile (default dup, of several devices raid1): "+profiles)
+	f.StringVarP(&o.DataProfile, "data", "d", "single", "data profile: "+profiles)
+	f.StringArrayVar(&a.devices, "device", nil, "another device of the file system; once for each")
 	f.StringVarP(&uuid, "uuid", "U", "", "identifier of the file system (default a random one); all others are made of it")
 	f.StringSliceVarP(&features, "features", "O", nil, "features: "+strings.Join(mkfs.Features(), ", ")+"; ^NAME is without")
 	f.BoolVarP(&o.Force, "force", "f", false, "overwrite a file system that is there")
 	f.BoolVarP(&quiet, "quiet", "q", false, "print nothing when all is well")
 	tree.add(f)
 	jsonFlag(cmd, &asJSON)
-	cmd.RegisterFlagCompletionFunc("metadata", cobra.FixedCompletions([]string{"dup", "single"}, cobra.ShellCompDirectiveNoFileComp))
+	for _, flag := range []string{"metadata", "data"} {
+		cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(mkfs.Profiles(), cobra.ShellCompDirectiveNoFileComp))
+	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if p := o.MetadataProfile; p != "dup" && p != "single" {
-			return usagef(cmd, "metadata profile %q, want dup or single", p)
+		for _, p := range []struct{ what, name string }{{"metadata", o.MetadataProfile}, {"data", o.DataProfile}} {
+			if p.name == "" {
+				continue
+			}
+			if err := mkfs.CheckProfile(p.name, len(a.devices)+1); err != nil {
+				return usagef(cmd, "%s profile, %v", p.what, err)
+			}
 		}
 		if uuid != "" {
 			var ok bool
@@ -89,27 +99,10 @@ It refuses what already holds a file system unless --force is given, and a mount
 		if size.set {
 			n = size.n
 		}
-		dev, made, err := openForMkfs(image, n, size.set, o.Force)
-		if err != nil {
-			return named(image, err)
-		}
 		o.Size = size.n
-		shrunk, err := tree.build(a, dev, o)
-		var info dump.Info
-		if err == nil {
-			info, err = dump.ReadInfo(a.t, dev)
-		}
-		if cerr := dev.Close(); err == nil {
-			err = cerr
-		}
-		if err == nil && o.Shrink {
-			err = shrinkFile(image, shrunk)
-		}
+		info, err := a.makeOn(append([]string{image}, a.devices...), n, size.set, &tree, o)
 		if err != nil {
-			if made {
-				os.Remove(image)
-			}
-			return named(image, err)
+			return err
 		}
 		switch {
 		case asJSON:
@@ -120,6 +113,47 @@ It refuses what already holds a file system unless --force is given, and a mount
 		return tree.w.allThere()
 	}
 	return cmd
+}
+
+// makeOn makes a file system on the images, of n bytes each. Those that it has created are removed
+// after an error.
+func (a *app) makeOn(images []string, n int64, want bool, tree *treeFlags, o mkfs.Options) (info dump.Info, err error) {
+	var devs []blockdev.Device
+	var made []string
+	var shrunk int64
+	defer func() {
+		for _, dev := range devs {
+			if cerr := dev.Close(); err == nil {
+				err = cerr
+			}
+		}
+		if err == nil && o.Shrink {
+			err = shrinkFile(images[0], shrunk)
+		}
+		if err != nil {
+			for _, image := range made {
+				os.Remove(image)
+			}
+		}
+		if !a.ofOther(err) {
+			err = named(images[0], err)
+		}
+	}()
+	for _, image := range images {
+		dev, isNew, err := openForMkfs(image, n, want, o.Force)
+		if err != nil {
+			return info, named(image, err)
+		}
+		devs = append(devs, dev)
+		if isNew {
+			made = append(made, image)
+		}
+	}
+	o.Devices = devs[1:]
+	if shrunk, err = tree.build(a, devs[0], o); err != nil {
+		return info, err
+	}
+	return dump.ReadInfo(a.t, devs[0], devs[1:]...)
 }
 
 // shrinkFile gives a regular file the size of its file system.

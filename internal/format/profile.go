@@ -123,6 +123,27 @@ func (c *Chunk) StripeBytes() uint64 {
 	return c.Length / uint64(data)
 }
 
+// Covers lists the parts of a chunk, from its start on, that lie on a range of stripe n; of a
+// profile with parity the whole rows. Ascending.
+//
+// Models fs/btrfs/block-group.c:btrfs_rmap_block().
+func (c *Chunk) Covers(n int, in Range[uint64]) (out []Range[uint64]) {
+	p := ProfileOf(c.Type)
+	if !p.Striped() {
+		return append(out, in)
+	}
+	units := uint64(p.DataStripes(len(c.Stripes))) // in a row
+	for row := in.Start / StripeLen; row*StripeLen < in.End; row++ {
+		r := RangeOf(row*units*StripeLen, units*StripeLen)
+		if p.Parity == 0 {
+			part := in.Intersect(RangeOf(row*StripeLen, StripeLen))
+			r = RangeOf(r.Start+uint64(n/p.SubStripes)*StripeLen+part.Start%StripeLen, part.Len())
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
 // StripesWanted is the number of stripes that a chunk of the profile needs, as text, if it may not
 // have n; else "".
 func (p *Profile) StripesWanted(n int) string {

@@ -78,8 +78,9 @@ func (v *Volumes) SuperLogical(c ChunkInfo) []format.Range[format.Logical] {
 		for n, s := range c.Chunk.Stripes {
 			stripe := format.RangeOf(format.Physical(s.Offset), c.Chunk.StripeBytes())
 			if both := super.Intersect(stripe); !both.Empty() {
-				in := format.RangeOf(uint64(both.Start-stripe.Start), both.Len())
-				out = append(out, c.logical(n, in)...)
+				for _, r := range c.Chunk.Covers(n, format.RangeOf(uint64(both.Start-stripe.Start), both.Len())) {
+					out = append(out, format.RangeOf(format.Logical(c.Logical+r.Start), r.Len()))
+				}
 			}
 		}
 	}
@@ -93,22 +94,4 @@ func (v *Volumes) SuperLogical(c ChunkInfo) []format.Range[format.Logical] {
 		merged = append(merged, r)
 	}
 	return merged
-}
-
-// logical is the addresses of a range of stripe n, which starts at 0.
-func (c *ChunkInfo) logical(n int, in format.Range[uint64]) (out []format.Range[format.Logical]) {
-	p := format.ProfileOf(c.Chunk.Type)
-	if !p.Striped() {
-		return append(out, format.RangeOf(format.Logical(c.Logical+in.Start), in.Len()))
-	}
-	units := uint64(p.DataStripes(len(c.Chunk.Stripes))) // in a row
-	for row := in.Start / format.StripeLen; row*format.StripeLen < in.End; row++ {
-		r := format.RangeOf(format.Logical(c.Logical+row*units*format.StripeLen), units*format.StripeLen)
-		if p.Parity == 0 {
-			part := in.Intersect(format.RangeOf(row*format.StripeLen, format.StripeLen))
-			r = format.RangeOf(r.Start+format.Logical(n/p.SubStripes*format.StripeLen)+format.Logical(part.Start%format.StripeLen), part.Len())
-		}
-		out = append(out, r)
-	}
-	return out
 }

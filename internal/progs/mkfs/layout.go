@@ -1,10 +1,13 @@
 package mkfs
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"sort"
+	"strings"
 
+	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
 )
 
@@ -89,19 +92,62 @@ func (c *chunk) free() (list []span) {
 	return list
 }
 
-// copies is the number of stripes of a chunk of the type, which all hold the same.
-func copies(typ uint64) uint64 {
-	if typ&format.BlockGroupDup != 0 {
-		return 2
+// Profiles are the names of the profiles that Build makes chunks of.
+func Profiles() (names []string) {
+	for _, p := range format.Profiles() {
+		if p.Parity == 0 {
+			names = append(names, p.Name)
+		}
 	}
-	return 1
+	return names
 }
 
-// newChunk makes a chunk of the type after all others, on the device as well unless it floats.
+// CheckProfile says why a profile cannot be had on that many devices; nil if it can.
+func CheckProfile(name string, devices int) error {
+	p := profileOf(name)
+	switch {
+	case p == nil:
+		return fmt.Errorf("have %q want one of: %s", name, strings.Join(Profiles(), ", "))
+	case devices < p.DevsMin:
+		return fmt.Errorf("%s wants %d devices, have %d", name, p.DevsMin, devices)
+	}
+	return nil
+}
+
+// profileOf is the profile of that name that Build knows; nil if there is none.
+func profileOf(name string) *format.Profile {
+	for _, p := range format.Profiles() {
+		if p.Name == name && p.Parity == 0 {
+			return &p
+		}
+	}
+	return nil
+}
+
+// devices is how many devices a chunk of the profile lies on.
+func (m *maker) devices(p *format.Profile) int {
+	if p.DevsMax > 0 {
+		return p.DevsMax
+	}
+	return len(m.devs) - len(m.devs)%p.Increment
+}
+
+// stripes is the number of stripes of a chunk of the type, and how many of them have bytes of their
+// own.
+func (m *maker) stripes(typ uint64) (all int, data uint64) {
+	p := format.ProfileOf(typ)
+	all = m.devices(p) * p.DevStripes
+	return all, uint64(p.DataStripes(all))
+}
+
+// newChunk makes a chunk of the type after all others, on the devices as well unless it floats. One
+// that is striped may get a little shorter.
 func (m *maker) newChunk(typ, length uint64, floats bool) *chunk {
+	_, data := m.stripes(typ)
+	length = length / data / format.StripeLen * format.StripeLen * data
 	c := &chunk{logical: m.nextLogical, cursor: m.nextLogical, floats: floats, c: format.Chunk{Length: length,
 		Owner: format.EXTENT_TREE_OBJECTID, StripeLen: format.StripeLen, Type: typ, IOAlign: format.StripeLen,
-		IOWidth: format.StripeLen, SectorSize: format.SectorSize, SubStripes: 1}}
+		IOWidth: format.StripeLen, SectorSize: format.SectorSize, SubStripes: uint16(format.ProfileOf(typ).SubStripes)}}
 	m.nextLogical += length
 	i := sort.Search(len(m.chunks), func(i int) bool { return m.chunks[i].logical > c.logical })
 	m.chunks = slices.Insert(m.chunks, i, c)
@@ -111,17 +157,31 @@ func (m *maker) newChunk(typ, length uint64, floats bool) *chunk {
 	return c
 }
 
-// placeChunk gives a chunk its stripes, after all others on the device.
+// byRoom lists the devices, the one with most room first.
+func (m *maker) byRoom() []*target {
+	list := slices.Clone(m.devs)
+	slices.SortStableFunc(list, func(a, b *target) int { return cmp.Compare(b.room(), a.room()) })
+	return list
+}
+
+// placeChunk gives a chunk its stripes, after all others on the devices with most room.
 func (m *maker) placeChunk(c *chunk) {
-	for range copies(c.c.Type) {
-		c.c.Stripes = append(c.c.Stripes, format.Stripe{Devid: 1, Offset: m.nextPhysical, DevUUID: m.o.DevUUID})
-		m.nextPhysical += c.c.Length
+	p := format.ProfileOf(c.c.Type)
+	_, data := m.stripes(c.c.Type)
+	n := c.c.Length / data
+	for _, d := range m.byRoom()[:m.devices(p)] {
+		for range p.DevStripes {
+			c.c.Stripes = append(c.c.Stripes, format.Stripe{Devid: d.id, Offset: d.next, DevUUID: d.uuid})
+			d.next += n
+		}
 	}
 	for i := range format.SuperMirrorMax {
 		super := format.RangeOf(format.SuperMirror(i), format.StripeLen)
-		for _, s := range c.c.Stripes {
-			if both := super.Intersect(format.RangeOf(s.Offset, c.c.Length)); !both.Empty() {
-				c.supers = append(c.supers, format.RangeOf(c.logical+both.Start-s.Offset, both.Len()))
+		for k, s := range c.c.Stripes {
+			if both := super.Intersect(format.RangeOf(s.Offset, n)); !both.Empty() {
+				for _, r := range c.c.Covers(k, format.RangeOf(both.Start-s.Offset, both.Len())) {
+					c.supers = append(c.supers, format.RangeOf(c.logical+r.Start, r.Len()))
+				}
 			}
 		}
 	}
@@ -129,34 +189,47 @@ func (m *maker) placeChunk(c *chunk) {
 }
 
 // layout makes the first three chunks, from 1 MiB on.
-func (m *maker) layout() {
+func (m *maker) layout() error {
 	sys, meta := uint64(systemSingle), uint64(metadataSingle)
-	if m.o.MetadataProfile == "dup" {
-		m.profile = format.BlockGroupDup
-		if m.size >= dupThreshold && !m.o.Shrink {
-			sys, meta = systemDup, max(metadataDupMin, m.metadataLength())
+	profile := profileOf(m.o.MetadataProfile).Flag
+	smallest := m.devs[0].size
+	for _, d := range m.devs {
+		smallest, d.next = min(smallest, d.size), format.BlockReserved
+	}
+	if profile != 0 && smallest >= dupThreshold && !m.o.Shrink {
+		sys, meta = systemDup, max(metadataDupMin, m.metadataLength())
+	}
+	m.nextLogical = format.BlockReserved
+	m.system = m.newChunk(format.BlockGroupSystem|profile, sys, false)
+	if m.o.Shrink {
+		m.float(profile)
+	} else {
+		m.meta = m.newChunk(format.BlockGroupMetadata|profile, meta, false)
+	}
+	m.data = m.newChunk(format.BlockGroupData|profileOf(m.o.DataProfile).Flag, dataChunk, false)
+	for _, d := range m.devs {
+		if d.next > d.size {
+			return blockdev.Errorf(d, "too small for the first chunks, have %d bytes want %d", d.size, d.next)
 		}
 	}
-	m.nextLogical, m.nextPhysical = format.BlockReserved, format.BlockReserved
-	m.system = m.newChunk(format.BlockGroupSystem|m.profile, sys, false)
-	if m.o.Shrink {
-		m.float()
-	} else {
-		m.meta = m.newChunk(format.BlockGroupMetadata|m.profile, meta, false)
+	return nil
+}
+
+// size is the bytes of the file system on all devices.
+func (m *maker) size() (n uint64) {
+	for _, d := range m.devs {
+		n += d.size
 	}
-	m.data = m.newChunk(format.BlockGroupData, dataChunk, false)
-	if m.nextPhysical > m.size {
-		panic(fmt.Sprintf("mkfs: chunks end at %d on a device of %d", m.nextPhysical, m.size))
-	}
+	return n
 }
 
 // metadataLength is the length of a metadata chunk on a large enough device.
 func (m *maker) metadataLength() uint64 {
 	limit := uint64(metadataMax)
-	if m.size > bigDevice {
+	if m.size() > bigDevice {
 		limit = metadataMaxBig
 	}
-	return min(format.AlignDown(m.size/10/2, format.StripeLen), limit)
+	return min(format.AlignDown(m.size()/10/2, format.StripeLen), limit)
 }
 
 // NoSpaceError says that the tree does not fit on the device.
@@ -173,11 +246,14 @@ func (e *NoSpaceError) Error() string {
 func (m *maker) more(c *chunk) (*chunk, error) {
 	want := m.metadataLength()
 	if c.c.Type&format.BlockGroupData != 0 {
-		want = min(format.AlignDown(m.size/10, format.StripeLen), dataMax)
+		want = min(format.AlignDown(m.size()/10, format.StripeLen), dataMax)
 	}
-	left := format.AlignDown((m.size-min(m.size, m.nextPhysical))/copies(c.c.Type), format.StripeLen)
+	p := format.ProfileOf(c.c.Type)
+	_, data := m.stripes(c.c.Type)
+	last := m.byRoom()[m.devices(p)-1] // of the devices that the chunk will lie on
+	left := format.AlignDown(last.room()/uint64(p.DevStripes), format.StripeLen) * data
 	if left < smallestChunk {
-		return nil, &NoSpaceError{m.dev.Name(), m.size}
+		return nil, &NoSpaceError{m.devs[0].Name(), m.size()}
 	}
 	return m.newChunk(c.c.Type, min(max(want, smallestChunk), left), false), nil
 }

@@ -1,5 +1,5 @@
-// Package mkfs makes a btrfs on one device by writing its blocks directly: an empty one, or one
-// with a tree of files.
+// Package mkfs makes a btrfs, on one device or several, by writing its blocks directly: an empty
+// one, or one with a tree of files.
 //
 // The whole file system is one transaction of generation 1. Nothing is changed after it has been
 // written, so no engine is needed: every tree is packed from the bottom, in key order, into full
@@ -23,7 +23,6 @@ package mkfs
 import (
 	"crypto/rand"
 	"crypto/sha256"
-	"encoding/binary"
 	"fmt"
 	"slices"
 	"strings"
@@ -49,10 +48,14 @@ const (
 
 // Options say what to make; the zero value is mkfs.btrfs's default with random UUIDs.
 type Options struct {
-	Label           string // at most 255 bytes, no newline
-	MetadataProfile string // "dup" (default) or "single"; SYSTEM chunks follow it
-	Size            int64  // bytes to use; 0 is the whole device
-	Force           bool   // overwrite a file system that is there
+	Label string // at most 255 bytes, no newline
+	// MetadataProfile and DataProfile are names of format.Profiles, but for raid5 and raid6. SYSTEM
+	// chunks follow MetadataProfile. The defaults are dup, or raid1 on several devices, and single.
+	MetadataProfile, DataProfile string
+
+	Devices []blockdev.Device // the others of a file system on several
+	Size    int64             // bytes to use of each device; 0 is the whole device
+	Force   bool              // overwrite a file system that is there
 	// BlockGroupTree puts the block groups into a tree of their own, as mkfs.btrfs does since 6.19;
 	// Linux reads and writes it since 6.1.
 	BlockGroupTree bool
@@ -70,8 +73,9 @@ type Options struct {
 
 	Open     func() Opener   // opens its contents; nil when it has none. Called for each worker
 	Compress compress.Method // of the data of files
-	// Shrink makes the file system as small as the tree, with some room in the metadata. Tree
-	// blocks are kept in memory meanwhile, about 500 bytes for each file.
+	// Shrink makes the file system as small as the tree, with some room in the metadata. It is for
+	// one device, with metadata that is dup or single and data that is single. Tree blocks are kept
+	// in memory meanwhile, about 500 bytes for each file.
 	Shrink bool
 	// Next, if set, is called before each inode; its error ends Build.
 	Next func(e *Entry) error
@@ -130,15 +134,13 @@ func (e *ExistsError) Error() string {
 type maker struct {
 	o    Options
 	t    *sched.Task
-	dev  blockdev.Device
-	size uint64
+	devs []*target
 	now  format.Timespec
 
-	uuidsGiven                bool     // by Options.FSID
-	profile                   uint64   // of metadata and system chunks
-	chunks                    []*chunk // ascending by logical address
-	system, meta, data        *chunk   // where space is taken
-	nextLogical, nextPhysical uint64
+	uuidsGiven         bool     // by Options.FSID
+	chunks             []*chunk // ascending by logical address
+	system, meta, data *chunk   // where space is taken
+	nextLogical        uint64
 
 	subvols       map[uint64]*subvol
 	order         []uint64 // of subvolumes: parents first
@@ -159,59 +161,60 @@ func Make(t *sched.Task, dev blockdev.Device, o Options) error {
 }
 
 // Build makes a file system with the tree root, nil for an empty one, and returns its size in
-// bytes, which is less than Options.Size with Shrink. The entries get their numbers, their order
-// and their parents.
+// bytes on dev, which is less than Options.Size with Shrink. The entries get their numbers, their
+// order and their parents.
 //
 // Errors: *ExistsError; *NoSpaceError; *SourceError of an entry that the caller can take out of the
 // tree and call again, with Force. What the device held is gone when the tree is read.
 func Build(t *sched.Task, dev blockdev.Device, o Options, root *Entry) (size int64, err error) {
-	m := &maker{o: o, t: t, dev: dev, subvols: map[uint64]*subvol{}, roots: map[uint64]*tree{},
+	m := &maker{o: o, t: t, subvols: map[uint64]*subvol{}, roots: map[uint64]*tree{},
 		nextSubvol: format.FIRST_FREE_OBJECTID}
+	for i, d := range append([]blockdev.Device{dev}, o.Devices...) {
+		m.devs = append(m.devs, &target{Device: d, t: t, id: uint64(i + 1)})
+	}
 	if err := m.options(); err != nil {
 		return 0, err
 	}
-	if !o.Force {
-		found, err := Probe(t, dev)
-		if err != nil {
+	for _, d := range m.devs {
+		if err := d.probe(o.Force); err != nil {
 			return 0, err
-		}
-		if found != "" {
-			return 0, &ExistsError{dev.Name(), found}
 		}
 	}
 	if err := m.plan(root); err != nil {
 		return 0, err
 	}
-	if err := m.wipe(); err != nil {
+	for _, d := range m.devs {
+		if err := d.wipe(); err != nil {
+			return 0, err
+		}
+	}
+	if err := m.layout(); err != nil {
 		return 0, err
 	}
-	m.layout()
 	sb, err := m.trees()
 	if err != nil {
 		return 0, err
 	}
-	return int64(m.size), m.write(sb)
+	return int64(m.devs[0].size), m.write(sb)
 }
 
 func (m *maker) options() error {
 	o := &m.o
-	size := m.dev.Size()
-	if o.Size != 0 {
-		if o.Size < 0 || o.Size > size {
-			return blockdev.Errorf(m.dev, "bad size, have %d, the device has %d bytes", o.Size, size)
+	for _, d := range m.devs {
+		size := d.Size()
+		if o.Size != 0 {
+			if o.Size < 0 || o.Size > size {
+				return blockdev.Errorf(d, "bad size, have %d, the device has %d bytes", o.Size, size)
+			}
+			size = o.Size
 		}
-		size = o.Size
+		if size < MinSize {
+			return blockdev.Errorf(d, "too small for btrfs, have %d bytes want at least %d", size, MinSize)
+		}
+		d.size = format.AlignDown(uint64(size), format.SectorSize)
 	}
-	if size < MinSize {
-		return blockdev.Errorf(m.dev, "too small for btrfs, have %d bytes want at least %d", size, MinSize)
-	}
-	m.size = format.AlignDown(uint64(size), format.SectorSize)
-	switch o.MetadataProfile {
-	case "":
-		o.MetadataProfile = "dup"
-	case "dup", "single":
-	default:
-		return fmt.Errorf("bad metadata profile, have %q want dup or single", o.MetadataProfile)
+	if err := m.profiles(); err != nil {
+		return err
 	}
 	if len(o.Label) > 255 || strings.ContainsAny(o.Label, "\n\x00") {
 		return fmt.Errorf("bad label %q, want at most 255 bytes without newline", o.Label)
@@ -222,10 +225,41 @@ func (m *maker) options() error {
 			*u = m.uuid(uint64(i))
 		}
 	}
+	for i, d := range m.devs {
+		if d.uuid = o.DevUUID; i > 0 {
+			d.uuid = m.uuid(deviceUUIDs + uint64(i))
+		}
+	}
 	if o.Now.IsZero() {
 		o.Now = time.Now()
 	}
 	m.now = format.TimespecOf(o.Now)
+	return nil
+}
+
+// deviceUUIDs is the number of the first made-up identifier of another device: after all others.
+const deviceUUIDs = 1 << 56
+
+// profiles fills the profiles in and checks them.
+func (m *maker) profiles() error {
+	o := &m.o
+	if o.MetadataProfile == "" {
+		o.MetadataProfile = "dup"
+		if len(m.devs) > 1 {
+			o.MetadataProfile = "raid1"
+		}
+	}
+	if o.DataProfile == "" {
+		o.DataProfile = "single"
+	}
+	for _, p := range []struct{ what, name string }{{"metadata", o.MetadataProfile}, {"data", o.DataProfile}} {
+		if err := CheckProfile(p.name, len(m.devs)); err != nil {
+			return fmt.Errorf("bad %s profile, %w", p.what, err)
+		}
+	}
+	if o.Shrink && (len(m.devs) > 1 || o.DataProfile != "single" || o.MetadataProfile != "dup" && o.MetadataProfile != "single") {
+		return fmt.Errorf("bad profiles to shrink, have %s and %s on %d devices want single, and dup or single, on one", o.DataProfile, o.MetadataProfile, len(m.devs))
+	}
 	return nil
 }
 
@@ -259,83 +293,16 @@ func (m *maker) write(sb *format.Super) error {
 			return err
 		}
 	}
-	if err := blockdev.Flush(m.t, m.dev); err != nil {
-		return blockdev.Errorf(m.dev, "flush: %w", err)
-	}
-	p := make([]byte, format.SuperSize)
-	for i := format.SuperMirrorMax - 1; i >= 0; i-- {
-		off := format.SuperMirror(i)
-		if off+format.SuperSize > m.size {
-			continue
-		}
-		sb.Bytenr = off
-		sb.Encode(p)
-		if err := format.CheckSuperAt(p, int64(m.size), off); err != nil {
-			panic("mkfs: made a bad superblock: " + err.Error())
-		}
-		if err := m.put(p, off); err != nil {
-			return err
-		}
-	}
-	if err := blockdev.Flush(m.t, m.dev); err != nil {
-		return blockdev.Errorf(m.dev, "flush: %w", err)
-	}
-	return nil
-}
-
-// wipe zeroes both ends of the device, where other file systems keep their signatures, and every
-// place of a superblock copy, those beyond the new file system too. What is zero already is not
-// written, so a sparse file stays sparse.
-func (m *maker) wipe() error {
-	const step = 256 << 10
-	zero, buf := make([]byte, step), make([]byte, step)
-	clean := func(from, to uint64) error {
-		for off := from; off < to; off += step {
-			p := buf[:min(step, to-off)]
-			if err := blockdev.Read(m.t, m.dev, p, int64(off)); err != nil {
-				return blockdev.Errorf(m.dev, "read of %d bytes at %d: %w", len(p), off, err)
-			}
-			if !isZero(p) {
-				if err := m.put(zero[:len(p)], off); err != nil {
-					return err
-				}
-			}
-		}
-		return nil
-	}
-	dev := format.AlignDown(uint64(m.dev.Size()), format.SectorSize)
-	// Only the primary counts at a mount; with it gone first, nothing old is left to mistake for
-	// whole.
-	if err := clean(format.SuperOffset, format.SuperOffset+format.SuperSize); err != nil {
+	if err := m.sync(); err != nil {
 		return err
 	}
-	if err := blockdev.Flush(m.t, m.dev); err != nil {
-		return blockdev.Errorf(m.dev, "flush: %w", err)
-	}
-	for i := 1; i < format.SuperMirrorMax; i++ {
-		if off := format.SuperMirror(i); off+format.SuperSize <= dev {
-			if err := clean(off, off+format.SuperSize); err != nil {
+	for i := format.SuperMirrorMax - 1; i >= 0; i-- {
+		for _, d := range m.devs {
+			sb.DevItem = m.devItem(d)
+			if err := d.putSuper(sb, format.SuperMirror(i)); err != nil {
 				return err
 			}
 		}
 	}
-	if err := clean(0, wipeBytes); err != nil {
-		return err
-	}
-	return clean(dev-wipeBytes, dev)
-}
-
-func isZero(p []byte) bool {
-	for len(p) >= 8 {
-		if binary.LittleEndian.Uint64(p) != 0 {
-			return false
-		}
-		p = p[8:]
-	}
-	for _, c := range p {
-		if c != 0 {
-			return false
-		}
-	}
-	return true
+	return m.sync()
 }

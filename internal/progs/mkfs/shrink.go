@@ -36,10 +36,10 @@ func (m *maker) restore(k mark) {
 
 // float gives the metadata a chunk without a place: where it can lie is known when all data has its
 // place. Its addresses come after any that data can have.
-func (m *maker) float() {
+func (m *maker) float(profile uint64) {
 	logical := m.nextLogical
-	m.nextLogical = format.AlignUp(logical+m.size, 1<<30)
-	m.meta = m.newChunk(format.BlockGroupMetadata|m.profile, 1<<50, true)
+	m.nextLogical = format.AlignUp(logical+m.size(), 1<<30)
+	m.meta = m.newChunk(format.BlockGroupMetadata|profile, 1<<50, true)
 	m.nextLogical = logical
 }
 
@@ -53,7 +53,7 @@ const dataSlack = 1 << 20
 func (m *maker) trim() {
 	c := m.data
 	c.c.Length = min(c.c.Length, format.AlignUp(c.cursor-c.logical+dataSlack, format.StripeLen))
-	m.nextPhysical = c.c.Stripes[0].Offset + c.c.Length
+	m.devs[0].next = c.c.Stripes[0].Offset + c.c.Length
 }
 
 // fix gives the floating chunk its length and its place, and the file system its size.
@@ -64,14 +64,15 @@ func (m *maker) fix() {
 	}
 	n := c.cursor - c.logical
 	c.c.Length = format.AlignUp(n+metadataSlack(n), format.StripeLen)
+	d := m.devs[0]
 	// Addresses are given, so no copy of the superblock may lie in it.
 	for i := range format.SuperMirrorMax {
 		super := format.RangeOf(format.SuperMirror(i), format.StripeLen)
-		if all := format.RangeOf(m.nextPhysical, c.c.Length*copies(c.c.Type)); !all.Intersect(super).Empty() {
-			m.nextPhysical = super.End
+		if all := format.RangeOf(d.next, c.c.Length*uint64(format.ProfileOf(c.c.Type).Copies)); !all.Intersect(super).Empty() {
+			d.next = super.End
 		}
 	}
 	c.floats = false
 	m.placeChunk(c)
-	m.size = m.nextPhysical
+	d.size = d.next
 }

@@ -42,10 +42,15 @@ func (m *maker) trees() (*format.Super, error) {
 	}
 	root, chunk := m.roots[format.ROOT_TREE_OBJECTID], m.roots[format.CHUNK_TREE_OBJECTID]
 	sb := &format.Super{FSID: m.o.FSID, Flags: format.HeaderFlagWritten, Generation: generation, Root: root.root, RootLevel: root.level,
-		ChunkRoot: chunk.root, ChunkRootLevel: chunk.level, TotalBytes: m.size, BytesUsed: m.bytesUsed(),
-		RootDirObjectid: format.ROOT_TREE_DIR_OBJECTID, NumDevices: 1, SectorSize: format.SectorSize, NodeSize: format.NodeSize,
+		ChunkRoot: chunk.root, ChunkRootLevel: chunk.level, TotalBytes: m.size(), BytesUsed: m.bytesUsed(),
+		RootDirObjectid: format.ROOT_TREE_DIR_OBJECTID, NumDevices: uint64(len(m.devs)), SectorSize: format.SectorSize, NodeSize: format.NodeSize,
 		StripeSize: format.SectorSize, ChunkRootGeneration: generation, CompatROFlags: features,
-		IncompatFlags: incompat | m.o.Compress.Incompat(), DevItem: m.devItem(), Label: m.o.Label, UUIDTreeGeneration: generation}
+		IncompatFlags: incompat | m.o.Compress.Incompat(), Label: m.o.Label, UUIDTreeGeneration: generation}
+	for _, c := range m.chunks {
+		if c.c.Type&(format.BlockGroupRAID1C3|format.BlockGroupRAID1C4) != 0 {
+			sb.IncompatFlags |= format.IncompatRAID1C34
+		}
+	}
 	if m.defaultSubvol != format.FS_TREE_OBJECTID {
 		sb.IncompatFlags |= format.IncompatDefaultSubvol
 	}
@@ -53,7 +58,7 @@ func (m *maker) trees() (*format.Super, error) {
 	format.Key{Objectid: format.FIRST_CHUNK_TREE_OBJECTID, Type: format.CHUNK_ITEM_KEY, Offset: m.system.logical}.Encode(sb.SysChunkArray)
 	m.system.c.Encode(sb.SysChunkArray[format.KeySize:])
 	b := &sb.Backups[0]
-	*b = format.RootBackup{TotalBytes: sb.TotalBytes, BytesUsed: sb.BytesUsed, NumDevices: 1}
+	*b = format.RootBackup{TotalBytes: sb.TotalBytes, BytesUsed: sb.BytesUsed, NumDevices: sb.NumDevices}
 	for _, at := range []struct {
 		id        uint64
 		root, gen *uint64
@@ -199,13 +204,16 @@ func (nothing) Encode([]byte) {}
 
 func (m *maker) chunkTree() iter.Seq[item] {
 	return func(yield func(item) bool) {
-		d := m.devItem()
-		if !yield(plain{format.Key{Objectid: format.DEV_ITEMS_OBJECTID, Type: format.DEV_ITEM_KEY, Offset: 1}, format.DevItemSize, &d}) {
-			return
+		for _, dev := range m.devs {
+			d := m.devItem(dev)
+			if !yield(plain{format.Key{Objectid: format.DEV_ITEMS_OBJECTID, Type: format.DEV_ITEM_KEY, Offset: dev.id}, format.DevItemSize, &d}) {
+				return
+			}
 		}
 		for _, c := range m.chunks {
 			k := format.Key{Objectid: format.FIRST_CHUNK_TREE_OBJECTID, Type: format.CHUNK_ITEM_KEY, Offset: c.logical}
-			if !yield(plain{k, format.ChunkSize(int(copies(c.c.Type))), &c.c}) {
+			n, _ := m.stripes(c.c.Type)
+			if !yield(plain{k, format.ChunkSize(n), &c.c}) {
 				return
 			}
 		}
@@ -362,12 +370,13 @@ func (m *maker) extentTree(groups bool) iter.Seq[item] {
 func (m *maker) devTree() iter.Seq[item] {
 	var list []item
 	for _, c := range m.chunks {
+		n, data := m.stripes(c.c.Type)
 		d := &format.DevExtent{ChunkTree: format.CHUNK_TREE_OBJECTID, ChunkObjectid: format.FIRST_CHUNK_TREE_OBJECTID,
-			ChunkOffset: c.logical, Length: c.c.Length, ChunkTreeUUID: m.o.ChunkTreeUUID}
-		for i := range copies(c.c.Type) {
-			k := format.Key{Objectid: 1, Type: format.DEV_EXTENT_KEY, Offset: i}
+			ChunkOffset: c.logical, Length: c.c.Length / data, ChunkTreeUUID: m.o.ChunkTreeUUID}
+		for i := range n {
+			k := format.Key{Objectid: 1, Type: format.DEV_EXTENT_KEY, Offset: uint64(i)}
 			if !c.floats {
-				k.Offset = c.c.Stripes[i].Offset
+				k.Objectid, k.Offset = c.c.Stripes[i].Devid, c.c.Stripes[i].Offset
 			}
 			list = append(list, plain{k, format.DevExtentSize, d})
 		}
@@ -403,11 +412,15 @@ func (m *maker) freeSpaceTree() iter.Seq[item] {
 	}
 }
 
-func (m *maker) devItem() format.DevItem {
-	d := format.DevItem{Devid: 1, TotalBytes: m.size, IOAlign: format.SectorSize, IOWidth: format.SectorSize,
-		SectorSize: format.SectorSize, UUID: m.o.DevUUID, FSID: m.o.FSID}
+func (m *maker) devItem(dev *target) format.DevItem {
+	d := format.DevItem{Devid: dev.id, TotalBytes: dev.size, IOAlign: format.SectorSize, IOWidth: format.SectorSize,
+		SectorSize: format.SectorSize, UUID: dev.uuid, FSID: m.o.FSID}
 	for _, c := range m.chunks {
-		d.BytesUsed += c.c.Length * copies(c.c.Type)
+		for _, s := range c.c.Stripes {
+			if s.Devid == dev.id {
+				d.BytesUsed += c.c.StripeBytes()
+			}
+		}
 	}
 	return d
 }
@@ -426,7 +439,7 @@ func (m *maker) placeFor(owner uint64) (uint64, error) {
 	}
 	s, ok := m.system.take(format.NodeSize, format.NodeSize)
 	if !ok {
-		return 0, fmt.Errorf("%s: %d chunks are too many for one system chunk", m.dev.Name(), len(m.chunks))
+		return 0, fmt.Errorf("%s: %d chunks are too many for one system chunk", m.devs[0].Name(), len(m.chunks))
 	}
 	return s.Start, nil
 }

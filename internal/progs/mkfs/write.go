@@ -1,9 +1,6 @@
 package mkfs
 
-import (
-	"btrlab/internal/blockdev"
-	"btrlab/internal/format"
-)
+import "btrlab/internal/format"
 
 // writer gathers what lies together in the logical addresses of one chunk.
 type writer struct {
@@ -51,19 +48,30 @@ func (m *maker) flush(w *writer) error {
 	return nil
 }
 
-// putAll writes what is gathered to every copy.
+// putAll writes what is gathered to every copy, piece by piece.
 func (m *maker) putAll(w *writer) error {
-	for _, s := range w.in.c.Stripes {
-		if err := m.put(w.buf, s.Offset+w.start-w.in.logical); err != nil {
-			return err
+	c := &w.in.c
+	p := format.ProfileOf(c.Type)
+	at := w.start - w.in.logical
+	for buf := w.buf; len(buf) > 0; {
+		piece := p.Locate(len(c.Stripes), c.Length, at)
+		n := min(uint64(len(buf)), piece.Len)
+		for _, s := range c.Stripes[piece.First : piece.First+piece.Copies] {
+			if err := m.devs[s.Devid-1].put(buf[:n], s.Offset+piece.Off); err != nil {
+				return err
+			}
 		}
+		buf, at = buf[n:], at+n
 	}
 	return nil
 }
 
-func (m *maker) put(p []byte, off uint64) error {
-	if err := blockdev.Write(m.t, m.dev, p, int64(off)); err != nil {
-		return blockdev.Errorf(m.dev, "write of %d bytes at %d: %w", len(p), off, err)
+// sync makes what is written durable.
+func (m *maker) sync() error {
+	for _, d := range m.devs {
+		if err := d.flush(); err != nil {
+			return err
+		}
 	}
 	return nil
 }
