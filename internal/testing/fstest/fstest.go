@@ -36,6 +36,8 @@ type Fixture struct {
 	T   *sched.Task
 	Dev blockdev.Device // what the file system is open on
 	FS  *fs.FS
+	// More are the other devices of a file system on several.
+	More []blockdev.Device
 
 	cfg    config
 	closed bool
@@ -45,6 +47,7 @@ type config struct {
 	size    int64
 	mkfs    mkfs.Options
 	fs      fs.Options
+	devices int // besides the first
 	image   string
 	wrap    func(blockdev.Device) blockdev.Device
 	noCheck bool
@@ -52,6 +55,9 @@ type config struct {
 
 // Option changes what New makes.
 type Option func(*config)
+
+// Devices makes a file system on n devices of the same size.
+func Devices(n int) Option { return func(c *config) { c.devices = n - 1 } }
 
 // Size makes the device of n bytes.
 func Size(n int64) Option { return func(c *config) { c.size = n } }
@@ -103,11 +109,15 @@ func New(tb testing.TB, opts ...Option) *Fixture {
 	x := &Fixture{TB: tb, T: sched.NewTask(tb.Name()), cfg: cfg}
 	if cfg.image == "" {
 		x.Dev = blockdev.NewMemory(cfg.size)
+		for range cfg.devices {
+			x.More = append(x.More, blockdev.NewMemory(cfg.size))
+		}
+		cfg.mkfs.Devices = x.More
 		if err := mkfs.Make(x.T, x.Dev, cfg.mkfs); err != nil {
 			tb.Fatalf("mkfs: %v", err)
 		}
 	} else {
-		x.Dev = load(tb, x.T, cfg.image)
+		x.Dev = Load(tb, x.T, cfg.image)
 	}
 	if cfg.wrap != nil {
 		x.Dev = cfg.wrap(x.Dev)
@@ -117,8 +127,8 @@ func New(tb testing.TB, opts ...Option) *Fixture {
 	return x
 }
 
-// load copies an image file into a memory device, leaving its holes out.
-func load(tb testing.TB, t *sched.Task, path string) blockdev.Device {
+// Load copies an image file (Image) into a memory device, leaving its holes out.
+func Load(tb testing.TB, t *sched.Task, path string) blockdev.Device {
 	f, err := os.Open(path)
 	if err != nil {
 		tb.Fatal(err)
@@ -172,7 +182,7 @@ func loadBlocks(tb testing.TB, t *sched.Task, f io.Reader) blockdev.Device {
 
 func (x *Fixture) open() {
 	x.Helper()
-	f, err := fs.Open(x.T, []blockdev.Device{x.Dev}, x.cfg.fs)
+	f, err := fs.Open(x.T, append([]blockdev.Device{x.Dev}, x.More...), x.cfg.fs)
 	if err != nil {
 		x.Fatalf("open: %v", err)
 	}
@@ -211,14 +221,15 @@ func (x *Fixture) Close() {
 // Check checks the image on dev and fails the test with its findings.
 func (x *Fixture) Check(dev blockdev.Device) {
 	x.Helper()
-	if msg := Findings(x.T, dev); msg != "" {
+	if msg := Findings(x.T, dev, x.More...); msg != "" {
 		x.Errorf("check:\n%s", msg)
 	}
 }
 
-// Findings lists check's findings about the image on dev; it is empty when that is clean.
-func Findings(t *sched.Task, dev blockdev.Device) string {
-	r, err := check.Check(t, dev, check.Options{})
+// Findings lists check's findings about the image on dev and the other devices of its file system;
+// it is empty when that is clean.
+func Findings(t *sched.Task, dev blockdev.Device, more ...blockdev.Device) string {
+	r, err := check.Check(t, dev, check.Options{Devices: more})
 	if err != nil {
 		return err.Error()
 	}

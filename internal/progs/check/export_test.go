@@ -1,0 +1,73 @@
+package check
+
+import (
+	"btrlab/internal/blockdev"
+	"btrlab/internal/format"
+	"btrlab/internal/sched"
+)
+
+// Place is a place on a device.
+type Place struct {
+	Dev   blockdev.Device
+	Devid uint64
+	Off   uint64
+}
+
+// MapOf is the chunk map of some devices.
+type MapOf struct{ c *checker }
+
+// NewMap reads it.
+func NewMap(t *sched.Task, devs []blockdev.Device) (MapOf, error) {
+	c := &checker{t: t, visited: map[uint64]uint32{}, roots: map[uint64]rootInfo{}}
+	for _, d := range devs {
+		c.devs = append(c.devs, &device{Device: d})
+	}
+	if err := c.checkSuper(); err != nil {
+		return MapOf{}, err
+	}
+	c.scratch = make([]byte, c.sb.NodeSize)
+	return MapOf{c}, c.checkChunks()
+}
+
+// First is the logical start of the first chunk of the type.
+func (m MapOf) First(typ uint64) uint64 {
+	for _, ch := range m.c.chunks {
+		if ch.typ&typ != 0 {
+			return ch.start
+		}
+	}
+	return 0
+}
+
+// At is the places of the copies of the byte at logical.
+func (m MapOf) At(logical uint64) []Place {
+	list, _ := m.c.chunkAt(logical).places(logical)
+	return placesOf(list)
+}
+
+// DataRow is the units of the first row that has data with checksums: data, P, Q. They are as far
+// into their units as the first of the data.
+func (m MapOf) DataRow() (list []Place) {
+	c := m.c
+	c.loadRoots()
+	c.loadExtents()
+	c.loadCsums(&dataCheck{c: c})
+	at := c.csums[0].start
+	ch := c.chunkAt(at)
+	units := ch.row(at)
+	row := (at - ch.start) / format.StripeLen / ch.width()
+	for i := range units {
+		list = append(list, placesOf(units)[(uint64(i)+row)%uint64(len(units))])
+	}
+	return list
+}
+
+// ChunkRoot is the address of the chunk tree.
+func (m MapOf) ChunkRoot() uint64 { return m.c.sb.ChunkRoot }
+
+func placesOf(list []stripe) (out []Place) {
+	for _, s := range list {
+		out = append(out, Place{s.dev.Device, s.dev.id(), s.off})
+	}
+	return out
+}
