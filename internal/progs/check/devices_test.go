@@ -125,7 +125,8 @@ func TestDevicesTogether(t *testing.T) {
 		}
 	}
 	x.Close()
-	if rules, r := found(t, []blockdev.Device{x.Dev, old}); !slices.Contains(rules, "super.device") {
+	_, r := found(t, []blockdev.Device{x.Dev, old})
+	if !slices.ContainsFunc(r.Findings, func(f check.Finding) bool { return f.Rule == "super.device" && f.Have == "generation 1" }) {
 		t.Errorf("stale device: %v", r.Findings)
 	}
 	y := fstest.New(t, fstest.MkfsOptions(func(o *mkfs.Options) { o.FSID[1]++ }))
