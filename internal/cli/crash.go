@@ -175,7 +175,7 @@ func validPart(text string) bool {
 // withBase runs f on the device of the image, or on a fresh one in memory.
 func (a *app) withBase(args []string, f func(dev blockdev.Device) error) error {
 	if len(args) == 1 {
-		return a.withDevice(args[0], blockdev.ReadOnly, f)
+		return a.withDevices(args[0], blockdev.ReadOnly, func(devs []blockdev.Device) error { return f(devs[0]) })
 	}
 	dev := blockdev.NewMemory(256 << 20)
 	if err := mkfs.Make(a.t, dev, mkfs.Options{}); err != nil {

@@ -124,16 +124,6 @@ func (a *app) deviceFlags(root *cobra.Command) {
 	}
 }
 
-// withDevice is withDevices for a verb that takes images on one device only.
-func (a *app) withDevice(image string, flags blockdev.Flags, f func(dev blockdev.Device) error) error {
-	return a.withDevices(image, flags, func(devs []blockdev.Device) error {
-		if len(devs) > 1 {
-			return fmt.Errorf("is on %d devices, which this verb does not take", len(devs))
-		}
-		return f(devs[0])
-	})
-}
-
 // withDevices opens the image's devices, runs f and closes them: image is the first, --device names
 // the others.
 func (a *app) withDevices(image string, flags blockdev.Flags, f func(devs []blockdev.Device) error) error {

@@ -122,7 +122,8 @@ func refusedBy(t *testing.T, text string, args ...string) {
 	}
 }
 
-// edited lets btrlab write into the file system, new chunks too, and Linux judge, read and write it.
+// edited lets btrlab write into the file system, new chunks too, and Linux judge, read and write
+// it.
 func (a array) edited(t *testing.T, want string) {
 	t.Helper()
 	src := filepath.Join(t.TempDir(), "btrlab")

@@ -90,7 +90,7 @@ type cover struct {
 	data []byte
 }
 
-// NewRecorder opens the image on bases, which it does not write: one device, as fs.Open.
+// NewRecorder opens the image on bases, which it does not write: one device.
 func NewRecorder(t *sched.Task, bases []blockdev.Device, o Options) (*Recorder, error) {
 	if len(bases) != 1 {
 		return nil, fmt.Errorf("have %d devices, want one to record", len(bases))
