@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -206,6 +207,27 @@ func (a *app) warnLog(dev blockdev.Device) {
 	}
 }
 
+// badCopiesMax is how many bad copies of an image are named.
+const badCopiesMax = 10
+
+// warnCopies makes the function that warns of copies that are bad where another one is good: of the
+// first few.
+func (a *app) warnCopies(image string) func(err error) {
+	var mu sync.Mutex
+	seen := map[string]bool{}
+	return func(err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if text := err.Error(); !seen[text] && len(seen) <= badCopiesMax {
+			seen[text] = true
+			if len(seen) > badCopiesMax {
+				text = "there are more"
+			}
+			fmt.Fprintf(a.err, "btrlab: warning: %s: a bad copy, another one was read: %s\n", image, shown(a.err, text))
+		}
+	}
+}
+
 // hintLog says what to do about a log that cannot be replayed.
 func (a *app) hintLog(err error, image string) {
 	if errors.Is(err, fs.ErrLog) {
@@ -268,6 +290,7 @@ func (a *app) withFS(image string, flags blockdev.Flags, o fs.Options, f func(x 
 		return err
 	}
 	o.Subvol, o.SubvolPath = a.subvol.id, a.subvol.path
+	o.BadCopy = a.warnCopies(image)
 	if a.noReplay {
 		flags, o.ReadOnly = flags|blockdev.ReadOnly, true
 	}

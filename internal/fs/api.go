@@ -56,6 +56,9 @@ type Options struct {
 	// FirstFit allocates from the start of every block group: what was freed too early is used
 	// again at once. Tests set it.
 	FirstFit bool
+	// BadCopy, if set, is told of a tree block or a sector that was bad on one mirror, and was read
+	// from another. Many tasks call it at once.
+	BadCopy func(err error)
 	// Now gives inodes their time stamps; nil is the clock.
 	Now func() time.Time
 	// Lab has a lab's functions in the write path.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"testing"
 
 	"btrlab/internal/blockdev"
@@ -297,4 +298,30 @@ func TestParity(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestBadCopy: a copy that is bad is told of, by its mirror, when another one is read.
+func TestBadCopy(t *testing.T) {
+	x := profileOn(t, 2, "raid1", "raid1")
+	files := fill(x)
+	devs := images(x)
+	ruin(t, devs[0])
+	var mu sync.Mutex
+	var blocks, sectors int
+	readable(t, "one copy", devs, fs.Options{BadCopy: func(err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case strings.Contains(err.Error(), "mirror 0: corrupt"):
+			blocks++
+		case strings.Contains(err.Error(), " mirror=0, have "):
+			sectors++
+		default:
+			t.Errorf("have %v", err)
+		}
+	}}, files)
+	if blocks == 0 || sectors == 0 {
+		t.Errorf("told of %d blocks and %d sectors, want both", blocks, sectors)
+	}
+	readable(t, "no bad copy", devs[1:], fs.Options{Degraded: true, BadCopy: func(err error) { t.Errorf("told of %v", err) }}, files)
 }

@@ -124,6 +124,7 @@ func (f *FS) wire(t *sched.Task) {
 	}
 	pl := place.New(f.store, f.trans.Extents)
 	f.read = fileread.New(f.data, pl, f.store, f.vols)
+	f.read.BadCopy = f.opt.BadCopy
 	f.finish = finish.New(t, finish.Config{
 		FS: f.data, Items: f.store, Extents: f.trans.Extents, Workers: workers,
 		Join: func(t *sched.Task, bytes uint64) (*transaction.Handle, error) {

@@ -114,7 +114,7 @@ func open(t *sched.Task, devs []blockdev.Device, o Options) (*FS, error) {
 	if f.opt.Policy == nil {
 		f.opt.Policy = policy.MustParse("locked")
 	}
-	if f.trans, err = transaction.Open(t, transaction.Config{Volumes: vols, Super: sb, ReadOnly: o.ReadOnly, CacheBlocks: f.opt.CacheBlocks, NewNode: o.NewNode,
+	if f.trans, err = transaction.Open(t, transaction.Config{Volumes: vols, Super: sb, ReadOnly: o.ReadOnly, CacheBlocks: f.opt.CacheBlocks, NewNode: o.NewNode, BadCopy: o.BadCopy,
 		DirtyLimit: f.opt.DirtyMetadata}); err != nil {
 		return nil, err
 	}

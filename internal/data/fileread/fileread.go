@@ -61,6 +61,9 @@ const (
 type Reader struct {
 	// Place answers where their ranges are.
 	Place *place.Finder
+	// BadCopy, if set, is told of a sector that had a wrong checksum on one mirror, and was read
+	// from another. Many tasks call it at once.
+	BadCopy func(err error)
 
 	fs       *inode.FS
 	items    *fstree.Store
@@ -300,17 +303,21 @@ func (rd *Reader) Match(sectors [][]byte, sums *Sums) bool {
 // btrfs_repair_one_sector(). Difference: a bad copy is not rewritten.
 func (rd *Reader) readMirrors(t *sched.Task, ip *inode.Inode, off, bytenr uint64, sector, want []byte) error {
 	csum := rd.items.CsumType()
-	var last error
+	var last, bad error
 	for m := range rd.store.Mirrors(bytenr) {
 		if err := rd.store.Read(t, sector, bytenr, m); err != nil {
 			last = fmt.Errorf("read ino=%d off=%d: %w", ip.Ino, off, err)
 			continue
 		}
 		if csum.Match(want, sector) {
+			if bad != nil && rd.BadCopy != nil {
+				rd.BadCopy(bad)
+			}
 			return nil
 		}
 		have := csum.Sum(sector)
-		last = fmt.Errorf("csum failed root=%d ino=%d off=%d logical=%d mirror=%d, have %s want %s: %w", ip.Root.ID, ip.Ino, off, bytenr, m, csum.Text(have[:]), csum.Text(want), errno.EIO)
+		bad = fmt.Errorf("csum failed root=%d ino=%d off=%d logical=%d mirror=%d, have %s want %s", ip.Root.ID, ip.Ino, off, bytenr, m, csum.Text(have[:]), csum.Text(want))
+		last = fmt.Errorf("%w: %w", bad, errno.EIO)
 	}
 	if last == nil {
 		last = fmt.Errorf("read ino=%d off=%d: logical %d has no chunk: %w", ip.Ino, off, bytenr, errno.EIO)

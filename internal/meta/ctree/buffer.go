@@ -497,12 +497,14 @@ func (f *Forest) checkFound(b *Buffer, want Check) error {
 func (f *Forest) fill(t *sched.Task, b *Buffer, want Check) {
 	f.nReads.Add(1)
 	n := f.newNode()
-	var err error
+	var err, bad error
 	mirrors := max(1, f.reader.Mirrors(b.Bytenr))
 	for m := range mirrors {
 		e := f.reader.Read(t, n, b.Bytenr, m)
 		if e == nil {
-			e = f.verify(n, b.Bytenr, want)
+			if e = f.verify(n, b.Bytenr, want); e != nil && bad == nil {
+				bad = fmt.Errorf("mirror %d: %w", m, e)
+			}
 		}
 		if e == nil {
 			err = nil
@@ -513,6 +515,9 @@ func (f *Forest) fill(t *sched.Task, b *Buffer, want Check) {
 		} else if err.Error() != e.Error() {
 			err = fmt.Errorf("%w; mirror %d: %w", err, m, e)
 		}
+	}
+	if err == nil && bad != nil && f.cfg.BadCopy != nil {
+		f.cfg.BadCopy(bad)
 	}
 	if err != nil {
 		b.err = err

@@ -114,4 +114,7 @@ type Config struct {
 	CacheBlocks   int // clean blocks kept; 0 is 16384
 	// NewNode makes the memory of a tree block, size bytes that are 0; nil takes it from the heap.
 	NewNode func(size int) format.Node
+	// BadCopy, if set, is told of a block that was bad on one mirror, and was read from another.
+	// Many tasks call it at once.
+	BadCopy func(err error)
 }

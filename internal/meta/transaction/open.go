@@ -19,6 +19,7 @@ type Config struct {
 	ReadOnly    bool
 	CacheBlocks int                        // clean tree blocks kept; 0 is ctree's default
 	NewNode     func(size int) format.Node // ctree.Config's
+	BadCopy     func(err error)            // ctree.Config's
 	// DirtyLimit is the bytes of changed tree blocks and queued references above which a commit
 	// begins; 0 is none.
 	DirtyLimit int64
@@ -45,7 +46,7 @@ func Open(t *sched.Task, c Config) (*Manager, error) {
 		return nil, err
 	}
 	m.Forest = ctree.NewForest(ctree.Config{NodeSize: int(sb.NodeSize), SectorSize: int(sb.SectorSize), Csum: sb.CsumType, FSID: sb.TreeFSID(),
-		ChunkTreeUUID: uuid, Reader: c.Volumes, CacheBlocks: c.CacheBlocks, NewNode: c.NewNode})
+		ChunkTreeUUID: uuid, Reader: c.Volumes, CacheBlocks: c.CacheBlocks, NewNode: c.NewNode, BadCopy: c.BadCopy})
 	if err := m.openChunkTree(t, sb); err != nil {
 		return nil, err
 	}
