@@ -325,3 +325,50 @@ func TestBadCopy(t *testing.T) {
 	}
 	readable(t, "no bad copy", devs[1:], fs.Options{Degraded: true, BadCopy: func(err error) { t.Errorf("told of %v", err) }}, files)
 }
+
+// TestTornSupers: a crash between the superblocks of two devices leaves the commit, which is in the
+// newer one, whichever device is named first; check notes it.
+func TestTornSupers(t *testing.T) {
+	x := profileOn(t, 2, "raid0", "raid0")
+	super := func(dev blockdev.Device, op func(*sched.Task, blockdev.Device, []byte, int64) error, p []byte) {
+		t.Helper()
+		if err := op(x.T, dev, p, format.SuperOffset); err != nil {
+			t.Fatal(err)
+		}
+	}
+	files := fill(x)
+	if err := x.FS.Sync(x.T); err != nil {
+		t.Fatal(err)
+	}
+	before := x.FS.Super(x.T).Generation
+	old := make([]byte, format.SuperSize)
+	super(x.More[0], blockdev.Read, old)
+	x.Create("/last").Close(x.T)
+	files["/last"] = nil
+	if err := x.FS.Sync(x.T); err != nil {
+		t.Fatal(err)
+	}
+	devs := images(x)
+	if after := x.FS.Super(x.T).Generation; after != before+1 {
+		t.Fatalf("have generation %d want %d", after, before+1)
+	}
+	super(devs[1], blockdev.Write, old)
+	readable(t, "torn", devs, fs.Options{}, files)
+	readable(t, "torn, the old one first", []blockdev.Device{devs[1], devs[0]}, fs.Options{}, files)
+	if msg := fstest.Findings(x.T, devs[1], devs[0]); msg != "" {
+		t.Errorf("check:\n%s", msg)
+	}
+	f, err := fs.Open(x.T, []blockdev.Device{devs[1], devs[0]}, fs.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Mkdir(x.T, "/d", 0o755); err != nil {
+		t.Error(err)
+	}
+	if err := f.Close(x.T); err != nil {
+		t.Error(err)
+	}
+	if msg := fstest.Findings(x.T, devs[0], devs[1]); msg != "" {
+		t.Errorf("check after a write:\n%s", msg)
+	}
+}
