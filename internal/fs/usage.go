@@ -76,8 +76,8 @@ func (f *FS) fileExtents(t *sched.Task, fn func(id uint64, k format.Key, x forma
 // Shared reports whether several inodes refer to the extent at bytenr.
 func (s *Sharing) Shared(bytenr uint64) bool { return s.owners[bytenr].shared }
 
-// Extents calls fn for each file extent of n on disk that has data, in the order of the file: holes,
-// inline data and preallocated space are left out.
+// Extents calls fn for each file extent of n on disk that has data, in the order of the file:
+// holes, inline data and preallocated space are left out.
 //
 // Preconditions: as of Sharing.
 func (n *Node) Extents(t *sched.Task, fn func(off uint64, x format.FileExtent)) error {
