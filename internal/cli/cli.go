@@ -115,7 +115,7 @@ func Main(args []string, in io.Reader, out, errw io.Writer) int {
 // run runs the verb that args name.
 func (a *app) run(args []string) error {
 	root := a.root()
-	root.SetArgs(args)
+	root.SetArgs(sizesLast(args))
 	root.SetIn(a.in)
 	root.SetOut(a.out)
 	root.SetErr(a.err)
@@ -250,7 +250,7 @@ An image is named by its path, a file in it as IMAGE:/path. Sizes take the suffi
 	root.SuggestionsMinimumDistance = 2
 	root.AddGroup(&cobra.Group{ID: "image", Title: "Images:"}, &cobra.Group{ID: "files", Title: "Files in an image:"},
 		&cobra.Group{ID: "measure", Title: "Measure:"}, &cobra.Group{ID: "study", Title: "Study:"})
-	a.add(root, "image", a.mkfs(), a.check(), a.info(), a.df(), a.dump(), a.inspect(), a.quota(), a.rescue())
+	a.add(root, "image", a.mkfs(), a.check(), a.info(), a.df(), a.dump(), a.inspect(), a.quota(), a.resize(), a.label(), a.uuid(), a.rescue())
 	a.add(root, "files", append(a.fileVerbs(), a.sh())...)
 	a.add(root, "measure", a.bench(), a.compare(), a.calibrate(), a.reproduce())
 	a.add(root, "study", a.explore(), a.replay(), a.step(), a.museum(), a.policy(), a.crash(), a.conform(), completeLabs(a.lab()), a.practice())

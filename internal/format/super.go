@@ -1,6 +1,9 @@
 package format
 
-import "bytes"
+import (
+	"bytes"
+	"strings"
+)
 
 // Super is the superblock. Csum is not kept: Encode computes it.
 type Super struct {
@@ -203,6 +206,25 @@ func (s *Super) Encode(b []byte) {
 	for i := range s.Backups {
 		s.Backups[i].encode(b[0xb2b+i*rootBackupSize:])
 	}
+	superView(b).updateCsum()
+}
+
+// LabelOK reports whether a file system can have the label: at most 255 bytes, no newline, no NUL.
+func LabelOK(label string) bool { return len(label) <= 255 && !strings.ContainsAny(label, "\n\x00") }
+
+// SetFSID gives the file system of an encoded superblock another identifier, and mends its
+// checksum. Tree blocks and device items keep the one that they have, which becomes metadata_uuid;
+// with that identifier again the superblock is as before. All other bytes stay. Models btrfstune -m.
+func SetFSID(b []byte, id UUID) {
+	var s Super
+	s.Decode(b)
+	of, features := s.TreeFSID(), s.IncompatFlags|IncompatMetadataUUID
+	if id == of {
+		of, features = UUID{}, features&^IncompatMetadataUUID
+	}
+	copy(b[0x20:], id[:])
+	copy(b[0x23b:], of[:])
+	le.PutUint64(b[0xbc:], features)
 	superView(b).updateCsum()
 }
 

@@ -6,6 +6,8 @@ import (
 	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
 	"btrlab/internal/meta/ctree"
+	"btrlab/internal/meta/transaction"
+	"btrlab/internal/meta/volumes"
 	"btrlab/internal/sched"
 )
 
@@ -71,3 +73,17 @@ func (f *FS) DirtyBlocks(t *sched.Task) int { return f.trans.Forest.Stats(t).Dir
 func (f *FS) RootItem(t *sched.Task, id uint64) (format.RootItem, error) {
 	return f.trans.RootItem(t, id)
 }
+
+// Scatter moves a stripe of the chunk at logical into the smallest hole that has room, wherever it
+// is, which leaves one where it was.
+func (f *FS) Scatter(t *sched.Task, logical uint64, stripe int) error {
+	c, _ := f.vols.Lookup(logical)
+	m := volumes.Move{Logical: logical, Stripe: stripe, From: c.Chunk.Stripes[stripe]}
+	if err := f.vols.MoveStripe(t, &m, uint64(f.vols.Devices()[0].Size())); err != nil {
+		return err
+	}
+	return f.change(t, func(h *transaction.Handle) error { return f.trans.Extents.MoveStripe(t, h.Trans(), m) })
+}
+
+// Chunks lists the chunks.
+func (f *FS) Chunks() []volumes.ChunkInfo { return f.vols.Chunks() }

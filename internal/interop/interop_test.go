@@ -333,6 +333,44 @@ func TestNocowComesOut(t *testing.T) {
 	})
 }
 
+// TestResize: images that Linux has filled, with holes where it removed empty chunks, get larger and
+// as small as moving makes them; Linux reads everything back and goes on.
+func TestResize(t *testing.T) {
+	linux(t)
+	img := image(t, "resize.img")
+	want := t.TempDir()
+	sh(t, "truncate", "-s", "3G", img)
+	sh(t, "mkfs.btrfs", "-q", img)
+	mounted(t, img, "", func(dir string) {
+		for i, name := range []string{"first", "second", "third"} {
+			sh(t, "fallocate", "-l", "400M", filepath.Join(dir, name))
+			for _, root := range []string{dir, want} {
+				f := newFiller(uint64(i))
+				write(t, filepath.Join(root, fmt.Sprintf("f%d", i)), f.bytes(40<<20))
+			}
+			sh(t, "sync")
+		}
+		sh(t, "rm", filepath.Join(dir, "first"), filepath.Join(dir, "second"), filepath.Join(dir, "third"))
+		sh(t, "sync")
+		sh(t, "btrfs", "balance", "start", "-dusage=1", dir)
+		keepTimes(t, dir, want, ".")
+	})
+	for turn, size := range []string{"+1G", "min", "max", "2G"} {
+		btrlab(t, "resize", img, size)
+		judged(t, img)
+		mounted(t, img, "", func(dir string) {
+			sameTree(t, dir, want)
+			scrubbed(t, dir)
+		})
+		btrlab(t, "uuid", img, "random")
+		btrlab(t, "label", img, fmt.Sprintf("turn %d", turn))
+		judged(t, img)
+	}
+	linuxTurn(t, img, want, 1)
+	btrlabTurn(t, img, want, 2)
+	linuxTurn(t, img, want, 3)
+}
+
 // TestFull: an image that we filled until ENOSPC is clean, keeps what was put, and is writable
 // again after a delete.
 func TestFull(t *testing.T) {

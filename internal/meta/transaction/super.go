@@ -157,6 +157,10 @@ func (m *Manager) nextSuper(t *sched.Task, tx *Transaction) *format.Super {
 	old := sb.Generation
 	sb.Generation = tx.id
 	sb.IncompatFlags |= m.incompat.Load()
+	if l := m.label.Load(); l != nil {
+		sb.Label = *l
+	}
+	sb.TotalBytes += uint64(m.grown.Swap(0))
 	bytenr, level, _ := m.Root(format.ROOT_TREE_OBJECTID).Pointer()
 	sb.Root, sb.RootLevel = bytenr, uint8(level)
 	bytenr, level, gen := m.Root(format.CHUNK_TREE_OBJECTID).Pointer()
@@ -168,7 +172,7 @@ func (m *Manager) nextSuper(t *sched.Task, tx *Transaction) *format.Super {
 		d := m.Volumes.Devices()[i]
 		d.SetBytesUsed(n)
 		if d.Devid() == sb.DevItem.Devid {
-			sb.DevItem.BytesUsed = n
+			sb.DevItem.BytesUsed, sb.DevItem.TotalBytes = n, d.Item().TotalBytes
 		}
 	}
 	if sb.UUIDTreeGeneration == old {

@@ -136,6 +136,8 @@ type Manager struct {
 
 	// features that the next superblock has besides
 	incompat atomic.Uint64
+	label    atomic.Pointer[string] // nil: as it is
+	grown    atomic.Int64           // bytes of total_bytes that the next commit adds
 
 	quotaMu lock.Mutex // one change of the configuration of quotas at a time
 
@@ -541,6 +543,13 @@ func (m *Manager) Super(t *sched.Task) *format.Super {
 	defer m.mu.Unlock(t)
 	return m.super
 }
+
+// SetLabel sets the label that the next commit writes; the caller has a handle open.
+func (m *Manager) SetLabel(label string) { m.label.Store(&label) }
+
+// AddTotalBytes changes the size of the file system in the superblock by n bytes, from the next
+// commit on.
+func (m *Manager) AddTotalBytes(n int64) { m.grown.Add(n) }
 
 // AddIncompat sets incompatible features that the next commit writes; the caller has a handle open.
 func (m *Manager) AddIncompat(features uint64) { m.incompat.Or(features) }

@@ -216,7 +216,7 @@ func (m *maker) options() error {
 	if err := m.profiles(); err != nil {
 		return err
 	}
-	if len(o.Label) > 255 || strings.ContainsAny(o.Label, "\n\x00") {
+	if !format.LabelOK(o.Label) {
 		return fmt.Errorf("bad label %q, want at most 255 bytes without newline", o.Label)
 	}
 	m.uuidsGiven = !o.FSID.IsZero()

@@ -1,5 +1,6 @@
-// Package rescue changes an image that cannot be opened, superblock by superblock. It reads and
-// writes through the format and blockdev packages only: what it is called for, the engine refuses.
+// Package rescue changes an image superblock by superblock: one that cannot be opened, or its
+// identifier. It reads and writes through the format and blockdev packages only: what it is called
+// for, the engine refuses.
 package rescue
 
 import (
@@ -32,11 +33,45 @@ func ZeroLog(t *sched.Task, devs ...blockdev.Device) (bytenr uint64, level uint8
 
 // zeroLog is ZeroLog of one device.
 func zeroLog(t *sched.Task, dev blockdev.Device) (bytenr uint64, level uint8, err error) {
+	err = edit(t, dev, func(s *format.Super, b []byte) bool {
+		if s.LogRoot == 0 {
+			return false
+		}
+		if bytenr == 0 {
+			bytenr, level = s.LogRoot, s.LogRootLevel
+		}
+		format.ClearLog(b)
+		return true
+	})
+	return bytenr, level, err
+}
+
+// SetFSID gives a file system another identifier, in the superblocks of all its devices: tree
+// blocks keep the old one. Linux reads that since 5.0.
+//
+// Models btrfs-progs: btrfstune -M.
+func SetFSID(t *sched.Task, id format.UUID, devs ...blockdev.Device) error {
+	for _, dev := range devs {
+		err := edit(t, dev, func(_ *format.Super, b []byte) bool {
+			format.SetFSID(b, id)
+			return true
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// edit lets change have the primary superblock and the copies of the same generation, decoded and
+// as bytes, and writes those for which it is true. When it is not of the primary, it is not asked
+// again.
+func edit(t *sched.Task, dev blockdev.Device, change func(s *format.Super, b []byte) bool) error {
 	size := dev.Size()
 	if size < format.SuperOffset+format.SuperSize {
-		return 0, 0, blockdev.Errorf(dev, "no superblock, the device has %d bytes", size)
+		return blockdev.Errorf(dev, "no superblock, the device has %d bytes", size)
 	}
-	var s format.Super
+	generation := uint64(0)
 	for i := range format.SuperMirrorMax {
 		off := format.SuperMirror(i)
 		if int64(off)+format.SuperSize > size {
@@ -44,31 +79,34 @@ func zeroLog(t *sched.Task, dev blockdev.Device) (bytenr uint64, level uint8, er
 		}
 		b := make([]byte, format.SuperSize)
 		if err := blockdev.Read(t, dev, b, int64(off)); err != nil {
-			return 0, 0, blockdev.Errorf(dev, "read of the superblock at %d: %w", off, err)
+			return blockdev.Errorf(dev, "read of the superblock at %d: %w", off, err)
 		}
 		if err := format.CheckSuperAt(b, size, off); err != nil {
 			if i == 0 {
-				return 0, 0, blockdev.Errorf(dev, "%w", err)
+				return blockdev.Errorf(dev, "%w", err)
 			}
 			continue
 		}
-		var c format.Super
-		c.Decode(b)
+		var s format.Super
+		s.Decode(b)
 		if i == 0 {
-			if s = c; s.LogRoot == 0 {
-				return 0, 0, nil
-			}
+			generation = s.Generation
 		}
-		if c.Generation != s.Generation || c.LogRoot == 0 {
+		if s.Generation != generation {
 			continue
 		}
-		format.ClearLog(b)
+		if !change(&s, b) {
+			if i == 0 {
+				return nil
+			}
+			continue
+		}
 		if err := blockdev.Write(t, dev, b, int64(off)); err != nil {
-			return 0, 0, blockdev.Errorf(dev, "write of the superblock at %d: %w", off, err)
+			return blockdev.Errorf(dev, "write of the superblock at %d: %w", off, err)
 		}
 	}
 	if err := blockdev.Flush(t, dev); err != nil {
-		return 0, 0, fmt.Errorf("flush: %w", err)
+		return fmt.Errorf("flush: %w", err)
 	}
-	return s.LogRoot, s.LogRootLevel, nil
+	return nil
 }

@@ -1,0 +1,217 @@
+package cli
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/format"
+	"btrlab/internal/fs"
+	"btrlab/internal/progs/rescue"
+)
+
+func (a *app) resize() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "resize IMAGE [DEVID:]SIZE|+SIZE|-SIZE|max|min",
+		Short: "make a file system larger or smaller",
+		Long: `Resize grows a file system, and the file that it is in, or shrinks it, and the file after it. What lies beyond the new end is
+moved into holes before it, a stripe of a chunk at a time; where no hole has room the size stays as it was. Max is the size of
+the device, min as small as moving makes it. Of several devices it is device DEVID, 1 by default.`,
+		Example: `  btrlab resize disk.img +1G
+  btrlab resize disk.img min`,
+		Args: cobra.ExactArgs(2),
+	}
+	cmd.ValidArgsFunction = cobra.FixedCompletions([]string{"max", "min"}, cobra.ShellCompDirectiveDefault)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		image, size := args[0], args[1]
+		devid := uint64(1)
+		if id, rest, ok := strings.Cut(size, ":"); ok {
+			var err error
+			if devid, err = strconv.ParseUint(id, 10, 64); err != nil {
+				return usagef(cmd, "device %q, want a number", id)
+			}
+			size = rest
+		}
+		if a.open != nil {
+			return errors.New("resize: the image is open, want it alone")
+		}
+		d, err := a.resized(image, devid)
+		if err != nil {
+			return err
+		}
+		want, err := d.newSize(size)
+		if err != nil {
+			return usagef(cmd, "%v", err)
+		}
+		grows := d.whole && int64(want) > d.size
+		if grows {
+			if err := os.Truncate(d.name, int64(want)); err != nil {
+				return err
+			}
+		}
+		var now uint64
+		var moved int
+		err = a.writeFS(image, func(x *fs.FS) error {
+			var err error
+			now, moved, err = x.Resize(a.t, devid, want)
+			return err
+		})
+		if err != nil {
+			if grows {
+				err = errors.Join(err, os.Truncate(d.name, d.size))
+			}
+			return err
+		}
+		if d.whole && int64(now) < d.size {
+			if err := os.Truncate(d.name, int64(now)); err != nil {
+				return err
+			}
+		}
+		fmt.Fprintf(a.out, "%s: %d bytes", d.name, now)
+		if moved > 0 {
+			fmt.Fprintf(a.out, ", %d stripe%s moved", moved, plural(moved, "", "s"))
+		}
+		fmt.Fprintln(a.out)
+		return nil
+	}
+	return cmd
+}
+
+// resized is a device that gets another size.
+type resized struct {
+	name  string
+	size  int64  // bytes of the device or its file
+	total uint64 // bytes that the file system has of it
+	whole bool   // it is a regular file, and nothing else is in that
+}
+
+// resized finds device devid.
+func (a *app) resized(image string, devid uint64) (r resized, err error) {
+	err = a.withDevices(image, blockdev.ReadOnly, func(devs []blockdev.Device) error {
+		for i, d := range devs {
+			b := make([]byte, format.SuperSize)
+			if err := blockdev.Read(a.t, d, b, format.SuperOffset); err != nil {
+				return err
+			}
+			if err := format.CheckSuper(b, d.Size()); err != nil {
+				return err
+			}
+			var s format.Super
+			if s.Decode(b); s.DevItem.Devid != devid {
+				continue
+			}
+			r = resized{name: append([]string{image}, a.devices...)[i], size: d.Size(), total: s.DevItem.TotalBytes}
+			st, err := os.Stat(r.name)
+			base, off := blockdev.Base(d)
+			r.whole = err == nil && st.Mode().IsRegular() && off == 0 && base.Size() == d.Size()
+			return err
+		}
+		return fmt.Errorf("no device %d", devid)
+	})
+	return r, err
+}
+
+// newSize is the size that the argument of resize says, 0 for the smallest.
+func (r *resized) newSize(arg string) (uint64, error) {
+	switch arg {
+	case "min":
+		return 0, nil
+	case "max":
+		return uint64(r.size), nil
+	}
+	n, err := parseSize(strings.TrimLeft(arg, "+-"))
+	size := uint64(n)
+	switch {
+	case err != nil || n <= 0:
+		return 0, fmt.Errorf("size %q, want a size, +SIZE, -SIZE, max or min", arg)
+	case arg[0] == '+':
+		return r.total + size, nil
+	case arg[0] == '-' && size >= r.total:
+		return 0, fmt.Errorf("size %s, the device has %d bytes", arg, r.total)
+	case arg[0] == '-':
+		return r.total - size, nil
+	}
+	return size, nil
+}
+
+func (a *app) label() *cobra.Command {
+	return &cobra.Command{
+		Use:     "label IMAGE [LABEL]",
+		Short:   "show the label of a file system, or set it",
+		Example: "  btrlab label disk.img data",
+		Args:    cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				return a.readFS(args[0], func(x *fs.FS) error {
+					s := x.Super(a.t)
+					_, err := fmt.Fprintln(a.out, shown(a.out, s.Label))
+					return err
+				})
+			}
+			if !format.LabelOK(args[1]) {
+				return usagef(cmd, "label %q, want at most 255 bytes without a newline", args[1])
+			}
+			return a.writeFS(args[0], func(x *fs.FS) error { return x.SetLabel(a.t, args[1]) })
+		},
+	}
+}
+
+func (a *app) uuid() *cobra.Command {
+	return &cobra.Command{
+		Use:   "uuid IMAGE [UUID|random]",
+		Short: "show the identifier of a file system, or change it",
+		Long: `Uuid changes the identifier in the superblocks; tree blocks keep the old one, as after btrfstune -M, so it takes no time.
+Linux reads such a file system since 5.0. Two images of one identifier cannot be mounted together.`,
+		Example: "  btrlab uuid copy.img random",
+		Args:    cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				return a.readFS(args[0], func(x *fs.FS) error {
+					s := x.Super(a.t)
+					_, err := fmt.Fprintln(a.out, s.FSID)
+					return err
+				})
+			}
+			if a.open != nil {
+				return errors.New("uuid: the image is open, want it alone")
+			}
+			id, ok := format.ParseUUID(args[1])
+			if args[1] == "random" {
+				rand.Read(id[:]) // does not fail
+				id[6], id[8] = id[6]&0x0f|0x40, id[8]&0x3f|0x80
+				ok = true
+			}
+			if !ok || id.IsZero() {
+				return usagef(cmd, "uuid %q, want eight, four, four, four and twelve hexadecimal digits with - between, or random", args[1])
+			}
+			return a.withDevices(args[0], 0, func(devs []blockdev.Device) error {
+				if err := rescue.SetFSID(a.t, id, devs...); err != nil {
+					return err
+				}
+				_, err := fmt.Fprintln(a.out, id)
+				return err
+			})
+		},
+	}
+}
+
+// sizesLast puts a size of resize that begins with - after all flags and a --, because it looks like
+// one of them.
+func sizesLast(args []string) []string {
+	if len(args) == 0 || args[0] != "resize" {
+		return args
+	}
+	i := slices.IndexFunc(args, func(s string) bool { return len(s) > 1 && s[0] == '-' && '0' <= s[1] && s[1] <= '9' })
+	if i < 0 || slices.Contains(args, "--") {
+		return args
+	}
+	rest := slices.Delete(slices.Clone(args), i, i+1)
+	return append(rest, "--", args[i])
+}

@@ -1,0 +1,112 @@
+package fs
+
+import (
+	"fmt"
+
+	"btrlab/internal/errno"
+	"btrlab/internal/format"
+	"btrlab/internal/meta/transaction"
+	"btrlab/internal/sched"
+)
+
+// minDevice is the smallest size of a device, in bytes: what Linux asks for in a resize.
+const minDevice = 256 << 20
+
+// Resize gives device devid size bytes, rounded down to whole sectors; zero is as small as it can
+// be made by moving the last stripes into holes. What lies beyond is moved, each stripe with a
+// commit of its own, so that a crash leaves the old size or the new one, and everything readable.
+// It returns the size, and says how many stripes have moved.
+//
+// Errors: EINVAL for no such device, a size that the device under it has not, or one below 256 MiB
+// when it is to shrink; ENOSPC when no hole has room for a stripe: those before it have moved.
+//
+// Models fs/btrfs/volumes.c:btrfs_grow_device() and btrfs_shrink_device(). Difference: whole
+// stripes move, and keep their logical addresses; see volumes.MoveStripe.
+//
+// Preconditions: no other task uses the file system.
+func (f *FS) Resize(t *sched.Task, devid, size uint64) (now uint64, moved int, err error) {
+	if err := f.writable(); err != nil {
+		return 0, 0, err
+	}
+	i := -1
+	for k, d := range f.vols.Devices() {
+		if d.Devid() == devid {
+			i = k
+		}
+	}
+	if i < 0 {
+		return 0, 0, fmt.Errorf("no device %d: %w", devid, errno.EINVAL)
+	}
+	d := f.vols.Devices()[i]
+	size = format.AlignDown(size, format.SectorSize)
+	switch {
+	case size > uint64(d.Size()):
+		return 0, 0, fmt.Errorf("size %d, the device has %d bytes: %w", size, d.Size(), errno.EINVAL)
+	case size != 0 && size < min(minDevice, d.Item().TotalBytes):
+		return 0, 0, fmt.Errorf("size %d, want at least %d: %w", size, minDevice, errno.EINVAL)
+	}
+	if err := f.Sync(t); err != nil {
+		return 0, 0, err
+	}
+	for {
+		limit := size
+		beyond := f.vols.Beyond(d, limit)
+		if size == 0 { // the last stripe goes before its own place, as long as it can
+			limit = beyond[0].From.Offset
+		}
+		if len(beyond) == 0 {
+			break
+		}
+		m := beyond[0]
+		err := f.vols.MoveStripe(t, &m, limit)
+		if err != nil && size == 0 {
+			c, _ := f.vols.Lookup(m.Logical)
+			size = m.From.Offset + c.Chunk.StripeBytes()
+			break
+		}
+		if err == nil {
+			err = f.change(t, func(h *transaction.Handle) error { return f.trans.Extents.MoveStripe(t, h.Trans(), m) })
+		}
+		if err != nil {
+			return 0, moved, err
+		}
+		moved++
+	}
+	old := d.Item().TotalBytes
+	f.vols.SetSize(t, d, size)
+	f.trans.AddTotalBytes(int64(size) - int64(old))
+	err = f.change(t, func(h *transaction.Handle) error { return f.trans.Extents.ResizeDevice(t, h.Trans(), i, size) })
+	if err == nil {
+		err = d.WipeSupers(t)
+	}
+	return size, moved, err
+}
+
+// change does something in a transaction of its own, which is committed.
+func (f *FS) change(t *sched.Task, do func(h *transaction.Handle) error) error {
+	h, err := f.trans.Start(t, 4)
+	if err != nil {
+		return err
+	}
+	if err := f.end(t, h, do(h)); err != nil {
+		return err
+	}
+	return f.Sync(t)
+}
+
+// SetLabel names the file system; the label is durable with the next commit. EINVAL for more than
+// 255 bytes, a newline or a NUL. Models btrfs_ioctl_set_fslabel().
+func (f *FS) SetLabel(t *sched.Task, label string) error {
+	if err := f.writable(); err != nil {
+		return err
+	}
+	if !format.LabelOK(label) {
+		return errno.EINVAL
+	}
+	h, err := f.trans.Start(t, 1)
+	if err != nil {
+		return err
+	}
+	f.trans.SetLabel(label)
+	return f.end(t, h, nil)
+}
