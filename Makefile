@@ -48,7 +48,7 @@ test: ## run the tests; no root, no btrfs-progs
 	@echo "all tests passed"
 
 race: ## run the tests of the concurrent packages under the race detector
-	$(GO) test -race -short $(RACE)
+	$(GO) test -race -short -timeout 25m $(RACE)
 
 grade: ## grade a lab: make grade LAB=4 (DIR=folder with your files)
 	@if [ -z "$(LAB)" ]; then \
