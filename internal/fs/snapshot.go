@@ -161,6 +161,11 @@ func (f *FS) Subvolume(t *sched.Task, path string, mode uint32) error {
 // Models btrfs_delete_subvolume() and the cleaner. Difference: the caller drops the tree, and files
 // of it must be closed.
 func (d *Node) DeleteSubvolume(t *sched.Task, name string) error {
+	return d.deleteSubvolume(t, name, false)
+}
+
+// deleteSubvolume is DeleteSubvolume, or rmdir of an empty subvolume: ENOTEMPTY of another.
+func (d *Node) deleteSubvolume(t *sched.Task, name string, rmdir bool) error {
 	f := d.fs
 	if !d.IsDir() {
 		return errno.ENOTDIR
@@ -185,7 +190,7 @@ func (d *Node) DeleteSubvolume(t *sched.Task, name string) error {
 	if err := f.engine.SyncRoot(t, v.root.ID); err != nil {
 		return err
 	}
-	if err := f.unlinkSubvol(t, d, name, v); err != nil {
+	if err := f.unlinkSubvol(t, d, name, v, rmdir); err != nil {
 		return err
 	}
 	f.subvolMu.Lock(t)
@@ -209,8 +214,9 @@ func (d *Node) DeleteSubvolume(t *sched.Task, name string) error {
 	return f.trans.DropSubvol(t, v.root.ID, nil)
 }
 
-// unlinkSubvol takes the name of v from d, and v's links from the root tree.
-func (f *FS) unlinkSubvol(t *sched.Task, d *Node, name string, v *subvol) error {
+// unlinkSubvol takes the name of v from d, and v's links from the root tree. With wantEmpty it is
+// ENOTEMPTY when v has a name in it.
+func (f *FS) unlinkSubvol(t *sched.Task, d *Node, name string, v *subvol, wantEmpty bool) error {
 	d.lockParent(t)
 	defer d.ip.Unlock(t)
 	f.subvolSem.Lock(t)
@@ -236,6 +242,11 @@ func (f *FS) unlinkSubvol(t *sched.Task, d *Node, name string, v *subvol) error 
 		return errno.ENOTEMPTY
 	case f.busy(t, v):
 		return errno.EBUSY
+	}
+	if wantEmpty { // nobody is in it, and nobody comes in while subvolSem is held
+		if err := f.wantEmpty(t, v, format.FIRST_FREE_OBJECTID); err != nil {
+			return err
+		}
 	}
 	h, err := f.trans.StartDelete(t, transaction.UnitsUnlinkSubvol)
 	if err != nil {

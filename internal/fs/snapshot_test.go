@@ -299,7 +299,7 @@ func TestSubvolumeErrors(t *testing.T) {
 		{"delete a directory as a subvolume", f.DeleteSubvolume(tk, "/dir"), errno.EINVAL},
 		{"delete a subvolume with another in it", f.DeleteSubvolume(tk, "/sub"), errno.ENOTEMPTY},
 		{"delete a subvolume with an open file", f.DeleteSubvolume(tk, "/sub/inner"), errno.EBUSY},
-		{"rmdir of a subvolume", f.Rmdir(tk, "/ro"), errno.EXDEV},
+		{"rmdir of a subvolume", f.Rmdir(tk, "/ro"), errno.ENOTEMPTY},
 	} {
 		wantErr(t, c.what, c.err, c.want)
 	}

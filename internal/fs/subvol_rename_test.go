@@ -97,7 +97,12 @@ func TestSubvolumeRename(t *testing.T) {
 	x.Must(f.Snapshot(tk, "/other", "/last", false))
 	wantErr(t, "unlink of a place", f.Unlink(tk, "/last/d/@"), errno.EISDIR)
 	x.Must(f.Rmdir(tk, "/last/d/@"))
-	wantErr(t, "rmdir of a subvolume", f.Rmdir(tk, "/other/d/@"), errno.EXDEV)
+	x.Must(f.Subvolume(tk, "/other/d/none", 0o755))
+	x.Must(f.Symlink(tk, "x", "/other/d/none/link"))
+	wantErr(t, "rmdir of a subvolume with a link in it", f.Rmdir(tk, "/other/d/none"), errno.ENOTEMPTY)
+	x.Must(f.Unlink(tk, "/other/d/none/link"))
+	x.Must(f.Rmdir(tk, "/other/d/none"))
+	wantErr(t, "an empty subvolume after rmdir", f.Rmdir(tk, "/other/d/none"), errno.ENOENT)
 	x.Reopen()
 	if have := string(x.ReadFile("/dir2/f")); have != "after." {
 		t.Errorf("the file has %q", have)

@@ -103,7 +103,7 @@ func TestSubvolWrite(t *testing.T) {
 		{"chmod in a read-only snapshot", f.Chmod(tk, "/ro/file", 0o600), errno.EROFS},
 		{"link into another subvolume", f.Link(tk, "/file", "/sub/d/deep/hard"), errno.EXDEV},
 		{"rename into another subvolume", f.Rename(tk, "/file", "/sub/d/deep/file"), errno.EXDEV},
-		{"rmdir of a subvolume", f.Rmdir(tk, "/snap"), errno.EXDEV},
+		{"rmdir of a subvolume", f.Rmdir(tk, "/snap"), errno.ENOTEMPTY},
 		{"rename over a subvolume", f.Rename(tk, "/dir", "/snap"), errno.ENOTEMPTY},
 	} {
 		wantErr(t, c.what, c.err, c.want)

@@ -2,7 +2,6 @@ package fs
 
 import (
 	"errors"
-	"fmt"
 
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
@@ -39,6 +38,9 @@ func (d *Node) remove(t *sched.Task, name string, wantDir bool) error {
 	if n != nil {
 		d.fs.put(t, n) // may be the last reference: evicts
 	}
+	if errors.Is(err, errSubvolume) {
+		return d.deleteSubvolume(t, name, true)
+	}
 	return err
 }
 
@@ -71,9 +73,11 @@ func (f *FS) removeLocked(t *sched.Task, dir *Node, name string, wantDir bool) (
 	return n, f.end(t, h, nil)
 }
 
+// errSubvolume says that rmdir is of a subvolume, which has a way of its own.
+var errSubvolume = errors.New("is a subvolume")
+
 // removePlace removes the entry it of dir if it is the place of a subvolume of the original in a
-// snapshot, which is an empty directory. EXDEV for a subvolume itself: DeleteSubvolume deletes it.
-// Models btrfs_rmdir(). Difference: there rmdir deletes an empty subvolume.
+// snapshot, which is an empty directory. errSubvolume for a subvolume itself. Models btrfs_rmdir().
 func (f *FS) removePlace(t *sched.Task, dir *Node, it format.DirItem, wantDir bool) error {
 	if err := dir.mayTake(nil); err != nil {
 		return err
@@ -85,7 +89,7 @@ func (f *FS) removePlace(t *sched.Task, dir *Node, it format.DirItem, wantDir bo
 	defer f.subvolSem.RUnlock(t)
 	_, err := f.linkOf(t, dir, it)
 	if err == nil {
-		err = fmt.Errorf("%q is a subvolume, which rmdir does not delete: %w", it.Name, errno.EXDEV)
+		err = errSubvolume
 	}
 	if !errors.Is(err, errno.ENOENT) {
 		return err
@@ -118,8 +122,13 @@ func (f *FS) mayRemove(t *sched.Task, dir, n *Node, wantDir bool) error {
 	case n.isTop():
 		return errno.EBUSY
 	}
+	return f.wantEmpty(t, n.vol, n.ip.Ino)
+}
+
+// wantEmpty is ENOTEMPTY when the directory has a name in it.
+func (f *FS) wantEmpty(t *sched.Task, v *subvol, dir format.Ino) error {
 	empty := true
-	err := f.store.ReadDir(t, n.vol.root, n.ip.Ino, 0, func(uint64, format.DirItem) bool {
+	err := f.store.ReadDir(t, v.root, dir, 0, func(uint64, format.DirItem) bool {
 		empty = false
 		return false
 	})

@@ -1,6 +1,8 @@
 package fs
 
 import (
+	"strings"
+
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/meta/transaction"
@@ -21,8 +23,9 @@ func (n *Node) Getxattr(t *sched.Task, name string) ([]byte, error) {
 
 // Setxattr makes the extended attribute have the value. ENOSPC when it is too large for an item,
 // ERANGE for a name that is empty or longer than 255 bytes, EPERM for an immutable or append-only
-// inode. Models import_xattr_name() and btrfs_setxattr_trans(). Difference: no flags, and names of
-// any namespace are taken.
+// inode, and for a name user.* of what is no file and no directory. Models import_xattr_name(),
+// xattr_permission() and btrfs_setxattr_trans(). Difference: no flags, and names of any namespace
+// are taken.
 func (n *Node) Setxattr(t *sched.Task, name string, value []byte) error {
 	if name == "" || len(name) > format.MaxNameLen {
 		return errno.ERANGE
@@ -45,7 +48,7 @@ func (n *Node) changeXattr(t *sched.Task, name string, do func(h *transaction.Ha
 	if err := n.writable(); err != nil {
 		return err
 	}
-	if n.pinned() {
+	if n.pinned() || strings.HasPrefix(name, "user.") && !n.IsRegular() && !n.IsDir() {
 		return errno.EPERM
 	}
 	n.lock(t)
