@@ -202,8 +202,8 @@ Linux reads such a file system since 5.0. Two images of one identifier cannot be
 	}
 }
 
-// sizesLast puts a size of resize that begins with - after all flags and a --, because it looks like
-// one of them.
+// sizesLast puts a size of resize that begins with - after all flags and a --, because it looks
+// like one of them.
 func sizesLast(args []string) []string {
 	if len(args) == 0 || args[0] != "resize" {
 		return args

@@ -214,7 +214,8 @@ func LabelOK(label string) bool { return len(label) <= 255 && !strings.ContainsA
 
 // SetFSID gives the file system of an encoded superblock another identifier, and mends its
 // checksum. Tree blocks and device items keep the one that they have, which becomes metadata_uuid;
-// with that identifier again the superblock is as before. All other bytes stay. Models btrfstune -m.
+// with that identifier again the superblock is as before. All other bytes stay. Models btrfstune
+// -m.
 func SetFSID(b []byte, id UUID) {
 	var s Super
 	s.Decode(b)

@@ -35,8 +35,8 @@ func scattered(x *fstest.Fixture, passes int) []byte {
 	return want
 }
 
-// A file system whose chunks lie all over the device, one on the place of a superblock copy, is made
-// as small as it can be, and everything is there; then larger, and it takes more.
+// A file system whose chunks lie all over the device, one on the place of a superblock copy, is
+// made as small as it can be, and everything is there; then larger, and it takes more.
 func TestResize(t *testing.T) {
 	fstest.OneTask(t)
 	for _, profile := range []string{"dup", "single"} {

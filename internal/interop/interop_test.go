@@ -333,8 +333,8 @@ func TestNocowComesOut(t *testing.T) {
 	})
 }
 
-// TestResize: images that Linux has filled, with holes where it removed empty chunks, get larger and
-// as small as moving makes them; Linux reads everything back and goes on.
+// TestResize: images that Linux has filled, with holes where it removed empty chunks, get larger
+// and as small as moving makes them; Linux reads everything back and goes on.
 func TestResize(t *testing.T) {
 	linux(t)
 	img := image(t, "resize.img")

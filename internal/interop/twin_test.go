@@ -323,9 +323,9 @@ func splitNul(b []byte) (list []string) {
 	return list
 }
 
-// TestTwin: random sequences of operations, the same on a mount of Linux and on an image by us: each
-// is done or refused with the same errno, and the trees are the same, with snapshots, links and
-// attributes; both images are sound, with quotas in every fourth.
+// TestTwin: random sequences of operations, the same on a mount of Linux and on an image by us:
+// each is done or refused with the same errno, and the trees are the same, with snapshots, links
+// and attributes; both images are sound, with quotas in every fourth.
 func TestTwin(t *testing.T) {
 	linux(t)
 	n := pick(40, 3)
