@@ -241,7 +241,9 @@ An image is named by its path, a file in it as IMAGE:/path. Sizes take the suffi
 			return cmd.Help()
 		}
 		err := fmt.Errorf("there is no verb %q", args[0])
-		if s := cmd.SuggestionsFor(args[0]); len(s) > 0 {
+		if does := foreignWord(args); does != "" {
+			err = fmt.Errorf("there is no verb %q, want %s", args[0], does)
+		} else if s := cmd.SuggestionsFor(args[0]); len(s) > 0 {
 			err = fmt.Errorf("there is no verb %q (did you mean %q?)", args[0], s[0])
 		}
 		return &usageError{err, "btrlab"}
