@@ -74,6 +74,32 @@ func (f *FS) openPath(t *sched.Task, path string, flags OpenFlags, mode uint32) 
 	return n.open(t, flags, path)
 }
 
+// OpenInode opens a regular file by its number for reading; path is for errors.
+func (f *FS) OpenInode(t *sched.Task, subvol uint64, ino format.Ino, path string) (*File, error) {
+	n, err := f.Node(t, subvol, ino)
+	if err != nil {
+		return nil, opError("open", path, err)
+	}
+	defer f.put(t, n)
+	x, err := n.open(t, O_RDONLY, path)
+	return x, opError("open", path, err)
+}
+
+// LstatIn is Lstat of a name in a directory that is known by its number; path is for errors.
+func (f *FS) LstatIn(t *sched.Task, subvol uint64, dir format.Ino, name, path string) (Attr, error) {
+	d, err := f.Node(t, subvol, dir)
+	if err != nil {
+		return Attr{}, opError("stat", path, err)
+	}
+	defer f.put(t, d)
+	n, err := d.Lookup(t, name)
+	if err != nil {
+		return Attr{}, opError("stat", path, err)
+	}
+	defer f.put(t, n)
+	return n.Attr(t), nil
+}
+
 // Mkdir makes an empty directory.
 func (f *FS) Mkdir(t *sched.Task, path string, mode uint32) error {
 	return f.in(t, "mkdir", path, func(dir *Node, name string) error {

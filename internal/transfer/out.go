@@ -214,7 +214,7 @@ func (c *Out) dir(path string, to *hostDir, p place, at fs.Attr) error {
 	c.count.known += uint64(len(list))
 	for _, e := range list {
 		full := gopath.Join(path, e.Name)
-		if err := c.leave(full, c.name(path, full, p.in(to, e.Name), e)); err != nil {
+		if err := c.leave(full, c.name(path, at, full, p.in(to, e.Name), e)); err != nil {
 			to.Close()
 			return err
 		}
@@ -244,13 +244,13 @@ func (c *Out) skips(path, full string, e fs.DirEntry) (bool, error) {
 	return false, nil
 }
 
-// name copies what the entry e of directory path leads to, to to; full is its path.
-func (c *Out) name(path, full string, to place, e fs.DirEntry) error {
+// name copies what the entry e of directory path, which is dir, leads to, to to; full is its path.
+func (c *Out) name(path string, dir fs.Attr, full string, to place, e fs.DirEntry) error {
 	skip, err := c.skips(path, full, e)
 	if err != nil || skip {
 		return err
 	}
-	at, err := c.x.Lstat(c.t, full)
+	at, err := c.x.LstatIn(c.t, dir.Subvol, dir.Ino, e.Name, full)
 	if e.Subvol != 0 && errors.Is(err, errno.ENOENT) {
 		// A subvolume of the original, in a snapshot: an empty directory in Linux, too.
 		sub, err := to.mkdir(0o755)
@@ -268,7 +268,7 @@ func (c *Out) name(path, full string, to place, e fs.DirEntry) error {
 // fill copies a regular file to the one that create makes. What is read of a file that cannot be
 // read whole is removed: nobody must take it for the file.
 func (c *Out) fill(path string, at fs.Attr, create func() (*os.File, error), remove func() error, o object) error {
-	f, err := c.x.OpenFile(c.t, path, fs.O_RDONLY|fs.O_NOFOLLOW, 0)
+	f, err := c.x.OpenInode(c.t, at.Subvol, at.Ino, path)
 	if err != nil {
 		return &unreadable{err}
 	}
