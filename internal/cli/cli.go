@@ -39,8 +39,10 @@ var (
 	// errFound ends a verb that has printed what it found.
 	errFound = errors.New("found something")
 	// SIGINT ends a verb with one of these: errInterrupted when it has changed an image, errStopped
-	// when it has printed what it found so far, errNothing when it has nothing to print.
+	// when it has printed what it found so far, errNothing when it has nothing to print, errUnmade
+	// when what it was making is no file system.
 	errInterrupted error = interruption("interrupted; what was done before is committed")
+	errUnmade      error = interruption("interrupted; the image is not made")
 	errStopped     error = interruption("interrupted; the result is what was searched until then")
 	errNothing     error = interruption("interrupted; there is no result")
 )

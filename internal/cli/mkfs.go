@@ -101,6 +101,9 @@ It refuses what already holds a file system unless --force is given, and a mount
 		}
 		o.Size = size.n
 		info, err := a.makeOn(append([]string{image}, a.devices...), n, size.set, &tree, o)
+		if errors.Is(err, errInterrupted) {
+			return errUnmade
+		}
 		if err != nil {
 			return err
 		}

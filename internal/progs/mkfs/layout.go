@@ -232,14 +232,11 @@ func (m *maker) metadataLength() uint64 {
 	return min(format.AlignDown(m.size()/10/2, format.StripeLen), limit)
 }
 
-// NoSpaceError says that the tree does not fit on the device.
-type NoSpaceError struct {
-	Device string
-	Size   uint64 // bytes that the file system has
-}
+// NoSpaceError says that the tree does not fit into the file system.
+type NoSpaceError struct{ Size uint64 } // in bytes
 
 func (e *NoSpaceError) Error() string {
-	return fmt.Sprintf("%s: no space left: the tree does not fit into %d bytes", e.Device, e.Size)
+	return fmt.Sprintf("no space left: the tree does not fit into %d bytes", e.Size)
 }
 
 // more makes one more chunk of the type of c, which is full.
@@ -253,7 +250,7 @@ func (m *maker) more(c *chunk) (*chunk, error) {
 	last := m.byRoom()[m.devices(p)-1] // of the devices that the chunk will lie on
 	left := format.AlignDown(last.room()/uint64(p.DevStripes), format.StripeLen) * data
 	if left < smallestChunk {
-		return nil, &NoSpaceError{m.devs[0].Name(), m.size()}
+		return nil, &NoSpaceError{m.size()}
 	}
 	return m.newChunk(c.c.Type, min(max(want, smallestChunk), left), false), nil
 }
