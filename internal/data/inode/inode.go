@@ -115,6 +115,10 @@ type Inode struct {
 	dirty   atomic.Bool   // on FS.dirty: MarkDirty, WriteDirty
 	deleted atomic.Bool   // the item is about to go, or is gone: Forget
 	noSec   atomic.Bool   // known to have no security attribute; written under rwsem: NoSec
+	// compress is the kind of compression that the property says, format.CompressNone without one;
+	// written under rwsem. Models prop_compress.
+	compress atomic.Uint32
+	async    atomic.Bool // HasAsyncExtent
 
 	// For fsync: written with a handle of the transaction open, read without a lock. An fsync that
 	// reads too early finds the transaction that is running, and so logs or commits.
@@ -374,6 +378,20 @@ func (ip *Inode) Nocow() bool { return ip.flags.Load()&format.InodeNoDataCow != 
 func (ip *Inode) MayNocow() bool {
 	return ip.flags.Load()&(format.InodeNoDataCow|format.InodePrealloc) != 0
 }
+
+// CompressProp is the kind of compression that the inode's property btrfs.compression says, or
+// format.CompressNone. Models prop_compress.
+func (ip *Inode) CompressProp() uint8 { return uint8(ip.compress.Load()) }
+
+// SetCompressProp changes CompressProp. ip is locked for writing, or nobody else has it yet.
+func (ip *Inode) SetCompressProp(kind uint8) { ip.compress.Store(uint32(kind)) }
+
+// HasAsyncExtent reports whether some range of the inode has been handed to compression since it
+// came into memory. Models BTRFS_INODE_HAS_ASYNC_EXTENT, which is never cleared either.
+func (ip *Inode) HasAsyncExtent() bool { return ip.async.Load() }
+
+// SetAsyncExtent makes HasAsyncExtent true.
+func (ip *Inode) SetAsyncExtent() { ip.async.Store(true) }
 
 // Item is a copy of the inode item as the next commit would write it.
 func (ip *Inode) Item(t *sched.Task) format.InodeItem {

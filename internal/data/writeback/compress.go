@@ -17,11 +17,23 @@ import (
 // side while its pages and its range are locked; then each piece that saves a sector becomes an
 // ordered extent of its own, with its sectors in one place, and what does not is written as it is.
 //
-// Model: fs/btrfs/inode.c:compress_file_range() and submit_one_async_extent(). Differences: the
-// caller waits until the pieces of its run are encoded, where the kernel leaves pages and range
-// locked to workers; no sample of the bytes is taken first (btrfs_compress_heuristic), and a file
-// with a piece that does not compress is not marked NOCOMPRESS, as under compress-force; a piece
-// of which less metadata or space is to be had than it needs is written as it is.
+// An inode is compressed that has the property btrfs.compression or the flag COMPRESS, and every
+// inode under SetCompress, which is the mount option compress-force:
+//
+//	                  property       flag           compress-force
+//	kind              the property's the option's,  the property's, else the option's
+//	                                 else zlib
+//	a sample decides  yes            yes            no: every piece is encoded
+//	no sector saved   as it is       as it is, and  as it is
+//	                                 NOCOMPRESS
+//
+// Model: fs/btrfs/inode.c:inode_need_compress(), compress_file_range() and
+// submit_one_async_extent(). Differences: the caller waits until the pieces of its run are encoded,
+// where the kernel leaves pages and range locked to workers; each piece has a sample of its own,
+// and one that is not worth it does not end the run; a piece of one sector leaves no NOCOMPRESS;
+// NOCOMPRESS holds under compress-force as well; a level is the option's, or the default for
+// another kind; a piece of which less metadata or space is to be had than it needs is written as it
+// is.
 
 const (
 	compressedRunPages = 4 << 20 >> pageShift // pages that one run locks when it is compressed
@@ -35,14 +47,34 @@ type encoded struct {
 	kind        uint8
 }
 
+// how is the way in which an inode is compressed.
+type how struct {
+	compress.Method
+	force bool // without a sample
+	mark  bool // NOCOMPRESS if it saves nothing
+}
+
 // method is how data of ip is compressed. Models inode_need_compress(): an inode whose data may be
 // overwritten in place, or has no checksums, has none.
-func (e *Engine) method(ip *inode.Inode) compress.Method {
-	m := e.how.Load()
-	if m == nil || ip.MayNocow() || !ip.Sums() || ip.Flags()&format.InodeNoCompress != 0 {
-		return compress.Method{}
+func (e *Engine) method(ip *inode.Inode) how {
+	flags, prop := ip.Flags(), ip.CompressProp()
+	if ip.MayNocow() || !ip.Sums() || flags&format.InodeNoCompress != 0 {
+		return how{}
 	}
-	return *m
+	var option compress.Method
+	if m := e.how.Load(); m != nil {
+		option = *m
+	}
+	force := option.Kind != format.CompressNone
+	switch {
+	case prop == option.Kind && force, prop == format.CompressNone && force:
+		return how{Method: option, force: true}
+	case prop != format.CompressNone:
+		return how{Method: compress.Method{Kind: prop}, force: force}
+	case flags&format.InodeCompress != 0:
+		return how{Method: compress.Method{Kind: format.CompressZlib}, mark: true}
+	}
+	return how{}
 }
 
 // runPages is how many pages a run of ip has at most.
@@ -71,7 +103,7 @@ func (p *pieces) at(cur, end uint64) (x *encoded, next uint64) {
 }
 
 // compress encodes [start, end) of the run, whose pages are locked and under writeback.
-func (e *Engine) compress(t *sched.Task, ip *inode.Inode, w *run, m compress.Method, start, end uint64) pieces {
+func (e *Engine) compress(t *sched.Task, ip *inode.Inode, w *run, m how, start, end uint64) pieces {
 	size := ip.Size(t)
 	var list pieces
 	for cur := start; cur < end; cur += compress.MaxLen {
@@ -83,7 +115,14 @@ func (e *Engine) compress(t *sched.Task, ip *inode.Inode, w *run, m compress.Met
 		for i := next.Add(1) - 1; int(i) < len(list); i = next.Add(1) - 1 {
 			x := &list[i]
 			pages := w.pages[(x.start-start)>>pageShift:][:x.size>>pageShift]
-			x.data = encodePages(t, m, pages, plain, min(x.size, size-min(size, x.start)))
+			var tried bool
+			x.data, tried = encodePages(t, m, pages, plain, min(x.size, size-min(size, x.start)))
+			if tried {
+				ip.SetAsyncExtent()
+			}
+			if x.data == nil && tried && m.mark {
+				ip.AddFlags(format.InodeNoCompress)
+			}
 		}
 	}
 	var tasks []*sched.Task
@@ -98,22 +137,26 @@ func (e *Engine) compress(t *sched.Task, ip *inode.Inode, w *run, m compress.Met
 }
 
 // encodePages is the first n bytes of pages compressed, filled up to whole sectors, or nil when it
-// does not save one. Models the end of compress_file_range().
-func encodePages(t *sched.Task, m compress.Method, pages []*pagecache.Page, plain []byte, n uint64) []byte {
+// does not save one; then tried says whether that was seen by encoding them. Models the end of
+// compress_file_range().
+func encodePages(t *sched.Task, m how, pages []*pagecache.Page, plain []byte, n uint64) (data []byte, tried bool) {
 	whole := len(pages) << pageShift
 	if whole <= format.SectorSize || n == 0 {
-		return nil
+		return nil, false
 	}
 	for i, p := range pages {
 		copy(plain[i<<pageShift:], p.View(t))
 	}
+	if !m.force && !compress.Worth(plain[:whole]) {
+		return nil, false
+	}
 	most := whole - format.SectorSize
-	data := m.Encode(make([]byte, 0, whole), plain[:n], most)
+	data = m.Encode(make([]byte, 0, whole), plain[:n], most)
 	if data == nil {
-		return nil
+		return nil, true
 	}
 	pad := format.AlignUp(uint64(len(data)), format.SectorSize) - uint64(len(data))
-	return append(data, make([]byte, pad)...)
+	return append(data, make([]byte, pad)...), true
 }
 
 // placeCompressed finds a place for a piece and makes its ordered extent, or nil when there is no

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"btrlab/internal/blockdev"
+	"btrlab/internal/compress"
 	"btrlab/internal/data/inode"
 	"btrlab/internal/data/ordered"
 	"btrlab/internal/data/pagecache"
@@ -178,7 +179,8 @@ func (e *Engine) inline(t *sched.Task, ip *inode.Inode, w *run, start uint64) (x
 		return x, false
 	}
 	plain := w.pages[0].View(t)[:size]
-	if m := e.method(ip); m.Kind != format.CompressNone && size > 0 {
+	if m := e.method(ip); m.Kind != format.CompressNone && size > 0 && (m.force || compress.Worth(w.pages[0].View(t))) {
+		ip.SetAsyncExtent()
 		if data := m.Encode(nil, plain, min(int(size)-1, int(e.cfg.MaxInline))); data != nil {
 			return encoded{data: data, size: size, kind: m.Kind}, true
 		}

@@ -49,6 +49,7 @@ import (
 	"btrlab/internal/data/inode"
 	"btrlab/internal/data/pagecache"
 	"btrlab/internal/data/place"
+	"btrlab/internal/format"
 	"btrlab/internal/lock"
 	"btrlab/internal/lock/lockdep"
 	"btrlab/internal/sched"
@@ -118,8 +119,17 @@ func (e *Engine) Close(t *sched.Task) {
 }
 
 // SetCompress sets how data that is written back from now on is compressed, where that saves a
-// sector: of files with checksums that are not NOCOMPRESS and may not be overwritten in place.
+// sector: of files with checksums that are not NOCOMPRESS and may not be overwritten in place, but
+// for those whose property names another kind.
 func (e *Engine) SetCompress(m compress.Method) { e.how.Store(&m) }
+
+// CompressName is the kind of compression that SetCompress has set, zlib without one.
+func (e *Engine) CompressName() string {
+	if m := e.how.Load(); m != nil && m.Kind != format.CompressNone {
+		return compress.Name(m.Kind)
+	}
+	return compress.Name(format.CompressZlib)
+}
 
 // Kick wakes the flusher. It never sleeps.
 func (e *Engine) Kick(t *sched.Task) {
