@@ -1,8 +1,10 @@
 package fs
 
 import (
+	"errors"
 	"time"
 
+	"btrlab/internal/compress"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/iopath/setsize"
@@ -133,11 +135,11 @@ func (n *Node) truncate(t *sched.Task, size uint64) error {
 }
 
 // ChattrFlags are the flags that chattr(1) may change and that this program keeps.
-const ChattrFlags = format.InodeNoDataCow | format.InodeNoDataSum | format.InodeNoCompress | format.InodeSync | format.InodeImmutable |
-	format.InodeAppend | format.InodeNoDump | format.InodeNoAtime | format.InodeDirSync
+const ChattrFlags = format.InodeNoDataCow | format.InodeNoDataSum | format.InodeNoCompress | format.InodeCompress | format.InodeSync |
+	format.InodeImmutable | format.InodeAppend | format.InodeNoDump | format.InodeNoAtime | format.InodeDirSync
 
-// Flags are the inode flags, format.InodeNoDataCow and so on.
-func (n *Node) Flags() uint64 { return n.ip.Flags() }
+// Flags are the inode flags, format.InodeNoDataCow and so on, as Shown.
+func (n *Node) Flags() uint64 { return Shown(n.ip.Flags()) }
 
 // ChattrFlag is the flag of a letter of chattr(1), 0 of one that is not kept.
 func ChattrFlag(letter string) uint64 {
@@ -146,6 +148,8 @@ func ChattrFlag(letter string) uint64 {
 		return format.InodeAppend
 	case "A":
 		return format.InodeNoAtime
+	case "c":
+		return format.InodeCompress
 	case "C":
 		return format.InodeNoDataCow
 	case "d":
@@ -163,17 +167,27 @@ func ChattrFlag(letter string) uint64 {
 }
 
 // SetFlags replaces the inode flags that chattr(1) may change; a directory passes
-// format.InodeNoDataCow on to what is created in it, a file takes it only while it is empty
-// (EINVAL). Models btrfs_fileattr_set(): NODATACOW on a regular file brings NODATASUM with it, and
-// neither changes once the file has data.
+// format.InodeNoDataCow and those of compression on to what is created in it, a file takes
+// NODATACOW only while it is empty (EINVAL). COMPRESS, NOCOMPRESS and NODATACOW exclude each other,
+// and one cannot take the place of another that excludes it by one call (EINVAL). COMPRESS brings
+// the property btrfs.compression with the kind of SetCompress, or zlib; whatever else changes
+// COMPRESS or NOCOMPRESS takes the property away.
+//
+// Models check_fsflags() and btrfs_fileattr_set(): NODATACOW on a regular file brings NODATASUM
+// with it, and neither changes once the file has data. Difference: a property stays when COMPRESS
+// and NOCOMPRESS do; Linux sets it to the kind of its mount option, or zlib, or takes it away, also
+// when another flag changes.
 func (n *Node) SetFlags(t *sched.Task, flags uint64) error {
 	if err := n.writable(); err != nil {
 		return err
 	}
 	n.lock(t)
 	defer n.ip.Unlock(t)
-	old := n.ip.Flags()
+	old := Shown(n.ip.Flags())
 	flags = flags&ChattrFlags | old&^ChattrFlags
+	if !compatible(old, flags) {
+		return errno.EINVAL
+	}
 	if n.IsRegular() {
 		if flags&format.InodeNoDataCow != 0 {
 			flags |= format.InodeNoDataSum
@@ -184,13 +198,54 @@ func (n *Node) SetFlags(t *sched.Task, flags uint64) error {
 			return errno.EINVAL
 		}
 	}
-	h, err := n.fs.trans.StartIn(t, n.vol.root, 1)
+	compressing := (flags^old)&compress.FlagsOfProperty != 0
+	units := 1
+	if compressing {
+		units += unitsProperty
+	}
+	h, err := n.fs.trans.StartIn(t, n.vol.root, units)
 	if err != nil {
 		return err
+	}
+	if compressing {
+		value := ""
+		if flags&format.InodeCompress != 0 && hasProperties(n.typ) {
+			value = n.fs.engine.CompressName()
+		}
+		switch err := n.storeCompression(t, h, value); {
+		case errors.Is(err, errno.ENOSPC): // nothing has changed
+			return n.fs.end(t, h, err)
+		case err != nil && !errors.Is(err, errno.ENOENT):
+			return n.fs.abort(t, h, err)
+		}
+		n.applyCompression(value)
+		n.ip.ItemsChanged(h.Transid())
 	}
 	n.ip.SetFlags(flags)
 	now := n.fs.now()
 	n.ip.Change(t, func(i *format.InodeItem) { i.Ctime = now })
 	n.ip.LastTransid.Store(h.Transid())
 	return n.fs.end(t, h, nil)
+}
+
+// Shown is flags without COMPRESS where NOCOMPRESS hides it: an inode with both was to be
+// compressed, and was found not to be worth it. Models btrfs_inode_flags_to_fsflags().
+func Shown(flags uint64) uint64 {
+	if flags&format.InodeNoCompress != 0 {
+		flags &^= format.InodeCompress
+	}
+	return flags
+}
+
+// compatible reports whether an inode with the old flags may have these. Models check_fsflags().
+func compatible(old, flags uint64) bool {
+	const both = format.InodeCompress | format.InodeNoCompress
+	nocow := func(flags uint64) bool { return flags&format.InodeNoDataCow != 0 }
+	switch {
+	case flags&both == both, nocow(flags) && flags&format.InodeCompress != 0:
+		return false
+	case nocow(old) && flags&both != 0, nocow(flags) && old&both != 0:
+		return false
+	}
+	return true
 }

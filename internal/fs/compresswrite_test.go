@@ -19,8 +19,12 @@ import (
 // writeMethods are all kinds of compression.
 var writeMethods = []string{"zlib", "lzo", "zstd:1"}
 
+// setCompress is mount -o compress-force=s, or nothing for an empty s.
 func setCompress(x *fstest.Fixture, s string) {
 	x.Helper()
+	if s == "" {
+		return
+	}
 	m, err := compress.Parse(s)
 	x.Must(err)
 	x.Must(x.FS.SetCompress(x.T, m))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"btrlab/internal/compress"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/meta/transaction"
@@ -15,10 +16,11 @@ import (
 // the kernel counts them in btrfs_create_new_inode(), btrfs_unlink() and btrfs_rename().
 const (
 	// inode item, inode ref, dir item, dir index, parent's inode item
-	unitsCreate  = 5
-	unitsSymlink = 1 // more: its extent
-	unitsUnlink  = 6 // dir item, dir index, inode ref, both inode items, orphan item
-	unitsLink    = 5 // dir item, dir index, inode ref, both inode items
+	unitsCreate   = 5
+	unitsSymlink  = 1 // more: its extent
+	unitsProperty = 1 // more: its property
+	unitsUnlink   = 6 // dir item, dir index, inode ref, both inode items, orphan item
+	unitsLink     = 5 // dir item, dir index, inode ref, both inode items
 	// of the old name: dir item, dir index, inode ref, inode item, parent's inode item; of the new
 	// name: dir item, dir index, inode ref
 	unitsRename  = 8
@@ -200,9 +202,14 @@ func (f *FS) create(t *sched.Task, dir *Node, name string, c *creation) (*Node, 
 	if err != nil {
 		return nil, err
 	}
+	flags := inheritFlags(dir.ip.Flags(), c.mode)
+	prop := inherited(dir, c.mode, flags)
 	units := unitsCreate
 	if c.target != "" {
 		units += unitsSymlink
+	}
+	if prop != "" {
+		units += unitsProperty
 	}
 	h, err := f.trans.StartIn(t, dir.vol.root, units)
 	if err != nil {
@@ -213,7 +220,7 @@ func (f *FS) create(t *sched.Task, dir *Node, name string, c *creation) (*Node, 
 		Generation: h.Transid(), Transid: h.Transid(), Nlink: 1, UID: c.own.UID, GID: c.own.GID,
 		Mode: c.mode, Rdev: c.rdev, Atime: now, Ctime: now, Mtime: now, Otime: now,
 	}
-	item.Flags = inheritFlags(dir.ip.Flags(), c.mode)
+	item.Flags = flags | compress.PropertyFlags(prop)
 	item.Size = uint64(len(c.target))
 	item.Nbytes = uint64(len(c.target))
 	ino := format.Ino(dir.vol.nextIno.Add(1) - 1)
@@ -223,6 +230,9 @@ func (f *FS) create(t *sched.Task, dir *Node, name string, c *creation) (*Node, 
 	tr, r := h.Trans(), dir.vol.root
 	f.logs.Pin(t, r)
 	err = f.store.InsertInode(t, tr, r, ino, &item)
+	if err == nil && prop != "" {
+		err = f.store.Setxattr(t, tr, r, ino, Compression, []byte(prop))
+	}
 	if err == nil && c.target != "" {
 		err = f.store.InsertFileExtent(t, tr, r, ino, 0, &format.FileExtent{
 			Generation: h.Transid(), RAMBytes: uint64(len(c.target)), Type: format.FileExtentTypeInline, Inline: []byte(c.target),
@@ -239,6 +249,9 @@ func (f *FS) create(t *sched.Task, dir *Node, name string, c *creation) (*Node, 
 	f.dirSizeChanged(t, dir, h, int64(2*len(name)), now)
 	n := f.insertNew(t, dir.vol, ino, &item)
 	n.ip.LastTransid.Store(h.Transid())
+	if prop != "" {
+		n.ip.SetCompressProp(dir.ip.CompressProp())
+	}
 	n.ip.ItemsChanged(h.Transid())
 	if err := f.end(t, h, nil); err != nil {
 		f.put(t, n)

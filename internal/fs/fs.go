@@ -332,7 +332,8 @@ func (f *FS) CheckQuiescent(t *sched.Task) {
 
 // SetCompress sets how file data is compressed that is written back from now on; what is dirty is
 // synced before. Of a file that is NOCOW, preallocated or marked NOCOMPRESS nothing is compressed,
-// and what does not save a sector is not. Models mount -o remount,compress-force.
+// and what does not save a sector is not; one with the property btrfs.compression is compressed as
+// that says. Models mount -o remount,compress-force.
 func (f *FS) SetCompress(t *sched.Task, m compress.Method) error {
 	if err := f.writable(); err != nil {
 		return err

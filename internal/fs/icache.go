@@ -144,6 +144,10 @@ func (f *FS) iget(t *sched.Task, vol *subvol, ino format.Ino) (*Node, error) {
 	s.mu.Unlock(t)
 	f.inodes.count.Add(1)
 	item, bare, err := f.store.LoadInode(t, vol.root, ino)
+	if err == nil {
+		f.setUp(n, &item)
+		err = n.loadProperties(t, bare)
+	}
 	if err != nil {
 		n.err = err
 		s.mu.Lock(t)
@@ -154,7 +158,6 @@ func (f *FS) iget(t *sched.Task, vol *subvol, ino format.Ino) (*Node, error) {
 		f.inodes.wait.Wake(t)
 		return nil, err
 	}
-	f.setUp(n, &item)
 	tracedInode(t, "btrfs_inode_request")
 	n.ip.SetNoSec(bare)
 	// What the running transaction has written into the tree is not durable: fsync must commit it.

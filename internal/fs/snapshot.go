@@ -62,15 +62,28 @@ func (d *Node) Snapshot(t *sched.Task, name string, src *Node, readOnly bool) (*
 
 // Subvolume makes name in the directory d an empty subvolume, and commits. The caller gets its top
 // directory, with one reference. It does not inherit the flags of d: chattr +C ends at a subvolume.
+// Properties it has from the top directory of d's subvolume.
 //
-// Models create_subvol(), and btrfs_create_new_inode() of a subvolume. Difference: it commits.
+// Models create_subvol(), and btrfs_create_new_inode() of a subvolume. Difference: it commits, and
+// properties come in the transaction after that.
 func (d *Node) Subvolume(t *sched.Task, name string, mode uint32, own Owner) (*Node, error) {
 	if !d.IsDir() {
 		return nil, errno.ENOTDIR
 	}
 	now := d.fs.now()
-	return d.fs.makeSubvol(t, d, name, &transaction.NewSubvol{Dir: format.InodeItem{Nlink: 1, UID: own.UID, GID: own.GID,
+	n, err := d.fs.makeSubvol(t, d, name, &transaction.NewSubvol{Dir: format.InodeItem{Nlink: 1, UID: own.UID, GID: own.GID,
 		Mode: format.S_IFDIR | mode&0o7777, Atime: now, Ctime: now, Mtime: now, Otime: now}})
+	if err != nil {
+		return nil, err
+	}
+	// The subvolume is there: as in Linux it stays when it can have no property.
+	if top, err := d.fs.iget(t, d.vol, format.FIRST_FREE_OBJECTID); err == nil {
+		if prop := inherited(top, format.S_IFDIR, 0); prop != "" {
+			_ = n.setProperty(t, Compression, prop, false)
+		}
+		d.fs.put(t, top)
+	}
+	return n, nil
 }
 
 // makeSubvol makes s with a name in the directory d.

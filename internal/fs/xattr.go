@@ -23,12 +23,16 @@ func (n *Node) Getxattr(t *sched.Task, name string) ([]byte, error) {
 
 // Setxattr makes the extended attribute have the value. ENOSPC when it is too large for an item,
 // ERANGE for a name that is empty or longer than 255 bytes, EPERM for an immutable or append-only
-// inode, and for a name user.* of what is no file and no directory. Models import_xattr_name(),
-// xattr_permission() and btrfs_setxattr_trans(). Difference: no flags, and names of any namespace
-// are taken.
+// inode, and for a name user.* of what is no file and no directory. A name that begins with btrfs.
+// is a property (props.go): EINVAL for one that there is not, or for a value that it has not.
+// Models import_xattr_name(), xattr_permission() and btrfs_setxattr_trans(). Difference: no flags,
+// and names of any other namespace are taken.
 func (n *Node) Setxattr(t *sched.Task, name string, value []byte) error {
 	if name == "" || len(name) > format.MaxNameLen {
 		return errno.ERANGE
+	}
+	if isProperty(name) {
+		return n.setProperty(t, name, string(value), false)
 	}
 	return n.changeXattr(t, name, func(h *transaction.Handle) error {
 		return n.fs.store.Setxattr(t, h.Trans(), n.vol.root, n.ip.Ino, name, value)
@@ -36,8 +40,11 @@ func (n *Node) Setxattr(t *sched.Task, name string, value []byte) error {
 }
 
 // Removexattr takes the extended attribute away. ENOENT when the inode has none of the name:
-// ENODATA to a system call.
+// ENODATA to a system call. EINVAL for a property that there is not.
 func (n *Node) Removexattr(t *sched.Task, name string) error {
+	if isProperty(name) {
+		return n.setProperty(t, name, "", true)
+	}
 	return n.changeXattr(t, name, func(h *transaction.Handle) error {
 		return n.fs.store.Removexattr(t, h.Trans(), n.vol.root, n.ip.Ino, name)
 	})
