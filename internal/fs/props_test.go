@@ -12,6 +12,8 @@ import (
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
+	"btrlab/internal/iopath"
+	"btrlab/internal/kiocb"
 	"btrlab/internal/testing/fstest"
 )
 
@@ -283,4 +285,47 @@ func TestPropertyFsync(t *testing.T) {
 	n.Forget(x.T, 1)
 	x.Must(y.Close(x.T))
 	x.Must(f.Close(x.T))
+}
+
+// TestDirectOnCompressed: direct I/O over compressed extents goes through the page cache, and with
+// NOWAIT it is EAGAIN, also in a file that has preallocated extents, which may be written in place.
+func TestDirectOnCompressed(t *testing.T) {
+	for _, policy := range []string{"locked", "nowait-4.13", "nowait-5.19", "modern"} {
+		x := fstest.New(t, fstest.Policy(policy))
+		f := x.Create("/f")
+		x.Must(x.FS.Setxattr(x.T, "/f", fs.Compression, []byte("zstd")))
+		want := bytes.Repeat([]byte("0123456789abcde\n"), 16384)
+		x.WriteAt(f, want, 0)
+		x.Must(x.FS.Sync(x.T))
+		x.Must(f.Fallocate(x.T, 0, int64(len(want)), 65536))
+		want = append(want, make([]byte, 65536)...)
+		x.Must(x.FS.Sync(x.T))
+		x.FS.DropCaches(x.T)
+		nowait := kiocb.Request{Flags: kiocb.Direct | kiocb.Nowait, Pos: 8192}
+		if n, err := f.WriteIter(x.T, nowait, iopath.Source{Buf: make([]byte, 4096)}); !errors.Is(err, errno.EAGAIN) {
+			t.Errorf("%s: NOWAIT write: %d, %v", policy, n, err)
+		}
+		if n, err := f.ReadIter(x.T, nowait, make([]byte, 4096)); !errors.Is(err, errno.EAGAIN) {
+			t.Errorf("%s: NOWAIT read: %d, %v", policy, n, err)
+		}
+		if f.Inode().Pages.Pages() != 0 {
+			t.Errorf("%s: a NOWAIT request left pages", policy)
+		}
+		p := bytes.Repeat([]byte("direct.."), 1024)
+		n, err := f.WriteDirect(x.T, p, 8192)
+		x.Must(err)
+		copy(want[8192:], p[:n])
+		have := make([]byte, len(want))
+		n, err = f.ReadDirect(x.T, have, 0)
+		x.Must(err)
+		if !bytes.Equal(have[:n], want) {
+			t.Errorf("%s: direct: %s", policy, fstest.DiffAt(have, want))
+		}
+		x.FS.DropCaches(x.T)
+		if have := x.ReadFile("/f"); !bytes.Equal(have, want) {
+			t.Errorf("%s: buffered: %s", policy, fstest.DiffAt(have, want))
+		}
+		x.Must(f.Close(x.T))
+		x.Close()
+	}
 }
