@@ -29,9 +29,8 @@ import (
 //	tryRange         D1
 //	placeNowait      D2 to D5: the trees are asked, once more or for the first time
 //
-// Model: labs/reference 3.5, 3.6. Differences: no inode notes that it was compressed, so each
-// counts as one with async extents, in step asyncExtents; metadata is reserved before the range is
-// locked; a page of the range is EAGAIN in every era.
+// Model: labs/reference 3.5, 3.6. Differences: metadata is reserved before the range is locked; a
+// page of the range is EAGAIN in every era.
 
 // mayBlock says that the step sleeps if what it wants is busy, although the request is NOWAIT.
 func mayBlock(t *sched.Task, step string) {
@@ -131,10 +130,11 @@ func (w *write) memory(t *sched.Task) error {
 }
 
 // asyncExtents looks at the pages of the range once more, now that nothing but its lock is missing:
-// a mapping, or a reader, may have brought some in. Models the part of btrfs_dio_iomap_begin()
-// about BTRFS_INODE_HAS_ASYNC_EXTENT.
+// a mapping, or a reader, may have brought some in. Only an inode that was compressed is asked: the
+// first writeback of such a page may have only handed it to compression. Models the part of
+// btrfs_dio_iomap_begin() about BTRFS_INODE_HAS_ASYNC_EXTENT.
 func (w *write) asyncExtents(t *sched.Task, start, end uint64) error {
-	if inMemory(w.ip, start, end) == nil {
+	if !w.ip.HasAsyncExtent() || inMemory(w.ip, start, end) == nil {
 		return nil
 	}
 	if !w.pl.Has(policy.NowaitAsyncExt) {

@@ -341,10 +341,10 @@ var toggles = [switches]Toggle{
 	},
 	NowaitAsyncExt: {
 		Name:     "D0_ASYNC_EXT",
-		About:    "a NOWAIT direct request that finds dirty pages in its range once more answers instead of writing them back",
+		About:    "a NOWAIT direct request of a file that was compressed answers, instead of writing them back, when it finds dirty pages in its range once more",
 		Source:   "seed 000, b023e67512ac (5.19)",
 		Kernel:   "fs/btrfs/inode.c:btrfs_dio_iomap_begin()",
-		Scenario: "a page of the range becomes dirty after the first look at the cache",
+		Scenario: "nowait-dio-async: with BUF_UNLOCK_IN_EOF, a page of the range becomes dirty after the first look at the cache",
 	},
 	NowaitTryRange: {
 		Name:     "D1_TRYLOCK",

@@ -447,6 +447,13 @@ var catalog = []*Scenario{
 		Switch: inodeClasses, Rule: calls, Deep: true, Policies: policy.NowaitNames(),
 	},
 	{
+		Name:  "nowait-dio-async",
+		About: "a NOWAIT direct write into a file that was compressed, and a buffered writer, which makes the page dirty: without D0 it is written back first",
+		Goal:  "let the NOWAIT write wait for writeback",
+		File:  File{Unwritten: 4 * k, Compressed: true}, Tasks: []Task{{"ring", []Op{NowaitDirect(0, 4*k)}}, {"writer", []Op{Write(0, 4*k)}}},
+		Switch: directClasses, Rule: calls, Deep: true, Preemptions: 2, Prove: true, Policies: policy.NowaitNames(),
+	},
+	{
 		Name:  "nowait-dio-refs",
 		About: "a NOWAIT direct write while a commit has the delayed references: until 6.0 it waits for them",
 		Goal:  "let the NOWAIT write wait for a reference of an extent that it does not write",

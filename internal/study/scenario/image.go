@@ -90,7 +90,7 @@ func (s *Scenario) prepareOn(t *sched.Task, dev *blockdev.Memory) error {
 			return err
 		}
 	}
-	if s.File.Unwritten > 0 {
+	if s.File.Unwritten > 0 && !s.File.Compressed {
 		if err := f.Fallocate(t, 0, at, s.File.Unwritten); err != nil {
 			return err
 		}

@@ -413,6 +413,14 @@ name to the file that was synced, and deletes it.`,
 		Rule: "a change of names keeps the log out from its first step to its last", Scenario: "log-pin",
 		Broken: "fsync-5.17+WRONG_LOG_NAMES_UNPINNED", Fixed: "fsync-5.17", Kinds: []explore.Kind{explore.KindOracle},
 	},
+	{
+		Number: 56, Title: "a NOWAIT direct write that waits for compression", Source: "seed 000, b023e67512ac, 5.19",
+		Story: `A direct write looks at the page cache twice. Of a file that was compressed the first writeback of a page may only have handed it to a
+worker, which has the page locked; so the mapping of each extent starts writeback of its range once more. A write through a mapping has
+dirtied a page in between (here a buffered write that has let i_rwsem go), and the NOWAIT write writes it back and waits.`,
+		Rule: "a NOWAIT request asks whether a page is busy, and starts nothing", Scenario: "nowait-dio-async",
+		Broken: "nowait-5.19+BUF_UNLOCK_IN_EOF!D0_ASYNC_EXT", Fixed: "nowait-5.19+BUF_UNLOCK_IN_EOF", Kinds: []explore.Kind{explore.KindNowait},
+	},
 }
 
 // Shown is an exhibit with what the explorer made of it.

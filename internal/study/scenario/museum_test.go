@@ -54,6 +54,27 @@ func TestMuseum(t *testing.T) {
 	}
 }
 
+// Without D0_ASYNC_EXT only a file that was compressed has its pages looked at a second time: Linux
+// asks BTRFS_INODE_HAS_ASYNC_EXTENT first. Here every file was taken for one.
+func TestAsyncExtentsOfCompressedOnly(t *testing.T) {
+	s, err := Lookup("nowait-dio-async")
+	must(t, err)
+	plain := *s
+	plain.Name, plain.File.Compressed = "nowait-dio-plain", false
+	p, err := parsePolicy("nowait-5.19+BUF_UNLOCK_IN_EOF!D0_ASYNC_EXT")
+	must(t, err)
+	for _, c := range []struct {
+		s      *Scenario
+		broken bool
+	}{{s, true}, {&plain, false}} {
+		x, err := Run(c.s, p, Options{})
+		must(t, err)
+		if (x.Verdict == explore.Violated) != c.broken {
+			t.Errorf("%s: %v: %s", c.s.Name, x.Verdict, x.Violation)
+		}
+	}
+}
+
 // TestExhibitScripts: the script of an exhibit is one of testdata/crash, which the tests of the log
 // and of Linux run too.
 func TestExhibitScripts(t *testing.T) {

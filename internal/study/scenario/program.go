@@ -249,6 +249,11 @@ type crash struct {
 
 // warm brings the page cache, and the attributes, into the state that the scenario begins with.
 func (s *Scenario) warm(t *sched.Task, x *fs.FS, f *fs.File) {
+	if s.File.Compressed {
+		if err := s.compressed(t, x, f); err != nil {
+			panic(err)
+		}
+	}
 	for _, c := range s.File.Cached {
 		if _, err := f.ReadAt(t, make([]byte, c.Hi-c.Lo), s.File.At+c.Lo); err != nil && !errors.Is(err, io.EOF) {
 			panic(err)
@@ -266,6 +271,26 @@ func (s *Scenario) warm(t *sched.Task, x *fs.FS, f *fs.File) {
 			panic(err)
 		}
 	}
+}
+
+// compressed makes a file without data the one that File.Compressed says.
+func (s *Scenario) compressed(t *sched.Task, x *fs.FS, f *fs.File) error {
+	if err := x.Setxattr(t, fileName, fs.Compression, []byte("zlib")); err != nil {
+		return err
+	}
+	if _, err := f.WriteAt(t, make([]byte, 2*s.File.Unwritten), s.File.At); err != nil {
+		return err
+	}
+	if err := f.Fsync(t); err != nil {
+		return err
+	}
+	if err := f.Truncate(t, s.File.At); err != nil {
+		return err
+	}
+	if err := f.Fallocate(t, 0, s.File.At, s.File.Unwritten); err != nil {
+		return err
+	}
+	return x.Sync(t)
 }
 
 // capNetRaw is the value of security.capability that setcap cap_net_raw=ep writes. Layout: struct

@@ -234,7 +234,10 @@ type File struct {
 	Prealloc int64 // bytes allocated in advance, from 0 on
 	// Unwritten is bytes inside EOF, from 0 on, that are allocated and not written; Size is 0 then.
 	Unwritten int64
-	Extent    int64 // bytes of each extent on disk; 0 is one for the whole file
+	// Compressed says that the bytes of Unwritten were written before, by the file that is open,
+	// and compressed: the inode in memory has async extents.
+	Compressed bool
+	Extent     int64 // bytes of each extent on disk; 0 is one for the whole file
 	// Cached are the ranges whose pages are in memory, clean; the other pages are not.
 	Cached []oracle.Range
 	// Privileged gives the file capabilities, as setcap does; they are not on disk yet.
