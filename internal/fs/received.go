@@ -31,7 +31,16 @@ func (n *Node) SetReceived(t *sched.Task, uuid format.UUID, stransid uint64) err
 	if err := n.writable(); err != nil {
 		return err
 	}
-	// All that was received is in the tree before nothing can be changed.
+	return n.freeze(t, errno.EROFS, func() error {
+		return f.trans.SetReceived(t, n.vol.root.ID, transaction.Received{UUID: uuid, Stransid: stransid, Rtime: f.now()})
+	})
+}
+
+// freeze lets change turn the subvolume of n into one that can be changed, or with EROFS into one
+// that cannot be. It commits before, so that all that is in memory is in the tree before nothing
+// can be changed, and after.
+func (n *Node) freeze(t *sched.Task, frozen error, change func() error) error {
+	f := n.fs
 	if err := f.engine.SyncRoot(t, n.vol.root.ID); err != nil {
 		return err
 	}
@@ -39,13 +48,41 @@ func (n *Node) SetReceived(t *sched.Task, uuid format.UUID, stransid uint64) err
 		return err
 	}
 	f.subvolSem.Lock(t)
-	err := f.trans.SetReceived(t, n.vol.root.ID, transaction.Received{UUID: uuid, Stransid: stransid, Rtime: f.now()})
+	err := change()
 	if err == nil {
-		n.vol.frozen = errno.EROFS
+		n.vol.frozen = frozen
 	}
 	f.subvolSem.Unlock(t)
 	if err != nil {
 		return err
 	}
 	return f.trans.Commit(t)
+}
+
+// ReadOnly reports whether nothing of the inode's subvolume can be changed, whatever the image.
+func (n *Node) ReadOnly() bool { return n.vol.frozen != nil }
+
+// SetReadOnly says whether the subvolume whose top directory is n can be changed; it is durable.
+// Errors: EINVAL when n is no top directory, EPERM for a received subvolume that is to be changed,
+// on which its sender's next difference rests. Models btrfs_ioctl_subvol_setflags() and what
+// btrfs property asks before.
+//
+// Preconditions: nobody changes the subvolume, or has a file of it open for writing.
+func (n *Node) SetReadOnly(t *sched.Task, yes bool) error {
+	f := n.fs
+	if !n.isTop() {
+		return fmt.Errorf("inode %d is no top directory of a subvolume: %w", n.ip.Ino, errno.EINVAL)
+	}
+	if err := f.writable(); err != nil || n.ReadOnly() == yes {
+		return err
+	}
+	var frozen error
+	if yes {
+		frozen = errno.EROFS
+	} else if it, err := f.trans.RootItem(t, n.vol.root.ID); err != nil {
+		return err
+	} else if !it.ReceivedUUID.IsZero() {
+		return fmt.Errorf("it was received, and the next difference to it needs it as it is: %w", errno.EPERM)
+	}
+	return n.freeze(t, frozen, func() error { return f.trans.SetReadOnly(t, n.vol.root.ID, yes) })
 }

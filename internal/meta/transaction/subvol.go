@@ -337,6 +337,29 @@ func (m *Manager) changeRootItem(t *sched.Task, h *Handle, id uint64, f func(it 
 	return nil
 }
 
+// SetReadOnly says in the root item of subvolume id whether it can be changed; it is durable with
+// the next commit. Models btrfs_ioctl_subvol_setflags().
+//
+// Preconditions: as SetReceived.
+func (m *Manager) SetReadOnly(t *sched.Task, id uint64, yes bool) error {
+	h, err := m.Start(t, 1)
+	if err != nil {
+		return err
+	}
+	err = m.changeRootItem(t, h, id, func(it *format.RootItem) {
+		it.Flags &^= format.RootSubvolReadonly
+		if yes {
+			it.Flags |= format.RootSubvolReadonly
+		}
+	})
+	if err != nil {
+		h.Abort(t, err)
+		_ = h.End(t)
+		return fmt.Errorf("subvolume %d: %w", id, err)
+	}
+	return h.End(t)
+}
+
 // DeadSubvols lists the trees that wait to be dropped. Models btrfs_find_orphan_roots().
 func (m *Manager) DeadSubvols(t *sched.Task) (ids []uint64, err error) {
 	var p ctree.Path
