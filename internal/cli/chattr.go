@@ -8,7 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"btrlab/internal/compress"
 	"btrlab/internal/errno"
+	"btrlab/internal/format"
 	"btrlab/internal/fs"
 )
 
@@ -23,6 +25,7 @@ type attribute struct {
 var attributes = []attribute{
 	{"a", "anywhere", fs.ChattrFlag("a"), "append only, it grows at its end and nothing else changes it"},
 	{"A", "atime", fs.ChattrFlag("A"), "reading leaves its atime alone"},
+	{"c", "uncompressed", fs.ChattrFlag("c"), "compressed, as its property says"},
 	{"C", "cow", fs.ChattrFlag("C"), "no copy-on-write, for an empty file or for what is made in a directory"},
 	{"d", "dump", fs.ChattrFlag("d"), "left out by dump(8)"},
 	{"D", "dirasync", fs.ChattrFlag("D"), "changes of the directory are written at once"},
@@ -30,6 +33,9 @@ var attributes = []attribute{
 	{"m", "compressible", fs.ChattrFlag("m"), "never compressed"},
 	{"S", "async", fs.ChattrFlag("S"), "what is written is written at once"},
 }
+
+// exclusive are the flags of which an inode has one.
+const exclusive = compress.FlagsOfProperty | format.InodeNoDataCow
 
 func (a *app) chattr() *cobra.Command {
 	cmd := &cobra.Command{
@@ -81,11 +87,15 @@ func (a *app) chattr() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			flags := at.Flags&^clear | set
-			if flags == at.Flags {
+			have := fs.Shown(at.Flags)
+			flags := have&^clear | set
+			if flags == have {
 				return nil
 			}
 			if err := x.SetFlags(a.t, path, flags); err != nil {
+				if errors.Is(err, errno.EINVAL) && (have|flags)&compress.FlagsOfProperty != 0 && (have^flags)&exclusive != 0 {
+					return fmt.Errorf("c, m and C exclude each other: clear one before setting another: %w", err)
+				}
 				if at.IsRegular() && at.Size > 0 && errors.Is(err, errno.EINVAL) {
 					return &notEmptyError{path, at.Size}
 				}

@@ -291,7 +291,7 @@ func programVersion() string {
 // fileVerbs are the verbs on files in an image.
 func (a *app) fileVerbs() []*cobra.Command {
 	return []*cobra.Command{a.ls(), a.tree(), a.du(), a.stat(), a.cat(), a.put(), a.get(), a.mkdir(), a.rm(), a.mv(), a.ln(), a.touch(), a.write(), a.truncate(),
-		a.fallocate(), a.chmod(), a.chown(), a.mknod(), a.chattr(), a.lsattr(), a.getxattr(), a.setxattr(), a.removexattr(), a.reflink(), a.snapshot(), a.subvolume(), a.send(), a.receive()}
+		a.fallocate(), a.chmod(), a.chown(), a.mknod(), a.chattr(), a.lsattr(), a.getxattr(), a.setxattr(), a.removexattr(), a.property(), a.reflink(), a.snapshot(), a.subvolume(), a.send(), a.receive()}
 }
 
 // setHelp makes the help of every verb fit a terminal of 80 columns.

@@ -63,6 +63,7 @@ func (a *app) listAttributes(x *fs.FS, path string) error {
 
 func writeAttributes(out io.Writer, flags uint64, path string) {
 	word := ""
+	flags = fs.Shown(flags)
 	for _, at := range attributes {
 		if flags&at.flag != 0 {
 			word += at.letter

@@ -10,7 +10,7 @@ import (
 )
 
 // namespaces are the prefixes of the names of extended attributes.
-var namespaces = []string{"user", "trusted", "security", "system"}
+var namespaces = []string{"user", "trusted", "security", "system", "btrfs"}
 
 func (a *app) setxattr() *cobra.Command {
 	cmd := &cobra.Command{
@@ -23,7 +23,7 @@ func (a *app) setxattr() *cobra.Command {
 		// Linux answers EOPNOTSUPP to other names, and shows no program those that are there.
 		space, name, ok := strings.Cut(args[0], ".")
 		if !ok || name == "" || !slices.Contains(namespaces, space) {
-			return usagef(cmd, "attribute %q, want a name that begins with user., trusted., security. or system.", args[0])
+			return usagef(cmd, "attribute %q, want a name that begins with user., trusted., security., system. or btrfs.", args[0])
 		}
 		return a.eachImage(cmd, args[2:], func(x *fs.FS, path string) error { return x.Setxattr(a.t, path, args[0], []byte(args[1])) })
 	}
