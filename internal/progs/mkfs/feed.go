@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -29,6 +30,7 @@ type piece struct {
 	// of a head
 	xattrs []Xattr
 	flags  uint64
+	prop   uint8 // the kind of compression that its property says
 	size   int64
 	nbytes uint64
 	inline []byte // the data of a small file
@@ -49,7 +51,7 @@ type shared struct {
 	o     Object
 	users atomic.Int32
 	sums  bool
-	how   compress.Method
+	how   how
 	size  uint64
 }
 
@@ -138,7 +140,7 @@ func (f *feeder) large(op Opener, p *piece) bool {
 	o, err := op.Open(e)
 	var runs []span
 	if err == nil {
-		if err = p.attrs(o); err == nil {
+		if err = p.attrs(o, f.o); err == nil {
 			p.size, err = o.Size()
 		}
 		for off := int64(0); err == nil && off < p.size; {
@@ -225,19 +227,64 @@ func (f *feeder) worker() {
 	}
 }
 
-func (p *piece) attrs(o Object) (err error) {
+func (p *piece) attrs(o Object, opt *Options) (err error) {
 	p.xattrs, p.flags, err = o.Attrs()
+	if typ := p.e.Mode & format.S_IFMT; typ == format.S_IFREG || typ == format.S_IFDIR {
+		p.property(opt)
+	}
 	return err
 }
+
+// property makes flags and property agree as chattr and Linux do: the flags follow the property,
+// and COMPRESS without one brings it. An inode that cannot be compressed has none, and NOCOMPRESS
+// hides COMPRESS.
+func (p *piece) property(o *Options) {
+	i := slices.IndexFunc(p.xattrs, func(x Xattr) bool { return x.Name == propertyName })
+	p.prop = format.CompressNone
+	switch {
+	case !p.sumsWanted():
+		p.flags &^= format.InodeCompress
+		if i >= 0 {
+			p.xattrs = slices.Delete(slices.Clone(p.xattrs), i, i+1)
+		}
+		return
+	case i >= 0:
+		value := string(p.xattrs[i].Value)
+		if kind, ok := compress.Property(value); ok {
+			p.prop = kind
+			p.flags = p.flags&^compress.FlagsOfProperty | compress.PropertyFlags(value)
+		}
+	case p.flags&compress.FlagsOfProperty == format.InodeCompress:
+		p.prop = max(o.Compress.Kind, format.CompressZlib)
+		p.xattrs = append(slices.Clip(p.xattrs), Xattr{Name: propertyName, Value: []byte(compress.Name(p.prop))})
+	}
+	if p.flags&format.InodeNoCompress != 0 {
+		p.flags &^= format.InodeCompress
+	}
+}
+
+// propertyName is the attribute that says how data is compressed.
+const propertyName = "btrfs.compression"
 
 // sumsWanted and how are those of the data: none are compressed that may be overwritten in place.
 func (p *piece) sumsWanted() bool { return p.flags&(format.InodeNoDataSum|format.InodeNoDataCow) == 0 }
 
-func (p *piece) how(o *Options) compress.Method {
-	if !p.sumsWanted() || p.flags&format.InodeNoCompress != 0 {
-		return compress.Method{}
+// how is the way in which data is compressed: with sample only what looks worth it.
+type how struct {
+	compress.Method
+	sample bool
+}
+
+// how models inode_need_compress() under compress-force, with Options.Compress for the option.
+func (p *piece) how(o *Options) how {
+	force := o.Compress.Kind != format.CompressNone
+	switch {
+	case !p.sumsWanted() || p.flags&format.InodeNoCompress != 0:
+		return how{}
+	case p.prop != format.CompressNone && p.prop != o.Compress.Kind:
+		return how{Method: compress.Method{Kind: p.prop}, sample: !force}
 	}
-	return o.Compress
+	return how{Method: o.Compress}
 }
 
 // small reads an inode whole. A file that has grown beyond a piece since it was listed is taken as
@@ -248,7 +295,7 @@ func (p *piece) small(op Opener, o *Options) error {
 		return err
 	}
 	defer x.Close()
-	if err := p.attrs(x); err != nil || !p.e.isRegular() {
+	if err := p.attrs(x, o); err != nil || !p.e.isRegular() {
 		if p.e.Mode&format.S_IFMT == format.S_IFLNK {
 			p.size = int64(len(p.e.Target))
 			p.nbytes = uint64(p.size)
@@ -296,10 +343,10 @@ func (p *piece) part() error {
 
 // pack makes n bytes of buf what goes to the disk. Models the end of compress_file_range(): a piece
 // is compressed if that saves a sector.
-func (p *piece) pack(n int, sums bool, how compress.Method) {
+func (p *piece) pack(n int, sums bool, how how) {
 	p.disk = p.buf[:p.ram]
 	clear(p.disk[n:])
-	if how.Kind != format.CompressNone && n > 0 && len(p.disk) > format.SectorSize {
+	if how.Kind != format.CompressNone && n > 0 && len(p.disk) > format.SectorSize && (!how.sample || compress.Worth(p.disk)) {
 		if p.packed == nil {
 			p.packed = make([]byte, 0, pieceMax)
 		}

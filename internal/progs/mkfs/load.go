@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"btrlab/internal/compress"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 )
@@ -201,6 +202,7 @@ func (l *loader) add(typ uint8, offset uint64, size int, e interface{ Encode(b [
 // inode makes all items of an inode but its extents on disk.
 func (l *loader) inode(p *piece) error {
 	e := l.e
+	l.propIncompat |= compress.Method{Kind: p.prop}.Incompat()
 	it := format.InodeItem{Generation: generation, Transid: generation, Size: uint64(p.size), Nbytes: p.nbytes, Nlink: 1, UID: e.UID, GID: e.GID,
 		Mode: e.Mode, Rdev: e.Rdev, Flags: p.flags, Atime: format.TimespecOf(e.Atime), Mtime: format.TimespecOf(e.Mtime), Ctime: l.now, Otime: l.now}
 	if l.sums = it.Flags&format.InodeNoDataSum == 0; it.Flags&format.InodeNoDataCow != 0 && e.isRegular() {

@@ -146,6 +146,7 @@ type maker struct {
 	order         []uint64 // of subvolumes: parents first
 	nextSubvol    uint64
 	defaultSubvol uint64
+	propIncompat  uint64 // features that the properties of inodes need
 
 	roots             map[uint64]*tree
 	blocks            []treeBlock

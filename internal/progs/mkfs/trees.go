@@ -45,7 +45,7 @@ func (m *maker) trees() (*format.Super, error) {
 		ChunkRoot: chunk.root, ChunkRootLevel: chunk.level, TotalBytes: m.size(), BytesUsed: m.bytesUsed(),
 		RootDirObjectid: format.ROOT_TREE_DIR_OBJECTID, NumDevices: uint64(len(m.devs)), SectorSize: format.SectorSize, NodeSize: format.NodeSize,
 		StripeSize: format.SectorSize, ChunkRootGeneration: generation, CompatROFlags: features,
-		IncompatFlags: incompat | m.o.Compress.Incompat(), Label: m.o.Label, UUIDTreeGeneration: generation}
+		IncompatFlags: incompat | m.o.Compress.Incompat() | m.propIncompat, Label: m.o.Label, UUIDTreeGeneration: generation}
 	for _, c := range m.chunks {
 		if c.c.Type&(format.BlockGroupRAID1C3|format.BlockGroupRAID1C4) != 0 {
 			sb.IncompatFlags |= format.IncompatRAID1C34
