@@ -83,7 +83,7 @@ func (c *In) leave(name string, err error) error {
 // Reader makes the file to from what r gives.
 func (c *In) Reader(r io.Reader, to string) error {
 	_, statErr := c.x.Lstat(c.t, to)
-	f, err := c.create(to, 0o644, false)
+	f, err := c.create(to, 0o644, &inodeAttrs{})
 	if err != nil {
 		return err
 	}
@@ -213,15 +213,37 @@ func (c *In) link(first, to string) error {
 	return c.x.Link(c.t, first, to)
 }
 
-func (c *In) create(to string, mode uint32, nocow bool) (*fs.File, error) {
+// create makes a file whose data will lie as h says.
+func (c *In) create(to string, mode uint32, h *inodeAttrs) (*fs.File, error) {
 	f, err := c.x.Create(c.t, to, mode)
-	if err == nil && (c.Nocow || nocow) {
-		err = f.SetFlags(c.t, f.Flags()|format.InodeNoDataCow)
-		if err != nil {
-			f.Close(c.t)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.storage(f.Node(), h); err != nil {
+		f.Close(c.t)
+		return nil, err
+	}
+	return f, nil
+}
+
+// storage gives a file without data the attributes that its data depends on; the others come after
+// the data.
+func (c *In) storage(n *fs.Node, h *inodeAttrs) error {
+	flags := h.flags & (format.InodeNoDataCow | format.InodeNoCompress)
+	if c.Nocow {
+		flags = format.InodeNoDataCow
+	}
+	if flags != 0 {
+		if err := setFlags(c.t, n, flags); err != nil {
+			return err
 		}
 	}
-	return f, err
+	for _, x := range h.xattrs {
+		if x.name == fs.Compression && !c.Nocow {
+			_ = n.Setxattr(c.t, x.name, x.value) // apply says what is wrong with it
+		}
+	}
+	return nil
 }
 
 func (c *In) file(src, to string, st iofs.FileInfo) error {
@@ -235,7 +257,7 @@ func (c *In) file(src, to string, st iofs.FileInfo) error {
 		return err
 	}
 	_, statErr := c.x.Lstat(c.t, to)
-	f, err := c.create(to, imageMode(st.Mode())&0o777, h.flags&format.InodeNoDataCow != 0)
+	f, err := c.create(to, imageMode(st.Mode())&0o777, &h)
 	if err != nil {
 		return err
 	}

@@ -6,8 +6,10 @@ import (
 	"os"
 	"time"
 
+	"btrlab/internal/compress"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
+	"btrlab/internal/sched"
 )
 
 // Keep says what a copy keeps beside contents, names, modes and times.
@@ -47,7 +49,7 @@ var hostFlags = []struct {
 	host  uint32
 	image uint64
 }{
-	{0x8, format.InodeSync}, {0x10, format.InodeImmutable}, {0x20, format.InodeAppend}, {0x40, format.InodeNoDump}, {0x80, format.InodeNoAtime},
+	{0x4, format.InodeCompress}, {0x8, format.InodeSync}, {0x10, format.InodeImmutable}, {0x20, format.InodeAppend}, {0x40, format.InodeNoDump}, {0x80, format.InodeNoAtime},
 	{0x400, format.InodeNoCompress}, {0x10000, format.InodeDirSync}, {0x800000, format.InodeNoDataCow},
 }
 
@@ -82,6 +84,7 @@ func imageFlags(host uint32) (flags uint64) {
 }
 
 func flagsOfHost(image uint64) (flags uint32) {
+	image = fs.Shown(image)
 	for _, f := range hostFlags {
 		if image&f.image != 0 {
 			flags |= f.host
@@ -127,7 +130,7 @@ func (c *In) apply(src, to string, h *inodeAttrs) error {
 		}
 	}
 	for _, x := range h.xattrs {
-		if x.name == capability && !trusted {
+		if x.name == capability && !trusted || x.name == fs.Compression && c.Nocow {
 			continue
 		}
 		if err := n.Setxattr(c.t, x.name, x.value); err != nil {
@@ -145,10 +148,28 @@ func (c *In) apply(src, to string, h *inodeAttrs) error {
 	if err := n.SetAttr(c.t, set); err != nil {
 		return err
 	}
-	if flags := h.flags & fs.ChattrFlags; flags != 0 {
-		return n.SetFlags(c.t, n.Flags()|flags)
+	flags := h.flags & fs.ChattrFlags
+	if c.Nocow && n.IsRegular() {
+		flags &^= compress.FlagsOfProperty
+	}
+	if flags != 0 {
+		return setFlags(c.t, n, flags)
 	}
 	return nil
+}
+
+// setFlags adds flags to those of n. How n is compressed it has from its directory, unless flags say
+// something else: c, m and C exclude each other, and the old one is cleared before.
+func setFlags(t *sched.Task, n *fs.Node, flags uint64) error {
+	const exclusive = compress.FlagsOfProperty | format.InodeNoDataCow
+	have := n.Flags()
+	if want := flags & exclusive; want != 0 && have&exclusive&^want != 0 {
+		have &^= exclusive &^ format.InodeNoDataCow
+		if err := n.SetFlags(t, have); err != nil {
+			return err
+		}
+	}
+	return n.SetFlags(t, have|flags)
 }
 
 // special makes a device, a pipe or a socket.
@@ -214,13 +235,18 @@ func (c *Out) finish(path string, at fs.Attr, o *object, st os.FileInfo) error {
 			return err
 		}
 	}
+	var property []byte
 	if c.Keep.Xattrs {
 		list, err := c.xattrs(at)
 		if err != nil {
 			return &unreadable{err}
 		}
 		for _, x := range list {
-			if x.name == capability && !trusted {
+			switch {
+			case x.name == fs.Compression:
+				property = x.value
+				continue
+			case x.name == capability && !trusted:
 				continue
 			}
 			if err := o.setxattr(x.name, x.value); err != nil {
@@ -231,11 +257,25 @@ func (c *Out) finish(path string, at fs.Attr, o *object, st os.FileInfo) error {
 	if err := o.setTimes(at.Atime, at.Mtime); err != nil {
 		return err
 	}
+	// Flags of chattr change the property in Linux, and an immutable file takes none.
+	fixed := at.Flags&(format.InodeImmutable|format.InodeAppend) != 0
+	setProperty := func() {
+		if property != nil {
+			if err := o.setxattr(fs.Compression, property); err != nil {
+				refused("extended attribute "+fs.Compression, err)
+			}
+		}
+	}
+	if fixed {
+		setProperty()
+	} else {
+		defer setProperty()
+	}
 	if !c.Keep.Flags || at.IsSymlink() {
 		return nil
 	}
 	// Where the data lies and whether it is compressed is the host's business.
-	const storage = format.InodeNoDataCow | format.InodeNoDataSum | format.InodeNoCompress
+	const storage = format.InodeNoDataCow | format.InodeNoDataSum | format.InodeNoCompress | format.InodeCompress
 	flags := at.Flags & fs.ChattrFlags
 	if host := flagsOfHost(flags); host != 0 {
 		err := o.setFlags(host)

@@ -136,7 +136,7 @@ func (c *In) tarEntry(a *tar.Reader, e *tar.Header, at string, made map[string]s
 	}
 	switch e.Typeflag {
 	case tar.TypeReg, tar.TypeGNUSparse:
-		err = c.tarFile(a, e.Size, at)
+		err = c.tarFile(a, e.Size, at, h)
 	case tar.TypeSymlink:
 		err = c.x.Symlink(c.t, e.Linkname, at)
 	case tar.TypeLink:
@@ -161,9 +161,9 @@ func (c *In) tarEntry(a *tar.Reader, e *tar.Header, at string, made map[string]s
 }
 
 // tarFile makes a regular file of the bytes that follow.
-func (c *In) tarFile(r io.Reader, size int64, to string) error {
+func (c *In) tarFile(r io.Reader, size int64, to string, h *inodeAttrs) error {
 	_, statErr := c.x.Lstat(c.t, to)
-	f, err := c.create(to, 0o600, false)
+	f, err := c.create(to, 0o600, h)
 	if err != nil {
 		return err
 	}
