@@ -160,7 +160,8 @@ func (o *object) setxattr(name string, value []byte) error {
 	return o.at(func(path string) error { return unix.Lsetxattr(path, name, value, 0) })
 }
 
-// setFlags adds flags to those that the file has.
+// setFlags adds flags to those that the file has. Whether it is compressed, or not, it may have from
+// its directory; one takes the place of the other.
 func (o *object) setFlags(flags uint32) error {
 	if o.f == nil {
 		return unix.EOPNOTSUPP
@@ -169,7 +170,12 @@ func (o *object) setFlags(flags uint32) error {
 	if err != nil {
 		return err
 	}
-	if want := uint32(have) | flags; want != uint32(have) {
+	const compression = 0x4 | 0x400 // FS_COMPR_FL, FS_NOCOMP_FL
+	kept := uint32(have)
+	if flags&compression != 0 {
+		kept &^= compression
+	}
+	if want := kept | flags; want != uint32(have) {
 		return unix.IoctlSetPointerInt(int(o.f.Fd()), unix.FS_IOC_SETFLAGS, int(want))
 	}
 	return nil
