@@ -5,8 +5,10 @@ import (
 	"strings"
 	"testing"
 
+	"btrlab/internal/blockdev"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
+	"btrlab/internal/fs"
 	"btrlab/internal/progs/dump"
 	"btrlab/internal/testing/fstest"
 )
@@ -83,5 +85,68 @@ func TestSetReceived(t *testing.T) {
 	x.Reopen()
 	if have := string(x.ReadFile("/rw/file")); have != "hello" {
 		t.Errorf("file: have %q", have)
+	}
+}
+
+// TestSetReadOnly: a subvolume is read-only from the call on, also after another mount and a power
+// cut, and takes writes again; a directory cannot be, and a received subvolume stays as it is.
+func TestSetReadOnly(t *testing.T) {
+	x := fstest.New(t)
+	x.Must(x.FS.Subvolume(x.T, "/s", 0o755))
+	x.Must(x.FS.Mkdir(x.T, "/s/d", 0o755))
+	set := func(path string, yes bool) error {
+		n, err := x.FS.NodeAt(x.T, path)
+		x.Must(err)
+		defer n.Forget(x.T, 1)
+		err = n.SetReadOnly(x.T, yes)
+		if err == nil && n.ReadOnly() != yes {
+			t.Errorf("%s: read-only %v", path, !yes)
+		}
+		return err
+	}
+	f := x.Create("/s/f")
+	x.WriteAt(f, []byte("dirty"), 0)
+	x.Must(f.Close(x.T))
+	x.Must(set("/s", true))
+	x.Must(set("/s", true))
+	crashed, err := fs.Open(x.T, []blockdev.Device{x.Dev.(*blockdev.Memory).Snapshot()}, fs.Options{})
+	x.Must(err)
+	wantErr(t, "mkdir after a power cut", crashed.Mkdir(x.T, "/s/e", 0o755), errno.EROFS)
+	x.Must(crashed.Close(x.T))
+	for range 2 {
+		wantErr(t, "mkdir", x.FS.Mkdir(x.T, "/s/e", 0o755), errno.EROFS)
+		if have := string(x.ReadFile("/s/f")); have != "dirty" {
+			t.Errorf("the file has %q", have)
+		}
+		x.Reopen()
+	}
+	x.Must(set("/s", false))
+	x.Must(x.FS.Mkdir(x.T, "/s/e", 0o755))
+	x.Reopen()
+	x.Must(x.FS.Mkdir(x.T, "/s/g", 0o755))
+	wantErr(t, "a directory", set("/s/d", true), errno.EINVAL)
+	n, err := x.FS.NodeAt(x.T, "/s")
+	x.Must(err)
+	x.Must(n.SetReceived(x.T, format.UUID{1}, 1))
+	wantErr(t, "a received one", n.SetReadOnly(x.T, false), errno.EPERM)
+	x.Must(n.Forget(x.T, 1))
+}
+
+// TestSetLabel: the next commit has the label, in every superblock.
+func TestSetLabel(t *testing.T) {
+	x := fstest.New(t)
+	x.Must(x.FS.SetLabel(x.T, "new"))
+	x.Must(x.FS.Sync(x.T))
+	if have := x.FS.Statfs(x.T).Label; have != "new" {
+		t.Errorf("label %q", have)
+	}
+	x.Reopen()
+	x.Must(x.FS.Mkdir(x.T, "/d", 0o755))
+	x.Reopen()
+	if have := x.FS.Statfs(x.T).Label; have != "new" {
+		t.Errorf("label %q after another mount", have)
+	}
+	for _, label := range []string{"a\nb", "a\x00", strings.Repeat("l", 256)} {
+		wantErr(t, "a bad label", x.FS.SetLabel(x.T, label), errno.EINVAL)
 	}
 }

@@ -47,7 +47,8 @@ func TestPropertyTravels(t *testing.T) {
 	x.Must(x.FS.Setxattr(x.T, "/d", fs.Compression, []byte("zlib:7")))
 	var b bytes.Buffer
 	must(t, NewOut(x.T, x.FS, &watch{t: t}).Tar("/d", "d", &b))
-	y := fstest.New(t)
+	// The first pages of a file are written back before its last ones come.
+	y := fstest.New(t, fstest.FSOptions(func(o *fs.Options) { o.DirtyBackground, o.DirtyLimit = 16<<10, 64<<10 }))
 	y.Must(y.FS.Mkdir(y.T, "/to", 0o755))
 	y.Must(y.FS.Setxattr(y.T, "/to", fs.Compression, []byte("zstd")))
 	into := func(nocow bool, do func(in *In) error) {
