@@ -160,8 +160,8 @@ func (o *object) setxattr(name string, value []byte) error {
 	return o.at(func(path string) error { return unix.Lsetxattr(path, name, value, 0) })
 }
 
-// setFlags adds flags to those that the file has. Whether it is compressed, or not, it may have from
-// its directory; one takes the place of the other.
+// setFlags adds flags to those that the file has. What its directory says about compression gives
+// way to what they say.
 func (o *object) setFlags(flags uint32) error {
 	if o.f == nil {
 		return unix.EOPNOTSUPP

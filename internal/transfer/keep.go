@@ -158,8 +158,8 @@ func (c *In) apply(src, to string, h *inodeAttrs) error {
 	return nil
 }
 
-// setFlags adds flags to those of n. How n is compressed it has from its directory, unless flags say
-// something else: c, m and C exclude each other, and the old one is cleared before.
+// setFlags adds flags to those of n. What n has from its directory gives way to what they say: c, m
+// and C exclude each other, and the old one is cleared before.
 func setFlags(t *sched.Task, n *fs.Node, flags uint64) error {
 	const exclusive = compress.FlagsOfProperty | format.InodeNoDataCow
 	have := n.Flags()
