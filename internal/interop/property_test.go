@@ -41,8 +41,8 @@ func letters(word string) string {
 }
 
 // TestPropertySteps: one sequence of chattr and setfattr on a file of a mount and of an image:
-// every step is taken or refused by both, and leaves the same flags and property. Left out is another
-// chattr of a file with a property: Linux sets that to zlib then, or takes it away.
+// every step is taken or refused by both, and leaves the same flags and property. Left out is
+// another chattr of a file with a property: Linux sets that to zlib then, or takes it away.
 func TestPropertySteps(t *testing.T) {
 	linux(t, "lsattr", "chattr", "setfattr")
 	img, twin := image(t, "linux.img"), image(t, "ours.img")
