@@ -29,7 +29,7 @@ func (a *app) du() *cobra.Command {
 		Long: `Du prints the bytes of each file's extents, those that no other file and no snapshot has, and of a directory what its
 files share, each extent once: deleting the directory wins what is exclusive, and what is shared if nothing outside has it. Holes and
 data in the tree count nothing, compressed data by its length in the file, as btrfs filesystem du counts.`,
-		Example: "  btrlab du -s disk.img:/home disk.img:/snapshots",
+		Example: "  btrlab du -s disk.img:/home disk.img:/backup",
 		Args:    cobra.MinimumNArgs(1),
 	}
 	cmd.ValidArgsFunction = a.completeSpec

@@ -30,6 +30,7 @@ func TestImageExamples(t *testing.T) {
 mkdir -p src/sub rootfs/etc; echo text | tee notes.txt src/a > src/sub/b
 echo 'ls -l /' | tee script > /dev/null
 printf 'touch /new\nfsync /new\n' > ops.txt
+printf './etc type=dir uid=0\n' > owners.mtree
 printf '[w]\nrw=randwrite\nbs=4k\nsize=64k\nfsync=4\n' > job.fio
 btrlab mkfs -q --size 256M disk.img
 btrlab put notes.txt disk.img:/draft.txt; btrlab put --nocow notes.txt disk.img:/file; btrlab put -r src disk.img:/src
@@ -40,7 +41,7 @@ mkdir /backup /vm
 snapshot / /before
 snapshot /home /snap
 setxattr user.origin mirror /file
-touch /log /a /b /etc/passwd
+touch /log /a /b /etc/passwd /etc/x.conf
 write --length 2M /a
 write --data root /etc/passwd
 write --length 1M /file
@@ -60,12 +61,14 @@ btrlab send -f snap.stream disk.img:/backup/monday`); code != 0 {
 	before := map[string]string{
 		"btrlab subvolume create disk.img:/home": "btrlab subvolume delete disk.img:/home",
 		"btrlab mkfs ":                           "rm disk.img",
+		"btrlab uuid ":                           "cp --sparse=always disk.img copy.img",
 		"btrlab quota enable disk.img":           "btrlab quota disable disk.img",
 		"btrlab snapshot disk.img:/ /before":     "btrlab subvolume delete disk.img:/before",
 		"btrlab ln disk.img:/a /b":               "btrlab rm disk.img:/b",
 		"disk.img:/doc":                          "mkdir -p usr/share/doc; touch usr/share/doc/it",
 	}
-	short := strings.NewReplacer("/usr/share/doc", "usr/share/doc", "/tmp/src", "copy", "put -r src /src", "put src/a /src/c", "--bounded 1", "--bounded 1 --part 1/50")
+	short := strings.NewReplacer("/usr/share/doc", "usr/share/doc", "/tmp/src", "copy", "put -r src /src", "put src/a /src/c", "--bounded 1", "--bounded 1 --part 1/50",
+		"13631488", `$(btrlab dump tree fs disk.img | sed -n 's/.*disk byte \([1-9][0-9]*\).*/\1/p' | head -1)`)
 	ran := map[string]int{}
 	run := func(verb, line string) {
 		ran[verb]++

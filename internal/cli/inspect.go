@@ -19,7 +19,7 @@ on disk see btrlab dump.`,
 		Example: `  btrlab inspect inode-resolve 257 disk.img
   btrlab inspect logical-resolve 13631488 disk.img
   btrlab inspect subvolid-resolve 256 disk.img
-  btrlab inspect rootid disk.img:/home/file`,
+  btrlab inspect rootid disk.img:/home`,
 	}
 	part := func(use, short, example string, nargs int, f func(x *fs.FS, path string, n uint64) error) {
 		c := &cobra.Command{Use: use, Short: short, Example: "  " + example, Args: cobra.ExactArgs(nargs)}
@@ -52,7 +52,7 @@ on disk see btrlab dump.`,
 		return nil
 	}
 	part("inode-resolve INO IMAGE[:/path]", "print the paths of an inode, in the subvolume that has /path",
-		"btrlab inspect inode-resolve 257 disk.img:/home", 2, func(x *fs.FS, path string, n uint64) error {
+		"btrlab inspect inode-resolve 257 disk.img", 2, func(x *fs.FS, path string, n uint64) error {
 			at, err := x.Stat(a.t, path)
 			if err != nil {
 				return err

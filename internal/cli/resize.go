@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -14,7 +13,6 @@ import (
 	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
-	"btrlab/internal/progs/rescue"
 )
 
 func (a *app) resize() *cobra.Command {
@@ -139,67 +137,6 @@ func (r *resized) newSize(arg string) (uint64, error) {
 		return r.total - size, nil
 	}
 	return size, nil
-}
-
-func (a *app) label() *cobra.Command {
-	return &cobra.Command{
-		Use:     "label IMAGE [LABEL]",
-		Short:   "show the label of a file system, or set it",
-		Example: "  btrlab label disk.img data",
-		Args:    cobra.RangeArgs(1, 2),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 {
-				return a.readFS(args[0], func(x *fs.FS) error {
-					s := x.Super(a.t)
-					_, err := fmt.Fprintln(a.out, shown(a.out, s.Label))
-					return err
-				})
-			}
-			if !format.LabelOK(args[1]) {
-				return usagef(cmd, "label %q, want at most 255 bytes without a newline", args[1])
-			}
-			return a.writeFS(args[0], func(x *fs.FS) error { return x.SetLabel(a.t, args[1]) })
-		},
-	}
-}
-
-func (a *app) uuid() *cobra.Command {
-	return &cobra.Command{
-		Use:   "uuid IMAGE [UUID|random]",
-		Short: "show the identifier of a file system, or change it",
-		Long: `Uuid changes the identifier in the superblocks; tree blocks keep the old one, as after btrfstune -M, so it takes no time.
-Linux reads such a file system since 5.0. Two images of one identifier cannot be mounted together.`,
-		Example: "  btrlab uuid copy.img random",
-		Args:    cobra.RangeArgs(1, 2),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 {
-				return a.readFS(args[0], func(x *fs.FS) error {
-					s := x.Super(a.t)
-					_, err := fmt.Fprintln(a.out, s.FSID)
-					return err
-				})
-			}
-			if a.open != nil {
-				return errors.New("uuid: the image is open, want it alone")
-			}
-			id, ok := format.ParseUUID(args[1])
-			if args[1] == "random" {
-				rand.Read(id[:]) // does not fail
-				id[6], id[8] = id[6]&0x0f|0x40, id[8]&0x3f|0x80
-				ok = true
-			}
-			if !ok || id.IsZero() {
-				return usagef(cmd, "uuid %q, want eight, four, four, four and twelve hexadecimal digits with - between, or random", args[1])
-			}
-			return a.withDevices(args[0], 0, func(devs []blockdev.Device) error {
-				if err := rescue.SetFSID(a.t, id, devs...); err != nil {
-					return err
-				}
-				_, err := fmt.Fprintln(a.out, id)
-				return err
-			})
-		},
-	}
 }
 
 // sizesLast puts a size of resize that begins with - after all flags and a --, because it looks

@@ -1,0 +1,32 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"btrlab/internal/format"
+	"btrlab/internal/fs"
+)
+
+func (a *app) label() *cobra.Command {
+	return &cobra.Command{
+		Use:     "label IMAGE [LABEL]",
+		Short:   "show the label of a file system, or set it",
+		Example: "  btrlab label disk.img data",
+		Args:    cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				return a.readFS(args[0], func(x *fs.FS) error {
+					s := x.Super(a.t)
+					_, err := fmt.Fprintln(a.out, shown(a.out, s.Label))
+					return err
+				})
+			}
+			if !format.LabelOK(args[1]) {
+				return usagef(cmd, "label %q, want at most 255 bytes without a newline", args[1])
+			}
+			return a.writeFS(args[0], func(x *fs.FS) error { return x.SetLabel(a.t, args[1]) })
+		},
+	}
+}
