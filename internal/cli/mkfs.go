@@ -24,6 +24,7 @@ func (a *app) mkfs() *cobra.Command {
 	var asJSON, quiet bool
 	var features []string
 	var uuid string
+	var reproducible bool
 	var tree treeFlags
 	profiles := strings.Join(mkfs.Profiles(), ", ")
 	cmd := &cobra.Command{
@@ -34,7 +35,7 @@ With --rootdir it is filled with what is in a directory, as put -r fills one, in
 size that the tree needs, and 1G at least; with --shrink no more than the tree needs. What cannot be read is left out with a message,
 and the exit code is 1. A hard link does not lead into another subvolume: there it is a file of its own.
 With --features block-group-tree it has what mkfs.btrfs gives every image since 6.19, for Linux 6.1 and later.
-With --uuid and the environment's SOURCE_DATE_EPOCH, seconds since 1970, the image is the same bytes each time.
+With --reproducible, or with --uuid and the environment's SOURCE_DATE_EPOCH, seconds since 1970, the image is the same bytes each time.
 It refuses what already holds a file system unless --force is given, and a mounted device always.`,
 		Example: `  btrlab mkfs --size 1G --label data disk.img
   btrlab mkfs --rootdir rootfs --root-owner --compress zstd --shrink disk.img
@@ -50,6 +51,8 @@ It refuses what already holds a file system unless --force is given, and a mount
 	f.StringArrayVar(&a.devices, "device", nil, "another device of the file system; once for each")
 	f.StringVarP(&uuid, "uuid", "U", "", "identifier of the file system (default a random one); all others are made of it")
 	f.StringSliceVarP(&features, "features", "O", nil, "features: "+strings.Join(mkfs.Features(), ", ")+"; ^NAME is without")
+	f.BoolVar(&reproducible, "reproducible", false, "the same bytes each time: the date is SOURCE_DATE_EPOCH, or that of the newest file, and "+
+		"the identifier is made of label and size, unless --uuid is given")
 	f.BoolVarP(&o.Force, "force", "f", false, "overwrite a file system that is there")
 	f.BoolVarP(&quiet, "quiet", "q", false, "print nothing when all is well")
 	tree.add(f)
@@ -92,6 +95,10 @@ It refuses what already holds a file system unless --force is given, and a mount
 		if err := tree.scan(a, image, o.Now); err != nil {
 			return err
 		}
+		if reproducible && now == nil {
+			o.Now = tree.newest()
+			tree.undated()
+		}
 		n := int64(defaultImageSize)
 		if tree.root != nil {
 			n = max(n, transfer.Need(tree.root))
@@ -100,6 +107,9 @@ It refuses what already holds a file system unless --force is given, and a mount
 			n = size.n
 		}
 		o.Size = size.n
+		if reproducible && uuid == "" {
+			o.FSID = format.MadeUUID(fmt.Sprintf("%q %d", o.Label, n))
+		}
 		info, err := a.makeOn(append([]string{image}, a.devices...), n, size.set, &tree, o)
 		if errors.Is(err, errInterrupted) {
 			return errUnmade

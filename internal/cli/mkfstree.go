@@ -163,3 +163,33 @@ func (x *treeFlags) build(a *app, dev blockdev.Device, o mkfs.Options) (int64, e
 	}
 	return x.scanner.Build(a.t, dev, o, x.root)
 }
+
+// newest is the time of the file that was changed last, 1970 without any.
+func (x *treeFlags) newest() time.Time {
+	t := time.Unix(0, 0)
+	x.each(func(e *mkfs.Entry) {
+		if e.Mtime.After(t) {
+			t = e.Mtime
+		}
+	})
+	return t
+}
+
+// undated makes the tree the same whoever has read it.
+func (x *treeFlags) undated() {
+	x.each(func(e *mkfs.Entry) { e.Atime = e.Mtime })
+}
+
+// each calls f for each name of the tree.
+func (x *treeFlags) each(f func(e *mkfs.Entry)) {
+	var walk func(e *mkfs.Entry)
+	walk = func(e *mkfs.Entry) {
+		f(e)
+		for _, c := range e.Entries {
+			walk(c)
+		}
+	}
+	if x.root != nil {
+		walk(x.root)
+	}
+}

@@ -10,6 +10,7 @@ package format
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
@@ -279,6 +280,15 @@ func ParseUUID(s string) (u UUID, ok bool) {
 	}
 	copy(u[:], b)
 	return u, strings.EqualFold(u.String(), s)
+}
+
+// MadeUUID is an identifier that is made of a text: the same text gives the same one. Its version is
+// 8, of the maker's own kind.
+func MadeUUID(text string) (u UUID) {
+	sum := sha256.Sum256([]byte(text))
+	copy(u[:], sum[:])
+	u[6], u[8] = u[6]&0x0f|0x80, u[8]&0x3f|0x80
+	return u
 }
 
 // Key is where the UUID tree has u: typ is UUID_KEY_SUBVOL or UUID_KEY_RECEIVED_SUBVOL. Models

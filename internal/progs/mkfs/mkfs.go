@@ -22,7 +22,6 @@ package mkfs
 
 import (
 	"crypto/rand"
-	"crypto/sha256"
 	"fmt"
 	"slices"
 	"strings"
@@ -266,19 +265,15 @@ func (m *maker) profiles() error {
 
 // uuid makes up identifier i: out of Options.FSID if that was given.
 func (m *maker) uuid(i uint64) (u format.UUID) {
-	version := byte(0x40) // random
 	if m.uuidsGiven {
-		version = 0x80 // of the maker's own kind
 		b := append(m.o.FSID[:], byte(i))
 		for i >>= 8; i > 0; i >>= 8 {
 			b = append(b, byte(i))
 		}
-		sum := sha256.Sum256(b)
-		copy(u[:], sum[:])
-	} else {
-		rand.Read(u[:]) // does not fail
+		return format.MadeUUID(string(b))
 	}
-	u[6], u[8] = u[6]&0x0f|version, u[8]&0x3f|0x80
+	rand.Read(u[:]) // does not fail
+	u[6], u[8] = u[6]&0x0f|0x40, u[8]&0x3f|0x80
 	return u
 }
 
