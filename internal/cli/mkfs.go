@@ -23,10 +23,11 @@ func (a *app) mkfs() *cobra.Command {
 	var size byteSize
 	var asJSON, quiet bool
 	var features []string
-	var uuid string
+	var uuid, csum string
 	var reproducible bool
 	var tree treeFlags
 	profiles := strings.Join(mkfs.Profiles(), ", ")
+	csums := format.CsumTypes()
 	cmd := &cobra.Command{
 		Use:   "mkfs IMAGE",
 		Short: "make a btrfs, empty or with a tree of files",
@@ -50,6 +51,7 @@ It refuses what already holds a file system unless --force is given, and a mount
 	f.StringVarP(&o.DataProfile, "data", "d", "single", "data profile: "+profiles)
 	f.StringArrayVar(&a.devices, "device", nil, "another device of the file system; once for each")
 	f.StringVarP(&uuid, "uuid", "U", "", "identifier of the file system (default a random one); all others are made of it")
+	f.StringVar(&csum, "csum", "crc32c", "checksums: "+strings.Join(csums, ", "))
 	f.StringSliceVarP(&features, "features", "O", nil, "features: "+strings.Join(mkfs.Features(), ", ")+"; ^NAME is without")
 	f.BoolVar(&reproducible, "reproducible", false, "the same bytes each time: the date is SOURCE_DATE_EPOCH, or that of the newest file, and "+
 		"the identifier is made of label and size, unless --uuid is given")
@@ -60,7 +62,11 @@ It refuses what already holds a file system unless --force is given, and a mount
 	for _, flag := range []string{"metadata", "data"} {
 		cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(mkfs.Profiles(), cobra.ShellCompDirectiveNoFileComp))
 	}
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+	cmd.RegisterFlagCompletionFunc("csum", cobra.FixedCompletions(csums, cobra.ShellCompDirectiveNoFileComp))
+	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		if o.Csum, err = format.ParseCsumType(csum); err != nil {
+			return usagef(cmd, "%v", err)
+		}
 		for _, p := range []struct{ what, name string }{{"metadata", o.MetadataProfile}, {"data", o.DataProfile}} {
 			if p.name == "" {
 				continue

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"fmt"
+	"strings"
 
 	"github.com/cespare/xxhash/v2"
 	"golang.org/x/crypto/blake2b"
@@ -33,7 +34,31 @@ var csumTypes = [...]struct {
 // Known reports whether this package can compute checksums of the type.
 func (c CsumType) Known() bool { return int(c) < len(csumTypes) }
 
-// String is the name that mkfs.btrfs --csum takes.
+// CsumTypes are the names of the types.
+func CsumTypes() (names []string) {
+	for _, t := range csumTypes {
+		names = append(names, t.name)
+	}
+	return names
+}
+
+// ParseCsumType is the type with a name that mkfs.btrfs --csum takes.
+func ParseCsumType(name string) (CsumType, error) {
+	switch name {
+	case "xxhash":
+		name = "xxhash64"
+	case "blake2":
+		name = "blake2b"
+	}
+	for i, t := range csumTypes {
+		if t.name == name {
+			return CsumType(i), nil
+		}
+	}
+	return 0, fmt.Errorf("checksum type %q, want one of: %s", name, strings.Join(CsumTypes(), ", "))
+}
+
+// String is a name that mkfs.btrfs --csum takes.
 func (c CsumType) String() string {
 	if !c.Known() {
 		return fmt.Sprintf("unknown (%d)", uint16(c))
@@ -64,6 +89,23 @@ func (c CsumType) Sum(p []byte) (sum [CsumField]byte) {
 		return blake2b.Sum256(p)
 	}
 	return sum
+}
+
+// Append appends the checksum of p to sums: Size bytes.
+func (c CsumType) Append(sums, p []byte) []byte {
+	if c == CsumCRC32C {
+		return le.AppendUint32(sums, CRC32C(p))
+	}
+	sum := c.Sum(p)
+	return append(sums, sum[:c.Size()]...)
+}
+
+// AppendSectors appends the checksum of each sector of p, whole sectors.
+func (c CsumType) AppendSectors(sums, p []byte) []byte {
+	for ; len(p) > 0; p = p[SectorSize:] {
+		sums = c.Append(sums, p[:SectorSize])
+	}
+	return sums
 }
 
 // Match reports whether the first Size bytes of sum are the checksum of p.

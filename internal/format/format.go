@@ -33,7 +33,7 @@ const (
 	ItemHeaderSize = 25 // key, offset, size
 	KeyPtrSize     = 33 // key, blockptr, generation
 	KeySize        = 17
-	CsumSize       = 4 // of crc32c, the type that is written here; CsumType.Size has the others
+	CsumSize       = 4 // of crc32c; CsumType.Size has the others
 	MaxLevel       = 8
 	StripeLen      = 64 << 10
 	BlockReserved  = 1 << 20 // nothing is allocated below it

@@ -48,10 +48,10 @@ func (n Node) InitHeader(fsid, chunkTreeUUID UUID, bytenr, generation, owner uin
 	n.SetLevel(level)
 }
 
-// UpdateCsum computes and stores the block's checksum, a crc32c; do it last.
-func (n Node) UpdateCsum() {
-	clear(n[:CsumField])
-	le.PutUint32(n, CRC32C(n[CsumField:]))
+// UpdateCsum computes and stores the block's checksum; do it last.
+func (n Node) UpdateCsum(c CsumType) {
+	sum := c.Sum(n[CsumField:])
+	copy(n, sum[:])
 }
 
 // ComputeCsum returns the right value of Csum in a file system with crc32c.

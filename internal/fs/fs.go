@@ -106,6 +106,7 @@ func (f *FS) wire(t *sched.Task) {
 		f.env.NoPayload = true
 	}
 	f.data = inode.NewFS(f.trans.Space, f.cache)
+	f.data.Csum = f.store.CsumType()
 	f.data.Pool.OnAttachedDone(f.trans.OrderedDone)
 	f.data.NewRangeLocker = f.opt.Lab.RangeLock
 	f.setLab(f.opt.Lab)

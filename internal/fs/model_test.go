@@ -162,52 +162,63 @@ func (m *modelFile) verifyHoles(x *fstest.Fixture) {
 // them against byte arrays: before and after the cache is dropped, and after the image was opened
 // again.
 func TestModel(t *testing.T) {
+	for _, name := range policy.Names() {
+		t.Run(name, func(t *testing.T) { randomModel(t, fstest.Policy(name)) })
+	}
+}
+
+// TestModelVariants is TestModel on images of every kind.
+func TestModelVariants(t *testing.T) {
+	for _, v := range fstest.Variants() {
+		for _, name := range []string{"locked", "modern"} {
+			t.Run(v.Name+"/"+name, func(t *testing.T) { randomModel(t, v.Option, fstest.Policy(name)) })
+		}
+	}
+}
+
+func randomModel(t *testing.T, opts ...fstest.Option) {
 	steps := 400
 	if testing.Short() {
 		steps = 100
 	}
-	for _, name := range policy.Names() {
-		t.Run(name, func(t *testing.T) {
-			seed := *modelSeed
-			t.Logf("-model.seed=%d", seed)
-			x := fstest.New(t, fstest.Policy(name))
-			r := rand.New(rand.NewPCG(seed, 0))
-			var files []*modelFile
-			for i := range 3 {
-				m := &modelFile{name: fmt.Sprintf("/f%d", i)}
-				m.File = x.Create(m.name)
-				if i > 0 {
-					x.Must(m.SetFlags(x.T, format.InodeNoDataCow))
-				}
-				files = append(files, m)
+	seed := *modelSeed
+	t.Logf("-model.seed=%d", seed)
+	x := fstest.New(t, opts...)
+	r := rand.New(rand.NewPCG(seed, 0))
+	var files []*modelFile
+	for i := range 3 {
+		m := &modelFile{name: fmt.Sprintf("/f%d", i)}
+		m.File = x.Create(m.name)
+		if i > 0 {
+			x.Must(m.SetFlags(x.T, format.InodeNoDataCow))
+		}
+		files = append(files, m)
+	}
+	for i := range steps {
+		m := files[r.IntN(len(files))]
+		m.step(x, r)
+		if i%20 == 19 {
+			for _, m := range files {
+				m.verify(x)
 			}
-			for i := range steps {
-				m := files[r.IntN(len(files))]
-				m.step(x, r)
-				if i%20 == 19 {
-					for _, m := range files {
-						m.verify(x)
-					}
-				}
-				if i == steps/2 {
-					for _, m := range files {
-						x.Must(m.Close(x.T))
-					}
-					x.Reopen()
-					for _, m := range files {
-						m.verify(x)
-						m.File = x.Open(m.name)
-					}
-				}
-			}
+		}
+		if i == steps/2 {
 			for _, m := range files {
 				x.Must(m.Close(x.T))
 			}
 			x.Reopen()
 			for _, m := range files {
 				m.verify(x)
+				m.File = x.Open(m.name)
 			}
-		})
+		}
+	}
+	for _, m := range files {
+		x.Must(m.Close(x.T))
+	}
+	x.Reopen()
+	for _, m := range files {
+		m.verify(x)
 	}
 }
 

@@ -200,7 +200,7 @@ func useDamaged(tb testing.TB, t *sched.Task, dev *blockdev.Memory, blocks []int
 		if err := blockdev.Read(t, dev, p, off); err != nil {
 			tb.Fatal(err)
 		}
-		p.UpdateCsum()
+		p.UpdateCsum(format.CsumCRC32C)
 		if err := blockdev.Write(t, dev, p, off); err != nil {
 			tb.Fatal(err)
 		}

@@ -73,18 +73,6 @@ func refused(t *testing.T, img, want string) {
 	}
 }
 
-// TestChecksumTypes: images with any checksum type are read and judged.
-func TestChecksumTypes(t *testing.T) {
-	for _, typ := range []string{"xxhash", "sha256", "blake2"} {
-		t.Run(typ, func(t *testing.T) {
-			img, files := made(t, "--csum", typ)
-			judged(t, img)
-			readable(t, img, files)
-			refused(t, img, "unsupported feature for writing: checksum type "+typ)
-		})
-	}
-}
-
 // TestMixedGroups: an image whose block groups hold data and metadata is read and judged.
 func TestMixedGroups(t *testing.T) {
 	for _, options := range [][]string{{"--mixed"}, {"--mixed", "-d", "dup", "-m", "dup"}} {

@@ -231,7 +231,8 @@ func TestFsyncLog(t *testing.T) {
 func fsyncLog(t *testing.T, seed uint64, sequences int) {
 	img := image(t, "live.img")
 	sh(t, "truncate", "-s", "192M", img)
-	sh(t, "mkfs.btrfs", "-q", "-m", []string{"single", "dup"}[seed/3%2], "-n", []string{"16k", "4k", "64k"}[seed%3], img)
+	args := []string{"-q", "-m", []string{"single", "dup"}[seed/3%2], "-n", []string{"16k", "4k", "64k"}[seed%3]}
+	sh(t, "mkfs.btrfs", append(append(args, strings.Fields(kindOf(seed).linux)...), img)...)
 	tk := sched.NewTask("writer")
 	dev, err := blockdev.Open(img, 0)
 	must(t, err)

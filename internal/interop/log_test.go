@@ -253,7 +253,7 @@ func TestReplay(t *testing.T) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			img := image(t, "live.img")
 			sh(t, "truncate", "-s", "192M", img)
-			sh(t, "mkfs.btrfs", "-q", "-m", "single", img)
+			sh(t, "mkfs.btrfs", append(append([]string{"-q", "-m", "single"}, strings.Fields(kindOf(seed).linux)...), img)...)
 			type crash struct {
 				img string
 				log []string

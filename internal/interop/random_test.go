@@ -146,15 +146,10 @@ func noTimes(t *testing.T, dirs ...string) {
 // is the folder to us and to Linux, and Linux writes in between.
 func TestRandomEdits(t *testing.T) {
 	linux(t)
-	for seed := range uint64(pick(4, 1)) {
+	for seed := range uint64(pick(4*len(variants), 1)) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			m := &model{t: t, r: rand.New(rand.NewPCG(seed, 2)), f: newFiller(seed), img: image(t, "random.img"), dir: t.TempDir(), dirs: []string{""}}
-			if seed%2 == 0 {
-				btrlab(t, "mkfs", "-q", "--size", "512M", m.img)
-			} else {
-				sh(t, "truncate", "-s", "512M", m.img)
-				sh(t, "mkfs.btrfs", "-q", m.img)
-			}
+			kindOf(seed).made(t, m.img, "512M", seed%2 == 0)
 			defer func() {
 				if t.Failed() {
 					for _, l := range m.log[max(0, len(m.log)-60):] {

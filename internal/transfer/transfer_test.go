@@ -515,7 +515,7 @@ func relink(t *testing.T, task *sched.Task, dev blockdev.Device, name string, in
 			}
 		}
 		if changed {
-			n.UpdateCsum()
+			n.UpdateCsum(format.CsumCRC32C)
 			must(t, blockdev.Write(task, dev, n, off))
 		}
 	}

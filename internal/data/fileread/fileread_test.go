@@ -113,7 +113,7 @@ func unfinished(w *datatest.World, ip *inode.Inode, index uint64, data []byte) (
 	oe := ip.AddOrdered(t, x.Type, x.Start, x.Len, x.DiskBytenr)
 	ip.ReleaseExtents(t, pageSize, false, 0)
 	ip.IOTree.Unlock(t, off, off+pageSize)
-	oe.SetSums(t, append(oe.SumsBuffer(), format.CRC32C(data)))
+	oe.SetSums(t, format.CsumCRC32C.Append(oe.SumsBuffer(), data))
 	datatest.Must(w.TB, blockdev.Do(t, w.Manager.Volumes, &blockdev.Bio{Op: blockdev.OpWrite, Off: int64(oe.DiskBytenr), Vecs: [][]byte{data}}))
 	return func() {
 		if oe.Done(t, oe.Len, nil) {

@@ -61,7 +61,7 @@ type Items interface {
 	InsertFileExtent(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino format.Ino, off uint64, fe *format.FileExtent) error
 	DropExtents(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino format.Ino, start, end uint64, opt fstree.DropOptions) (fstree.DropResult, error)
 	MarkExtentWritten(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino format.Ino, start, end uint64) error
-	InsertCsums(t *sched.Task, tr *ctree.Trans, bytenr uint64, sums []uint32) error
+	InsertCsums(t *sched.Task, tr *ctree.Trans, bytenr uint64, sums []byte) error
 }
 
 // Config has the parts that a Finisher works with.

@@ -53,11 +53,7 @@ func direct(w *datatest.World, ip *inode.Inode, data []byte, off uint64, fail er
 	for _, oe := range made {
 		piece := data[oe.Start-off:][:oe.Len]
 		if oe.Type != ordered.Nocow && ip.Sums() {
-			sums := oe.SumsBuffer()
-			for b := piece; len(b) > 0; b = b[format.SectorSize:] {
-				sums = append(sums, format.CRC32C(b[:format.SectorSize]))
-			}
-			oe.SetSums(t, sums)
+			oe.SetSums(t, ip.FS.Csum.AppendSectors(oe.SumsBuffer(), piece))
 		}
 		datatest.Must(w.TB, blockdev.Do(t, w.Manager.Volumes, &blockdev.Bio{Op: blockdev.OpWrite, Off: int64(oe.DiskBytenr), Vecs: [][]byte{piece}}))
 		if oe.Done(t, oe.Len, fail) {
@@ -88,7 +84,7 @@ func (h hooked) InsertFileExtent(t *sched.Task, tr *ctree.Trans, r *ctree.Root, 
 	return h.Items.InsertFileExtent(t, tr, r, ino, off, fe)
 }
 
-func (h hooked) InsertCsums(t *sched.Task, tr *ctree.Trans, bytenr uint64, sums []uint32) error {
+func (h hooked) InsertCsums(t *sched.Task, tr *ctree.Trans, bytenr uint64, sums []byte) error {
 	if err := h.before(t, "csums"); err != nil {
 		return err
 	}

@@ -93,7 +93,8 @@ func (ip *Inode) rsvSize() uint64 {
 // csumLeaves is how many leaves of checksums n bytes need at most. Models
 // btrfs_csum_bytes_to_leaves().
 func (ip *Inode) csumLeaves(n int64) int64 {
-	const perLeaf = 1000 * format.SectorSize // at the smallest node size; larger nodes need fewer
+	// at the smallest node size; larger nodes need fewer
+	perLeaf := int64(4000 / ip.FS.Csum.Size() * format.SectorSize)
 	return (n + perLeaf - 1) / perLeaf
 }
 

@@ -56,6 +56,7 @@ type FS struct {
 	Quota *qgroup.Quota // nil has quotas off
 	Cache *pagecache.Cache
 	Pool  ordered.Pool
+	Csum  format.CsumType // of data
 	// NewRangeLocker, if set before the first inode is made, makes the range locks of all inodes:
 	// a lab's.
 	NewRangeLocker func() RangeLocker

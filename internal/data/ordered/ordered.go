@@ -102,8 +102,8 @@ type Extent struct {
 	// of the range is held.
 	LoggedIn uint64
 
-	sums        []uint32 // crc32c of each sector; see SetSums
-	sumsStorage []uint32
+	sums        []byte // of each sector; see SetSums
+	sumsStorage []byte
 	sumsData    sched.Shared // sums, to an explorer
 	refsObj     sched.Obj    // refs, to an explorer
 }
@@ -284,8 +284,8 @@ func (p *Pool) WaitAll(t *sched.Task) {
 	}
 }
 
-// keepSums bounds the checksum storage that a free extent keeps, in sectors.
-const keepSums = 2048
+// keepSums bounds the checksum storage that a free extent keeps, in bytes.
+const keepSums = 8192
 
 func (p *Pool) put(t *sched.Task, e *Extent) {
 	if cap(e.sums) <= keepSums {
@@ -302,11 +302,11 @@ func (p *Pool) put(t *sched.Task, e *Extent) {
 }
 
 // SumsBuffer gives an empty slice to append the checksums to, for SetSums.
-func (e *Extent) SumsBuffer() []uint32 { return e.sumsStorage[:0] }
+func (e *Extent) SumsBuffer() []byte { return e.sumsStorage[:0] }
 
-// SetSums sets the crc32c of each sector. Whoever submits the extent does so before its first bio;
-// an extent of an inode without checksums has none.
-func (e *Extent) SetSums(t *sched.Task, sums []uint32) {
+// SetSums sets the checksums of the sectors, one after the other. The task that submits the extent
+// calls it before the first bio; an extent of an inode without checksums has none.
+func (e *Extent) SetSums(t *sched.Task, sums []byte) {
 	e.tree.mu.Lock(t) // for Tree.Written
 	e.sumsData.Write(t, nameSums)
 	e.sums = sums
@@ -314,7 +314,7 @@ func (e *Extent) SetSums(t *sched.Task, sums []uint32) {
 }
 
 // Checksums returns the sums of SetSums, for completion, or after Tree.Written.
-func (e *Extent) Checksums(t *sched.Task) []uint32 {
+func (e *Extent) Checksums(t *sched.Task) []byte {
 	e.sumsData.Read(t, nameSums)
 	return e.sums
 }

@@ -286,7 +286,7 @@ func TestReuseSchedules(tt *testing.T) {
 	explored(tt, func(w *explore.World) {
 		_, tr := newTree()
 		e := tr.Add(w.Task(), nil, Regular, 0, 4096, 1<<30)
-		e.SetSums(w.Task(), []uint32{1})
+		e.SetSums(w.Task(), []byte{1})
 		w.Go("log", func(t *sched.Task) {
 			if e := tr.First(t, 0, 4096); e != nil {
 				e.Checksums(t)
@@ -298,7 +298,7 @@ func TestReuseSchedules(tt *testing.T) {
 			e.Put(t)
 			n := tr.Add(t, nil, Regular, 1<<20, 4096, 1<<31)
 			reused = reused || n == e
-			n.SetSums(t, []uint32{2})
+			n.SetSums(t, []byte{2})
 			tr.Remove(t, n)
 			n.Put(t)
 		})

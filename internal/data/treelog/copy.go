@@ -1,7 +1,6 @@
 package treelog
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -393,16 +392,12 @@ func (c *copier) sums(fe *format.FileExtent, start, lo, hi uint64) error {
 	const most = 1024 // sectors at once
 	for ; lo < hi; lo, at = lo+most*c.src.SectorSize, at+most*c.src.SectorSize {
 		n := min(most, (hi-lo)/c.src.SectorSize)
-		raw, have := make([]byte, format.CsumSize*n), make([]bool, n)
-		if err := c.src.LookupCsums(c.t, at, n*c.src.SectorSize, raw, have); err != nil {
+		sums, have := make([]byte, uint64(c.src.CsumType().Size())*n), make([]bool, n)
+		if err := c.src.LookupCsums(c.t, at, n*c.src.SectorSize, sums, have); err != nil {
 			return err
 		}
-		sums := make([]uint32, n)
-		for i := range sums {
-			if !have[i] {
-				return ErrCommit
-			}
-			sums[i] = binary.LittleEndian.Uint32(raw[format.CsumSize*i:])
+		if slices.Contains(have, false) {
+			return ErrCommit
 		}
 		if err := c.dst.InsertCsums(c.t, &c.tr, at, sums); err != nil {
 			return err

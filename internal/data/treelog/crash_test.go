@@ -24,13 +24,19 @@ import (
 // replay.
 func TestFsyncLogCrash(t *testing.T) {
 	fstest.OneTask(t)
-	const fsyncs = 40
+	t.Run("default", func(t *testing.T) { fsyncCrash(t, 40) })
+	for _, v := range fstest.Variants() {
+		t.Run(v.Name, func(t *testing.T) { fsyncCrash(t, 12, v.Option) })
+	}
+}
+
+func fsyncCrash(t *testing.T, fsyncs int, more ...fstest.Option) {
 	base := blockdev.NewMemory(128 << 20)
 	var log *dm.LogWrites
-	x := fstest.New(t, fstest.Logging(fstest.Size(base.Size()), fstest.Wrap(func(dev blockdev.Device) blockdev.Device {
+	x := fstest.New(t, fstest.Logging(append(more, fstest.Size(base.Size()), fstest.Wrap(func(dev blockdev.Device) blockdev.Device {
 		log = dm.NewLogWrites(dev, dev.(*blockdev.Memory).Snapshot())
 		return log
-	}), fstest.FSOptions(func(o *fs.Options) { o.FirstFit = true }))...)
+	}), fstest.FSOptions(func(o *fs.Options) { o.FirstFit = true }))...)...)
 	w := &fstest.Workload{Tb: t, T: x.T, F: x.FS, Model: fstest.Tree{}, Rng: rand.New(rand.NewPCG(5, 6))}
 	snaps := []fstest.Tree{{}} // what is promised after each fsync
 	synced := fstest.Tree{}

@@ -2,7 +2,6 @@ package treelog
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
 
 	"btrlab/internal/format"
@@ -60,14 +59,10 @@ func (r *replayer) dropExtents(l *log, ino format.Ino, start, end, adds uint64) 
 // sums copies the checksums of a range from the log. Older ones of the range go first: an item that
 // covers a part of it with older bounds must not stay beside the new one.
 func (r *replayer) sums(l *log, at, length uint64) error {
-	n := length / r.Store.SectorSize
-	raw, have := make([]byte, 4*n), make([]bool, n)
-	if err := l.csums.LookupCsums(r.t, at, length, raw, have); err != nil {
+	n, size := length/r.Store.SectorSize, uint64(r.Store.CsumType().Size())
+	sums, have := make([]byte, size*n), make([]bool, n)
+	if err := l.csums.LookupCsums(r.t, at, length, sums, have); err != nil {
 		return fmt.Errorf("read checksums of the log: %w", err)
-	}
-	sums := make([]uint32, n)
-	for i := range sums {
-		sums[i] = binary.LittleEndian.Uint32(raw[4*i:])
 	}
 	for i := uint64(0); i < n; {
 		j := i
@@ -82,7 +77,7 @@ func (r *replayer) sums(l *log, at, length uint64) error {
 		if err := r.Store.DelCsums(r.t, r.tr, from, (j-i)*r.Store.SectorSize); err != nil {
 			return err
 		}
-		if err := r.Store.InsertCsums(r.t, r.tr, from, sums[i:j]); err != nil {
+		if err := r.Store.InsertCsums(r.t, r.tr, from, sums[i*size:j*size]); err != nil {
 			return err
 		}
 		i = j

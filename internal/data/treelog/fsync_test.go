@@ -25,14 +25,17 @@ func TestFsyncLogModel(t *testing.T) {
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { fsyncModel(t, seed, steps) })
 	}
+	for _, v := range fstest.Variants() {
+		t.Run(v.Name, func(t *testing.T) { fsyncModel(t, 0, steps/2, v.Option) })
+	}
 }
 
-func fsyncModel(t *testing.T, seed uint64, steps int) {
+func fsyncModel(t *testing.T, seed uint64, steps int, more ...fstest.Option) {
 	var mem *blockdev.Memory
-	x := fstest.New(t, fstest.Logging(fstest.Size(128<<20), fstest.Wrap(func(d blockdev.Device) blockdev.Device {
+	x := fstest.New(t, fstest.Logging(append(more, fstest.Size(128<<20), fstest.Wrap(func(d blockdev.Device) blockdev.Device {
 		mem = d.(*blockdev.Memory)
 		return d
-	}))...)
+	}))...)...)
 	rng := rand.New(rand.NewPCG(21, seed))
 	w := &fstest.Workload{Tb: t, T: x.T, F: x.FS, Model: fstest.Tree{}, Rng: rng}
 	synced := fstest.Tree{}

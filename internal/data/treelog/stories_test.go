@@ -155,7 +155,7 @@ func TestReplayLostNames(t *testing.T) {
 		}
 		k.Type = format.DIR_LOG_ITEM_KEY // which nobody reads any more
 		leaf.SetKey(slot, k)
-		leaf.UpdateCsum()
+		leaf.UpdateCsum(format.CsumCRC32C)
 		return true
 	})
 	x := fstest.New(t, fstest.Wrap(func(blockdev.Device) blockdev.Device { return dev }))
@@ -187,7 +187,7 @@ func TestReplayBadLog(t *testing.T) {
 			// so it is no second reference.
 			b := leaf.Item(slot)
 			le.PutUint64(b[21:], fe.DiskBytenr()&^(1<<20-1))
-			leaf.UpdateCsum()
+			leaf.UpdateCsum(format.CsumCRC32C)
 			return true
 		}, "have it in use want it free"},
 		{"nowhere", func(leaf format.Node, slot int) bool {
@@ -195,7 +195,7 @@ func TestReplayBadLog(t *testing.T) {
 				return false
 			}
 			le.PutUint64(leaf.Item(slot)[21:], 1<<50)
-			leaf.UpdateCsum()
+			leaf.UpdateCsum(format.CsumCRC32C)
 			return true
 		}, "lies in no data block group"},
 	} {

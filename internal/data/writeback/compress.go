@@ -181,7 +181,7 @@ func (e *Engine) submitCompressed(t *sched.Task, ip *inode.Inode, pt part) {
 	b, sums := e.getBio(t), oe.SumsBuffer()
 	b.ip, b.oe, b.bio.Off = ip, oe, int64(oe.DiskBytenr)
 	for p := pt.data; len(p) > 0; p = p[format.SectorSize:] {
-		sums = append(sums, format.CRC32C(p[:format.SectorSize]))
+		sums = ip.FS.Csum.Append(sums, p[:format.SectorSize])
 		b.bio.Vecs = append(b.bio.Vecs, p[:format.SectorSize])
 	}
 	oe.SetSums(t, sums)

@@ -318,7 +318,7 @@ func (e *Engine) submit(t *sched.Task, ip *inode.Inode, pt part) {
 		t.Spend(cost.Checksum, len(pages)<<pageShift)
 		sums := oe.SumsBuffer()
 		for _, p := range pages {
-			sums = append(sums, format.CRC32C(p.View(t)))
+			sums = ip.FS.Csum.Append(sums, p.View(t))
 		}
 		oe.SetSums(t, sums)
 	}

@@ -137,11 +137,7 @@ func (rq *request) submitWrite(t *sched.Task, oe *ordered.Extent, data []byte) {
 		data = rq.copies[from:]
 		t.Spend(cost.Copy, len(data))
 		t.Spend(cost.Checksum, len(data))
-		sums := oe.SumsBuffer()
-		for s := data; len(s) > 0; s = s[format.SectorSize:] {
-			sums = append(sums, format.CRC32C(s[:format.SectorSize]))
-		}
-		oe.SetSums(t, sums)
+		oe.SetSums(t, rq.ip.FS.Csum.AppendSectors(oe.SumsBuffer(), data))
 	}
 	// The end of the last bio may finish and recycle the extent. From here on it is the device's,
 	// which waits for no task.

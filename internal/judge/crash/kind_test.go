@@ -16,7 +16,7 @@ func TestKindOf(t *testing.T) {
 		b := make(format.Node, n*format.NodeSize)
 		first := b[:format.NodeSize]
 		first.SetFSID(format.UUID{fsid})
-		first.UpdateCsum()
+		first.UpdateCsum(format.CsumCRC32C)
 		return b
 	}
 	spoilt := node(1, 5)

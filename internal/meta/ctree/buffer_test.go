@@ -40,7 +40,7 @@ func (b *bed) leafOf(i uint64) uint64 {
 func (b *bed) change(bytenr uint64, f func(n format.Node)) {
 	n := format.Node(b.blocks[bytenr])
 	f(n)
-	n.UpdateCsum()
+	n.UpdateCsum(format.CsumCRC32C)
 }
 
 func TestReadChecks(t *testing.T) {
@@ -150,7 +150,7 @@ func TestSecondMirror(t *testing.T) {
 	b.reopen(100)
 	old := format.Node(bytes.Clone(b.blocks[leaf]))
 	old.SetGeneration(1)
-	old.UpdateCsum()
+	old.UpdateCsum(format.CsumCRC32C)
 	b.stale[leaf] = old
 	if found, err := b.f.SearchSlot(b.task, nil, b.root, k(100), &p, 0, false); !found || err != nil {
 		t.Fatalf("with a lost write on the first mirror: %v, %v", found, err)

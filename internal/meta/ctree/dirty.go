@@ -160,7 +160,7 @@ func (f *Forest) StartOut(t *sched.Task, d *DirtySet, w blockdev.Submitter) (*Fl
 			return nil, err
 		}
 		// Readers of the block and tasks that copy it do not look at the checksum.
-		b.Node.UpdateCsum()
+		b.Node.UpdateCsum(f.cfg.Csum)
 		t.Spend(cost.CheckBlock, 1)
 		t.Spend(cost.Checksum, len(b.Node))
 	}

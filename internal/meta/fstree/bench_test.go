@@ -64,7 +64,7 @@ func BenchmarkCanNocow(b *testing.B) {
 func BenchmarkCowWrite(b *testing.B) {
 	e := nocowFile(b, 10000, true)
 	e.refs.extents[1<<40].refs = map[format.DataRef]int{refOf(e.fs, 257, 0): 10000}
-	sums := []uint32{1}
+	sums := crcs(1)
 	addr := uint64(1 << 41)
 	b.ReportAllocs()
 	for i := uint64(0); b.Loop(); i++ {
@@ -82,7 +82,7 @@ func BenchmarkCowWrite(b *testing.B) {
 
 func BenchmarkInsertCsums(b *testing.B) {
 	e := nocowFile(b, 1, false)
-	sums := []uint32{1}
+	sums := crcs(1)
 	addr := uint64(1 << 41)
 	b.ReportAllocs()
 	for b.Loop() {

@@ -86,7 +86,7 @@ func (e *env) randomWrites(t *sched.Task, m *modelFile, id, tasks uint64, ops in
 			return err
 		}
 		k := op*tasks + id
-		if err := e.s.InsertCsums(t, e.tr, 1<<50+k*sector, []uint32{uint32(k)}); err != nil {
+		if err := e.s.InsertCsums(t, e.tr, 1<<50+k*sector, crcs(uint32(k))); err != nil {
 			return err
 		}
 		if op%3 == 0 {
@@ -163,8 +163,8 @@ func TestCsumsBesideInsert(t *testing.T) {
 	e := newEnv(t, 4096)
 	c := e.s.Csums
 	for i := range uint64(groups) {
-		e.ok(c.InsertCsums(e.t, e.tr, base+i*stride, []uint32{1}))
-		e.ok(c.InsertCsums(e.t, e.tr, base+i*stride+16*sector, []uint32{1}))
+		e.ok(c.InsertCsums(e.t, e.tr, base+i*stride, crcs(1)))
+		e.ok(c.InsertCsums(e.t, e.tr, base+i*stride+16*sector, crcs(1)))
 	}
 	rounds := 30
 	if testing.Short() {
@@ -176,7 +176,7 @@ func TestCsumsBesideInsert(t *testing.T) {
 		defer stop.Store(true)
 		for range rounds {
 			for i := range uint64(groups) {
-				if failed = c.InsertCsums(tk, e.tr, base+i*stride+4*sector, []uint32{2}); failed != nil {
+				if failed = c.InsertCsums(tk, e.tr, base+i*stride+4*sector, crcs(2)); failed != nil {
 					return
 				}
 			}

@@ -10,7 +10,7 @@ import (
 )
 
 // Data checksums are EXTENT_CSUM items keyed by disk address: one checksum for each sector, packed.
-// Every checksum type is read; only crc32c is written. A run of data written one piece after the
+// A checksum has 4, 8 or 32 bytes, as its type says. A run of data written one piece after the
 // other becomes one item that grows until it nearly fills a leaf.
 
 // Csums reads and changes the checksum items of one tree. A Store has that of the checksum tree;
@@ -36,7 +36,7 @@ func csumKey(bytenr uint64) format.Key {
 //
 // Models fs/btrfs/file-item.c:MAX_CSUM_ITEMS().
 func (c *Csums) maxCsums() int {
-	return (format.LeafDataSize(c.forest.NodeSize())-2*format.ItemHeaderSize)/format.CsumSize - 1
+	return (format.LeafDataSize(c.forest.NodeSize())-2*format.ItemHeaderSize)/c.size() - 1
 }
 
 // isCsum reports whether the item in slot holds checksums, and the disk range they are for.
@@ -45,17 +45,21 @@ func (c *Csums) isCsum(leaf format.Node, slot int) (start, end uint64, ok bool) 
 	if k.Objectid != format.EXTENT_CSUM_OBJECTID || k.Type != format.EXTENT_CSUM_KEY {
 		return 0, 0, false
 	}
-	return k.Offset, k.Offset + uint64(leaf.ItemSize(slot)/c.CsumType().Size())*c.sectorSize, true
+	return k.Offset, k.Offset + uint64(leaf.ItemSize(slot)/c.size())*c.sectorSize, true
 }
 
 // CsumType is the algorithm of the checksums.
 func (c *Csums) CsumType() format.CsumType { return c.forest.CsumType() }
 
-// InsertCsums stores the checksums of the sectors from disk address bytenr on. They extend the item
-// that ends there, while there is room, or make a new one; checksums that are there are replaced.
+// size is the size of a checksum in bytes.
+func (c *Csums) size() int { return c.forest.CsumType().Size() }
+
+// InsertCsums stores the checksums of the sectors from disk address bytenr on, packed as in an
+// item. They extend the item that ends there, while there is room, or make a new one; checksums
+// that are there are replaced.
 //
 // Models fs/btrfs/file-item.c:btrfs_csum_file_blocks().
-func (c *Csums) InsertCsums(t *sched.Task, tr *ctree.Trans, bytenr uint64, sums []uint32) error {
+func (c *Csums) InsertCsums(t *sched.Task, tr *ctree.Trans, bytenr uint64, sums []byte) error {
 	p := c.paths.get(t)
 	defer c.paths.put(t, p)
 	for len(sums) > 0 {
@@ -64,15 +68,16 @@ func (c *Csums) InsertCsums(t *sched.Task, tr *ctree.Trans, bytenr uint64, sums 
 			return err
 		}
 		bytenr += uint64(n) * c.sectorSize
-		sums = sums[n:]
+		sums = sums[n*c.size():]
 		p.Release(t)
 	}
 	return nil
 }
 
-// insertCsumsStep stores the first n of sums, in one item.
-func (c *Csums) insertCsumsStep(t *sched.Task, tr *ctree.Trans, bytenr uint64, sums []uint32, p *ctree.Path) (n int, err error) {
-	f, r := c.forest, c.root
+// insertCsumsStep stores the first n checksums of sums, in one item.
+func (c *Csums) insertCsumsStep(t *sched.Task, tr *ctree.Trans, bytenr uint64, sums []byte, p *ctree.Path) (n int, err error) {
+	f, r, size := c.forest, c.root, c.size()
+	count := len(sums) / size
 	limit := uint64(0) // no more sums than this: then the next item begins; 0 is not known
 	room := 0          // bytes the search makes room for in the leaf
 	for {
@@ -92,9 +97,7 @@ func (c *Csums) insertCsumsStep(t *sched.Task, tr *ctree.Trans, bytenr uint64, s
 		}
 		if ok && bytenr < end {
 			// In the item: the data was written again at the same place.
-			b := leaf.Item(slot)[(bytenr-start)/c.sectorSize*format.CsumSize:]
-			n = min(len(sums), len(b)/format.CsumSize)
-			putSums(b, sums[:n])
+			n = copy(leaf.Item(slot)[int((bytenr-start)/c.sectorSize)*size:], sums) / size
 			f.DirtyLeaf(t, tr, p)
 			return n, nil
 		}
@@ -116,34 +119,34 @@ func (c *Csums) insertCsumsStep(t *sched.Task, tr *ctree.Trans, bytenr uint64, s
 				continue
 			}
 		}
-		n = int(min(uint64(len(sums)), limit))
+		n = int(min(uint64(count), limit))
 		have := 0
 		if ok && bytenr == end {
-			have = leaf.ItemSize(slot) / format.CsumSize
+			have = leaf.ItemSize(slot) / size
 		}
 		if have > 0 && have < c.maxCsums() {
 			n = min(n, c.maxCsums()-have)
-			if free := leaf.LeafFreeSpace() / format.CsumSize; free > 0 {
+			if free := leaf.LeafFreeSpace() / size; free > 0 {
 				n = min(n, free)
 				p.Slots[0] = slot
-				f.ExtendItem(t, p, n*format.CsumSize)
-				putSums(leaf.Item(slot)[have*format.CsumSize:], sums[:n])
+				f.ExtendItem(t, p, n*size)
+				copy(leaf.Item(slot)[have*size:], sums[:n*size])
 				f.DirtyLeaf(t, tr, p)
 				return n, nil
 			}
 			if room == 0 {
 				// Let the search split the leaf; the item may then end a leaf of its own.
-				room = n * format.CsumSize
+				room = n * size
 				p.Release(t)
 				continue
 			}
 		}
 		p.Release(t)
 		n = min(n, c.maxCsums())
-		if err := f.InsertEmptyItem(t, tr, r, p, csumKey(bytenr), n*format.CsumSize); err != nil {
+		if err := f.InsertEmptyItem(t, tr, r, p, csumKey(bytenr), n*size); err != nil {
 			return 0, fmt.Errorf("insert of %d checksums at %d: %w", n, bytenr, err)
 		}
-		putSums(p.Item(), sums[:n])
+		copy(p.Item(), sums[:n*size])
 		f.DirtyLeaf(t, tr, p)
 		return n, nil
 	}
@@ -155,12 +158,6 @@ func (c *Csums) csumsBefore(bytenr uint64, next format.Key) uint64 {
 		return math.MaxUint64
 	}
 	return max(1, (next.Offset-bytenr)/c.sectorSize)
-}
-
-func putSums(b []byte, sums []uint32) {
-	for i, v := range sums {
-		le.PutUint32(b[i*format.CsumSize:], v)
-	}
 }
 
 // seekCsum points p, for reading, at the first checksum item that ends after bytenr.
@@ -206,7 +203,7 @@ func (c *Csums) TryLookupCsums(t *sched.Task, bytenr, length uint64, out []byte,
 
 func (c *Csums) lookupCsums(t *sched.Task, bytenr, length uint64, out []byte, have []bool, nowait bool) error {
 	n := int(length / c.sectorSize)
-	size := c.CsumType().Size()
+	size := c.size()
 	out, have = out[:n*size], have[:n]
 	clear(have)
 	p := c.paths.get(t)
@@ -291,12 +288,12 @@ func (c *Csums) delCsumsStep(t *sched.Task, tr *ctree.Trans, bytenr, end uint64,
 			// The range is in the middle: both ends stay, the tail as an item of its own.
 			return true, c.cutCsums(t, tr, itemStart, bytenr, end, p)
 		case itemEnd > end:
-			f.TruncateItem(t, p, int((itemEnd-end)/c.sectorSize)*format.CsumSize, false)
+			f.TruncateItem(t, p, int((itemEnd-end)/c.sectorSize)*c.size(), false)
 			f.SetItemKeySafe(t, p, csumKey(end))
 			f.DirtyLeaf(t, tr, p)
 			done = itemStart == bytenr
 		default:
-			f.TruncateItem(t, p, int((bytenr-itemStart)/c.sectorSize)*format.CsumSize, true)
+			f.TruncateItem(t, p, int((bytenr-itemStart)/c.sectorSize)*c.size(), true)
 			f.DirtyLeaf(t, tr, p)
 			done = true
 		}
@@ -317,12 +314,12 @@ func (c *Csums) delCsumsStep(t *sched.Task, tr *ctree.Trans, bytenr, end uint64,
 func (c *Csums) cutCsums(t *sched.Task, tr *ctree.Trans, itemStart, bytenr, end uint64, p *ctree.Path) error {
 	f, r := c.forest, c.root
 	p.Release(t)
-	if err := f.SplitItem(t, tr, r, p, csumKey(itemStart), csumKey(end), int((end-itemStart)/c.sectorSize)*format.CsumSize); err != nil {
+	if err := f.SplitItem(t, tr, r, p, csumKey(itemStart), csumKey(end), int((end-itemStart)/c.sectorSize)*c.size()); err != nil {
 		return err
 	}
 	// The path is at the second part; the first loses its end.
 	p.Slots[0]--
-	f.TruncateItem(t, p, int((bytenr-itemStart)/c.sectorSize)*format.CsumSize, true)
+	f.TruncateItem(t, p, int((bytenr-itemStart)/c.sectorSize)*c.size(), true)
 	f.DirtyLeaf(t, tr, p)
 	return nil
 }

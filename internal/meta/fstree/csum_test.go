@@ -1,6 +1,7 @@
 package fstree
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -24,22 +25,25 @@ func (e *env) csumItems() (list [][2]uint64) {
 // TestCsumsModel inserts and deletes runs of checksums and compares with an array after each.
 func TestCsumsModel(t *testing.T) {
 	for seed := range uint64(4) {
-		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { csumsModel(t, seed) })
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { csumsModel(t, seed, format.CsumCRC32C) })
 	}
+	t.Run("xxhash64", func(t *testing.T) { csumsModel(t, 0, format.CsumXXHash64) })
+	t.Run("blake2b", func(t *testing.T) { csumsModel(t, 1, format.CsumBLAKE2b) })
 }
 
-func csumsModel(t *testing.T, seed uint64) {
+func csumsModel(t *testing.T, seed uint64, typ format.CsumType) {
 	const n, base = 20000, 1 << 40
 	rnd := rand.New(rand.NewPCG(seed, 2))
-	e := newEnv(t, 4096)
+	e := newEnvOf(t, 4096, typ)
 	e.inode(rootDir, format.S_IFDIR|0o755)
-	have, sums := make([]bool, n), make([]uint32, n)
+	size := typ.Size()
+	have, sums := make([]bool, n), make([]byte, n*size)
 	next := 0 // where the last insert ended
 	ops := 300
 	if testing.Short() {
 		ops = 80
 	}
-	out, ok := make([]uint32, n), make([]bool, n)
+	out, ok := make([]byte, n*size), make([]bool, n)
 	for op := range ops {
 		from := rnd.IntN(n)
 		if rnd.IntN(2) == 0 {
@@ -51,13 +55,14 @@ func csumsModel(t *testing.T, seed uint64) {
 			continue
 		}
 		if rnd.IntN(5) < 3 {
-			run := make([]uint32, to-from)
+			run := make([]byte, (to-from)*size)
 			for i := range run {
-				run[i] = rnd.Uint32()
+				run[i] = byte(rnd.Uint32())
 			}
 			e.ok(e.s.InsertCsums(e.t, e.tr, base+uint64(from)*sector, run))
-			for i := range run {
-				have[from+i], sums[from+i] = true, run[i]
+			copy(sums[from*size:], run)
+			for i := from; i < to; i++ {
+				have[i] = true
 			}
 			next = to
 		} else {
@@ -68,10 +73,11 @@ func csumsModel(t *testing.T, seed uint64) {
 		if rnd.IntN(10) == 0 {
 			e.commit()
 		}
-		e.ok(lookupCRCs(e.t, e.s.Csums, base, n*sector, out, ok))
+		e.ok(e.s.LookupCsums(e.t, base, n*sector, out, ok))
 		for i := range have {
-			if ok[i] != have[i] || have[i] && out[i] != sums[i] {
-				t.Fatalf("op %d [%d, %d): sector %d: have %v %#x want %v %#x", op, from, to, i, ok[i], out[i], have[i], sums[i])
+			h, w := out[i*size:][:size], sums[i*size:][:size]
+			if ok[i] != have[i] || have[i] && !bytes.Equal(h, w) {
+				t.Fatalf("op %d [%d, %d): sector %d: have %v %x want %v %x", op, from, to, i, ok[i], h, have[i], w)
 			}
 		}
 		end := uint64(0)
@@ -104,7 +110,7 @@ func TestCsumsPack(t *testing.T) {
 	const base = 1 << 40
 	want := uint64(0)
 	for i := range uint64(3000) {
-		e.ok(e.s.InsertCsums(e.t, e.tr, base+i*4*sector, []uint32{1, 2, 3, 4}))
+		e.ok(e.s.InsertCsums(e.t, e.tr, base+i*4*sector, crcs(1, 2, 3, 4)))
 		want = base + (i+1)*4*sector
 	}
 	list := e.csumItems()
@@ -112,8 +118,10 @@ func TestCsumsPack(t *testing.T) {
 	if len(list) != int((want-base+most-1)/most) || list[len(list)-1][1] != want {
 		t.Errorf("12000 checksums in %d items, at most %d each: %v", len(list), e.s.maxCsums(), list)
 	}
-	if e.s.maxCsums() != 4057 {
-		t.Errorf("have %d checksums in a full item, the kernel 4057", e.s.maxCsums())
+	for typ, want := range []int{4057, 2028, 506, 506} {
+		if have := newEnvOf(t, 16384, format.CsumType(typ)).s.maxCsums(); have != want {
+			t.Errorf("%v: have %d checksums in a full item, the kernel %d", format.CsumType(typ), have, want)
+		}
 	}
 	e.commit()
 }
@@ -141,14 +149,22 @@ func TestCsumsIn(t *testing.T) {
 		}
 	}
 	all := [n]bool{true, true, true, true}
-	e.ok(log.InsertCsums(e.t, e.tr, at, []uint32{1, 2, 3, 4}))
+	e.ok(log.InsertCsums(e.t, e.tr, at, crcs(1, 2, 3, 4)))
 	want("the csum tree after an insert into the log", e.s.Csums, [n]uint32{}, [n]bool{})
-	e.ok(e.s.InsertCsums(e.t, e.tr, at+sector, []uint32{20, 30}))
+	e.ok(e.s.InsertCsums(e.t, e.tr, at+sector, crcs(20, 30)))
 	want("the log after an insert into the csum tree", log, [n]uint32{1, 2, 3, 4}, all)
 	want("the csum tree", e.s.Csums, [n]uint32{0, 20, 30, 0}, [n]bool{1: true, 2: true})
 	e.ok(log.DelCsums(e.t, e.tr, at, 3*sector))
 	want("the log after a delete", log, [n]uint32{3: 4}, [n]bool{3: true})
 	want("the csum tree after a delete in the log", e.s.Csums, [n]uint32{0, 20, 30, 0}, [n]bool{1: true, 2: true})
+}
+
+// crcs packs checksums of crc32c.
+func crcs(sums ...uint32) (b []byte) {
+	for _, v := range sums {
+		b = le.AppendUint32(b, v)
+	}
+	return b
 }
 
 // lookupCRCs is LookupCsums for crc32c, with the checksums as numbers.

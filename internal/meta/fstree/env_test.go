@@ -152,20 +152,25 @@ func (x *fakeRefs) CrossRefExist(t *sched.Task, own format.DataRef, bytenr forma
 // newEnv makes empty trees of small nodes, so that few items make several levels.
 func newEnv(tb testing.TB, nodeSize int) *env {
 	tb.Helper()
+	return newEnvOf(tb, nodeSize, format.CsumCRC32C)
+}
+
+func newEnvOf(tb testing.TB, nodeSize int, csum format.CsumType) *env {
+	tb.Helper()
 	e := &env{TB: tb, t: sched.NewTask("test"), refs: &fakeRefs{extents: map[format.Logical]*dataExtent{}}}
 	e.disk = &fakeDisk{blocks: map[uint64][]byte{}, next: 1 << 30, node: uint64(nodeSize)}
-	e.f = ctree.NewForest(ctree.Config{NodeSize: nodeSize, FSID: format.UUID{1}, ChunkTreeUUID: format.UUID{2}, Reader: e.disk, CacheBlocks: 64})
+	e.f = ctree.NewForest(ctree.Config{NodeSize: nodeSize, Csum: csum, FSID: format.UUID{1}, ChunkTreeUUID: format.UUID{2}, Reader: e.disk, CacheBlocks: 64})
 	e.f.SetAllocator(e.disk)
 	e.tr = &ctree.Trans{ID: 7, Dirty: ctree.NewDirtySet()}
 	var err error
 	if e.fs, err = e.f.NewRoot(e.t, e.tr, format.FS_TREE_OBJECTID); err != nil {
 		tb.Fatal(err)
 	}
-	csum, err := e.f.NewRoot(e.t, e.tr, format.CSUM_TREE_OBJECTID)
+	csums, err := e.f.NewRoot(e.t, e.tr, format.CSUM_TREE_OBJECTID)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	e.s = New(e.f, e.refs, csum, sector)
+	e.s = New(e.f, e.refs, csums, sector)
 	return e
 }
 

@@ -391,7 +391,7 @@ func TestNocowRefusals(t *testing.T) {
 	// Two items of one file that refer to the extent with the same offset are no cross reference.
 	try("preallocated part", sector, 3*sector, true)
 
-	e.ok(e.s.InsertCsums(e.t, e.tr, addr+7*sector, []uint32{1}))
+	e.ok(e.s.InsertCsums(e.t, e.tr, addr+7*sector, crcs(1)))
 	try("checksum at the end", 5*sector, 0, true)
 	if n, _, err := e.s.CanNocow(e.t, e.fs, 257, 5*sector, 2*sector, true, false); n != 2*sector || err != nil {
 		t.Errorf("before the checksum: have %d, %v", n, err)

@@ -111,7 +111,7 @@ func TestEachRuleFires(t *testing.T) {
 		{"copies differ, both whole", "tree.mirror", func(m *image) {
 			n := m.block(m.root(csumTree))
 			copy(n[2000:], "stale")
-			n.UpdateCsum()
+			n.UpdateCsum(format.CsumCRC32C)
 			m.write(m.copies(m.root(csumTree))[1], n)
 		}},
 		{"keys out of order", "tree.block", func(m *image) {

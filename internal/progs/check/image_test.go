@@ -142,7 +142,7 @@ func (m *image) block(bytenr uint64) format.Node {
 func (m *image) put(n format.Node) { m.putAt(n, n.Bytenr()) }
 
 func (m *image) putAt(n format.Node, bytenr uint64) {
-	n.UpdateCsum()
+	n.UpdateCsum(format.CsumCRC32C)
 	for _, off := range m.copies(bytenr) {
 		m.write(off, n)
 	}

@@ -190,7 +190,7 @@ func TestBadLogs(t *testing.T) {
 					return
 				}
 				done = true
-				n.UpdateCsum()
+				n.UpdateCsum(format.CsumCRC32C)
 				if err := blockdev.Write(tk, dev, n, at); err != nil {
 					t.Fatal(err)
 				}

@@ -115,7 +115,7 @@ func TestLogMixtureDamaged(t *testing.T) {
 					k := n.Key(i)
 					k.Offset += 1 << 40
 					n.SetKey(i, k)
-					n.UpdateCsum()
+					n.UpdateCsum(format.CsumCRC32C)
 					if err := blockdev.Write(tk, dev, n, at); err != nil {
 						t.Fatal(err)
 					}

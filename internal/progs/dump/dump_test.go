@@ -146,7 +146,7 @@ func TestDumpOfHalves(t *testing.T) {
 
 	// The fs tree gets a root with two pointers to its leaf.
 	put := func(n format.Node) {
-		n.UpdateCsum()
+		n.UpdateCsum(format.CsumCRC32C)
 		c := r.chunks[1]
 		for _, s := range c.Stripes {
 			if err := blockdev.Write(tk, whole, n, int64(s.Offset+n.Bytenr()-c.logical)); err != nil {

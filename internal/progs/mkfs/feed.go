@@ -1,7 +1,6 @@
 package mkfs
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -51,6 +50,7 @@ type shared struct {
 	o     Object
 	users atomic.Int32
 	sums  bool
+	csum  format.CsumType
 	how   how
 	size  uint64
 }
@@ -168,7 +168,7 @@ func (f *feeder) large(op Opener, p *piece) bool {
 		p.nbytes += r.Len()
 	}
 	p.err = err
-	sh := &shared{o: o, size: uint64(p.size), sums: p.sumsWanted(), how: p.how(f.o)}
+	sh := &shared{o: o, size: uint64(p.size), sums: p.sumsWanted(), csum: f.o.Csum, how: p.how(f.o)}
 	sh.users.Store(1)
 	p.done <- struct{}{}
 	f.order <- p
@@ -325,7 +325,7 @@ func (p *piece) small(op Opener, o *Options) error {
 	}
 	p.ram = format.AlignUp(uint64(n), format.SectorSize)
 	p.nbytes = p.ram
-	p.pack(n, p.sumsWanted(), how)
+	p.pack(n, p.sumsWanted(), o.Csum, how)
 	return nil
 }
 
@@ -337,13 +337,13 @@ func (p *piece) part() error {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("at byte %d: %w", p.off, err)
 	}
-	p.pack(n, s.sums, s.how)
+	p.pack(n, s.sums, s.csum, s.how)
 	return nil
 }
 
 // pack makes n bytes of buf what goes to the disk. Models the end of compress_file_range(): a piece
 // is compressed if that saves a sector.
-func (p *piece) pack(n int, sums bool, how how) {
+func (p *piece) pack(n int, sums bool, csum format.CsumType, how how) {
 	p.disk = p.buf[:p.ram]
 	clear(p.disk[n:])
 	if how.Kind != format.CompressNone && n > 0 && len(p.disk) > format.SectorSize && (!how.sample || compress.Worth(p.disk)) {
@@ -357,8 +357,6 @@ func (p *piece) pack(n int, sums bool, how how) {
 		}
 	}
 	if sums {
-		for b := p.disk; len(b) > 0; b = b[format.SectorSize:] {
-			p.sums = binary.LittleEndian.AppendUint32(p.sums, format.CRC32C(b[:format.SectorSize]))
-		}
+		p.sums = csum.AppendSectors(p.sums, p.disk)
 	}
 }

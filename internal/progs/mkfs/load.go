@@ -431,7 +431,7 @@ func (l *loader) data(p *piece) error {
 			return err
 		}
 		if l.sums {
-			k := n / format.SectorSize * format.CsumSize
+			k := n / format.SectorSize * uint64(l.o.Csum.Size())
 			if err := l.addCsums(s.Start, sums[:k]); err != nil {
 				return err
 			}
@@ -480,27 +480,35 @@ func (l *loader) compressed(p *piece) error {
 }
 
 // csumsMax is the size of a full item of checksums; see fstree.
-const csumsMax = ((format.NodeSize-format.HeaderSize-2*format.ItemHeaderSize)/format.CsumSize - 1) * format.CsumSize
+func (l *loader) csumsMax() int {
+	size := l.o.Csum.Size()
+	return ((format.LeafDataSize(format.NodeSize)-2*format.ItemHeaderSize)/size - 1) * size
+}
 
 // addCsums adds the checksums of the sectors from start on, which lie after all before.
 func (l *loader) addCsums(start uint64, sums []byte) error {
 	r := &l.csums
-	if r.start+uint64(len(r.sums)/format.CsumSize*format.SectorSize) != start {
+	if r.start+l.sectors(r.sums) != start {
 		if err := l.putCsums(); err != nil {
 			return err
 		}
 		r.start = start
 	}
 	for len(sums) > 0 {
-		n := min(len(sums), csumsMax-len(r.sums))
+		n := min(len(sums), l.csumsMax()-len(r.sums))
 		r.sums, sums = append(r.sums, sums[:n]...), sums[n:]
-		if len(r.sums) == csumsMax {
+		if len(r.sums) == l.csumsMax() {
 			if err := l.putCsums(); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// sectors is the bytes of data that sums are of.
+func (l *loader) sectors(sums []byte) uint64 {
+	return uint64(len(sums) / l.o.Csum.Size() * format.SectorSize)
 }
 
 // putCsums makes an item of the checksums that wait.
@@ -514,7 +522,7 @@ func (l *loader) putCsums() error {
 		return err
 	}
 	copy(b, r.sums)
-	r.start += uint64(len(r.sums) / format.CsumSize * format.SectorSize)
+	r.start += l.sectors(r.sums)
 	r.sums = r.sums[:0]
 	return nil
 }

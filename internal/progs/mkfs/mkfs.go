@@ -55,6 +55,7 @@ type Options struct {
 	Devices []blockdev.Device // the others of a file system on several
 	Size    int64             // bytes to use of each device; 0 is the whole device
 	Force   bool              // overwrite a file system that is there
+	Csum    format.CsumType   // of tree blocks, superblocks and data
 	// BlockGroupTree puts the block groups into a tree of their own, as mkfs.btrfs does since 6.19;
 	// Linux reads and writes it since 6.1.
 	BlockGroupTree bool

@@ -108,12 +108,12 @@ func (tr *tree) write(n format.Node, level int) (err error) {
 		return err
 	}
 	n.SetBytenr(at)
-	n.UpdateCsum()
+	n.UpdateCsum(tr.m.o.Csum)
 	if !tr.planned {
 		tr.bytes += format.NodeSize
 		tr.m.blocks = append(tr.m.blocks, treeBlock{at, tr.owner, uint8(level)})
 	}
-	ctx := format.CheckContext{Root: tr.owner, SectorSize: format.SectorSize, NodeSize: format.NodeSize, Generation: generation, Level: level}
+	ctx := format.CheckContext{Root: tr.owner, SectorSize: format.SectorSize, NodeSize: format.NodeSize, Generation: generation, Level: level, Csum: tr.m.o.Csum}
 	checked := format.CheckLeaf
 	if level > 0 {
 		checked = format.CheckNode

@@ -41,7 +41,7 @@ func (m *maker) trees() (*format.Super, error) {
 		return nil, err
 	}
 	root, chunk := m.roots[format.ROOT_TREE_OBJECTID], m.roots[format.CHUNK_TREE_OBJECTID]
-	sb := &format.Super{FSID: m.o.FSID, Flags: format.HeaderFlagWritten, Generation: generation, Root: root.root, RootLevel: root.level,
+	sb := &format.Super{FSID: m.o.FSID, CsumType: m.o.Csum, Flags: format.HeaderFlagWritten, Generation: generation, Root: root.root, RootLevel: root.level,
 		ChunkRoot: chunk.root, ChunkRootLevel: chunk.level, TotalBytes: m.size(), BytesUsed: m.bytesUsed(),
 		RootDirObjectid: format.ROOT_TREE_DIR_OBJECTID, NumDevices: uint64(len(m.devs)), SectorSize: format.SectorSize, NodeSize: format.NodeSize,
 		StripeSize: format.SectorSize, ChunkRootGeneration: generation, CompatROFlags: features,
