@@ -51,7 +51,7 @@ func (k *checker) extentItem(b []byte) error {
 		if length != uint64(k.c.NodeSize) {
 			return k.err("bad tree block length, have %d want %d", length, k.c.NodeSize)
 		}
-		p += treeBlockInfoSize
+		p += TreeBlockInfoSize
 		if len(b) < p {
 			return k.err("bad extent item size, have %d want at least %d", len(b), p)
 		}
@@ -136,10 +136,6 @@ func (k *checker) extentItem(b []byte) error {
 	}
 	return nil
 }
-
-// treeBlockInfoSize is a key and a level, between an EXTENT_ITEM of a tree block and its
-// references.
-const treeBlockInfoSize = KeySize + 1
 
 func (k *checker) blockGroup(b []byte) error {
 	if k.key.Offset == 0 || (k.key.Offset|k.key.Objectid)&k.mask != 0 {

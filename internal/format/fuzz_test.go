@@ -64,7 +64,7 @@ func decodeAll(t *testing.T, n Node) {
 			e.Decode(b)
 			start := ExtentItemSize
 			if k.Type == EXTENT_ITEM_KEY && e.Flags&ExtentFlagTreeBlock != 0 {
-				start += treeBlockInfoSize
+				start += TreeBlockInfoSize
 			}
 			_, err = InlineRefs(b, start)
 		case EXTENT_DATA_REF_KEY:

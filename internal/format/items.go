@@ -10,6 +10,7 @@ const (
 	DevExtentSize      = 48
 	BlockGroupItemSize = 24
 	ExtentItemSize     = 24
+	TreeBlockInfoSize  = KeySize + 1
 	InodeItemSize      = 160
 	RootItemSize       = 439
 	InodeRefSize       = 10
@@ -218,6 +219,30 @@ func (e *ExtentItem) Encode(b []byte) {
 	le.PutUint64(b[16:], e.Flags)
 }
 
+// TreeBlockInfo follows the ExtentItem of a tree block in an EXTENT_ITEM; a METADATA_ITEM has the
+// level in its key and no more. First is the key that the block began with when it was made.
+type TreeBlockInfo struct {
+	First Key
+	Level uint8
+}
+
+// Decode reads TreeBlockInfoSize bytes.
+func (i *TreeBlockInfo) Decode(b []byte) { i.First, i.Level = DecodeKey(b), b[KeySize] }
+
+// Encode writes TreeBlockInfoSize bytes.
+func (i *TreeBlockInfo) Encode(b []byte) {
+	i.First.Encode(b)
+	b[KeySize] = i.Level
+}
+
+// RefsStart is where the inline references begin in an extent item with a key of the type.
+func (e *ExtentItem) RefsStart(typ uint8) int {
+	if typ == EXTENT_ITEM_KEY && e.Flags&ExtentFlagTreeBlock != 0 {
+		return ExtentItemSize + TreeBlockInfoSize
+	}
+	return ExtentItemSize
+}
+
 // ExtentDataRef is a reference by file: Count EXTENT_DATA items make the reference.
 type ExtentDataRef struct {
 	DataRef
@@ -268,7 +293,7 @@ func InlineRefSize(typ uint8) int {
 }
 
 // InlineRefs reads the inline references of an extent item: b is the whole item, start is
-// ExtentItemSize, or ExtentItemSize+18 for a tree block in an EXTENT_ITEM (no skinny metadata).
+// ExtentItem.RefsStart.
 func InlineRefs(b []byte, start int) ([]InlineRef, error) {
 	var refs []InlineRef
 	for p := start; p < len(b); {

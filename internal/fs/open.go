@@ -45,8 +45,6 @@ func checkWritable(sb *format.Super) error {
 		return errors.New("image was restored by btrfs-image and has no file data: open read-only")
 	case sb.IncompatFlags&format.IncompatMixedGroups != 0:
 		return errors.New("unsupported feature for writing: mixed block groups: open read-only")
-	case sb.IncompatFlags&format.IncompatSkinnyMetadata == 0:
-		return errors.New("unsupported feature for writing: long extent items of tree blocks (no skinny-metadata flag): open read-only")
 	case sb.IncompatFlags&format.IncompatNoHoles == 0:
 		return errors.New("unsupported feature for writing: explicit holes (no no-holes flag): open read-only")
 	case sb.CompatROFlags&^compatROWritable != 0:

@@ -196,28 +196,37 @@ func TestSnapshotModel(t *testing.T) {
 		seeds = seeds[:2]
 	}
 	for _, seed := range seeds {
-		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			w := &world{Fixture: fstest.New(t), r: rand.New(rand.NewPCG(seed, 9))}
-			top := &volume{files: map[string][]byte{}, nocow: map[string]bool{}}
-			w.vols = []*volume{top}
-			for i := range 120 { // several leaves, which snapshots share
-				name := fmt.Sprintf("g%d", i)
-				b := make([]byte, 1+w.r.IntN(3000))
-				fstest.Random(w.r, b)
-				f := w.Create("/" + name)
-				w.WriteAt(f, b, 0)
-				w.Must(f.Close(w.T))
-				top.files[name] = b
-			}
-			for i := range 600 {
-				w.step()
-				if i%150 == 149 {
-					w.compare()
-					w.Reopen()
-					w.compare()
-				}
-			}
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { snapshotModel(t, fstest.New(t), seed, 600) })
+	}
+	for _, v := range fstest.Variants() {
+		t.Run(v.Name, func(t *testing.T) {
+			x := fstest.New(t, v.Option)
+			x.Must(x.FS.EnableQuota(x.T)) // the checker comes to the same counts
+			snapshotModel(t, x, 1, 150)
 		})
+	}
+}
+
+func snapshotModel(t *testing.T, x *fstest.Fixture, seed uint64, steps int) {
+	w := &world{Fixture: x, r: rand.New(rand.NewPCG(seed, 9))}
+	top := &volume{files: map[string][]byte{}, nocow: map[string]bool{}}
+	w.vols = []*volume{top}
+	for i := range 120 { // several leaves, which snapshots share
+		name := fmt.Sprintf("g%d", i)
+		b := make([]byte, 1+w.r.IntN(3000))
+		fstest.Random(w.r, b)
+		f := w.Create("/" + name)
+		w.WriteAt(f, b, 0)
+		w.Must(f.Close(w.T))
+		top.files[name] = b
+	}
+	for i := range steps {
+		w.step()
+		if i%150 == 149 {
+			w.compare()
+			w.Reopen()
+			w.compare()
+		}
 	}
 }
 

@@ -14,6 +14,7 @@ type variant struct{ linux, ours string }
 // variants are the kinds of images that are written besides the default.
 var variants = []variant{
 	{"--csum xxhash", "--csum xxhash64"}, {"--csum sha256", "--csum sha256"}, {"--csum blake2", "--csum blake2b"},
+	{"-O ^skinny-metadata", "-O ^skinny-metadata"},
 }
 
 // made makes an image of one of both makers.
@@ -85,6 +86,27 @@ func TestVariants(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestSkinnyLater: btrfstune turns skinny metadata on in an image whose tree blocks have the longer
+// items; they keep them until they are copied.
+func TestSkinnyLater(t *testing.T) {
+	linux(t, "btrfstune")
+	img, want := image(t, "skinny.img"), t.TempDir()
+	variant{linux: "-O ^skinny-metadata"}.made(t, img, "512M", false)
+	btrlab(t, "quota", "enable", img)
+	linuxTurn(t, img, want, 0)
+	btrlabTurn(t, img, want, 0)
+	btrlab(t, "snapshot", img+":/", "/before")
+	sh(t, "btrfstune", "-x", img)
+	btrlab(t, "subvolume", "delete", img+":/before")
+	judged(t, img)
+	btrlabTurn(t, img, want, 1)
+	sharingTurn(t, img, want, 1)
+	mounted(t, img, "", func(dir string) {
+		noTimes(t, dir, want)
+		sameTree(t, dir, want)
+	})
 }
 
 // TestVariantsRootdir: a tree that is made with an image of any kind is the same to Linux.

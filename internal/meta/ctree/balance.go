@@ -85,7 +85,7 @@ func (f *Forest) growRoot(t *sched.Task, tr *Trans, r *Root, p *Path) error {
 	if p.top+1 == format.MaxLevel {
 		return fmt.Errorf("tree %d has %d levels: %w", int64(r.ID), format.MaxLevel, errno.EOVERFLOW)
 	}
-	b, err := f.newBlock(t, tr, r, p.top+1, old.Bytenr)
+	b, err := f.newBlock(t, tr, r, p.top+1, old.Bytenr, old.firstKey())
 	if err != nil {
 		return err
 	}
@@ -209,7 +209,7 @@ func (f *Forest) splitNode(t *sched.Task, tr *Trans, r *Root, p *Path, level int
 	c := p.mustHold(level, "a split")
 	nr := c.Node.Nritems()
 	mid := (nr + 1) / 2
-	s, err := f.newBlock(t, tr, r, level, c.Bytenr)
+	s, err := f.newBlock(t, tr, r, level, c.Bytenr, c.Node.Key(mid))
 	if err != nil {
 		return err
 	}

@@ -62,8 +62,8 @@ type Allocator interface {
 	// AllocTreeBlock reserves a block for a tree; hint is the address of a block it should be near.
 	AllocTreeBlock(t *sched.Task, tr *Trans, r *Root, hint uint64) (bytenr uint64, err error)
 	// RefTreeBlock is told that a block from AllocTreeBlock is made, and locked for writing: r has
-	// the first reference to it.
-	RefTreeBlock(t *sched.Task, r *Root, bytenr uint64, level int)
+	// the first reference to it. first is the key that it will begin with, zero for an empty tree.
+	RefTreeBlock(t *sched.Task, r *Root, bytenr uint64, level int, first format.Key)
 	// FreeTreeBlock is told that the tree no longer points at b, which is locked for writing. With
 	// last nothing points at it and it is out of the cache: a block of this transaction that was
 	// never written may be used again at once.

@@ -110,7 +110,7 @@ func (s *store) AllocTreeBlock(t *sched.Task, tr *Trans, r *Root, hint uint64) (
 	return b, nil
 }
 
-func (s *store) RefTreeBlock(*sched.Task, *Root, uint64, int) {}
+func (s *store) RefTreeBlock(*sched.Task, *Root, uint64, int, format.Key) {}
 
 func (s *store) FreeTreeBlock(t *sched.Task, tr *Trans, r *Root, b *Buffer, last bool) error {
 	b.lock.AssertHeld(t)

@@ -330,7 +330,11 @@ func (f *Forest) splitLeaf(t *sched.Task, tr *Trans, r *Root, key format.Key, p 
 			}
 			continue
 		}
-		right, err := f.newBlock(t, tr, r, 0, l.Bytenr)
+		first := key
+		if split != alone {
+			first = n.Key(mid)
+		}
+		right, err := f.newBlock(t, tr, r, 0, l.Bytenr, first)
 		if err != nil {
 			return err
 		}

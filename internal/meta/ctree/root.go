@@ -104,7 +104,7 @@ func (f *Forest) Snapshot(t *sched.Task, tr *Trans, r *Root, id uint64) (*Root, 
 	}
 	old := p.Nodes[level]
 	snap := BareRoot(id)
-	c, err := f.newBlock(t, tr, snap, level, old.Bytenr)
+	c, err := f.newBlock(t, tr, snap, level, old.Bytenr, old.firstKey())
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +132,7 @@ func (r *Root) EndSnapshot() { r.forceCOW.Store(false) }
 // NewRoot makes an empty tree: one leaf.
 func (f *Forest) NewRoot(t *sched.Task, tr *Trans, id uint64) (*Root, error) {
 	r := BareRoot(id)
-	b, err := f.newBlock(t, tr, r, 0, 0)
+	b, err := f.newBlock(t, tr, r, 0, 0, format.Key{})
 	if err != nil {
 		return nil, err
 	}
@@ -208,9 +208,10 @@ func (r *Root) setRoot(tr *Trans, b *Buffer) {
 }
 
 // newBlock allocates a block of this transaction, empty, dirty, write-locked and with a reference.
+// first is the key that it will begin with.
 //
 // Models fs/btrfs/extent-tree.c:btrfs_alloc_tree_block() and btrfs_init_new_buffer().
-func (f *Forest) newBlock(t *sched.Task, tr *Trans, r *Root, level int, hint uint64) (*Buffer, error) {
+func (f *Forest) newBlock(t *sched.Task, tr *Trans, r *Root, level int, hint uint64, first format.Key) (*Buffer, error) {
 	bytenr, err := f.alloc.AllocTreeBlock(t, tr, r, hint)
 	if err != nil {
 		return nil, err
@@ -230,8 +231,16 @@ func (f *Forest) newBlock(t *sched.Task, tr *Trans, r *Root, level int, hint uin
 	f.cache.setDirty(b, true)
 	f.cache.add(t, b, true)
 	tr.Dirty.add(t, b)
-	f.alloc.RefTreeBlock(t, r, bytenr, level)
+	f.alloc.RefTreeBlock(t, r, bytenr, level, first)
 	return b, nil
+}
+
+// firstKey is the key that b begins with, zero when it is empty.
+func (b *Buffer) firstKey() format.Key {
+	if b.Node.Nritems() == 0 {
+		return format.Key{}
+	}
+	return b.Node.Key(0)
 }
 
 // freeBlock gives back b, which the tree no longer points at; b is write-locked and is unlocked and
@@ -285,7 +294,7 @@ func (r *Root) mayBeShared(b, parent *Buffer) bool {
 //
 // Models fs/btrfs/ctree.c:btrfs_force_cow_block().
 func (f *Forest) cow(t *sched.Task, tr *Trans, r *Root, b, parent *Buffer, slot int) (*Buffer, error) {
-	c, err := f.newBlock(t, tr, r, b.level, b.Bytenr)
+	c, err := f.newBlock(t, tr, r, b.level, b.Bytenr, b.firstKey())
 	if err != nil {
 		return nil, err
 	}

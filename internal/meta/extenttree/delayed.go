@@ -39,6 +39,7 @@ type head struct {
 	num    uint64
 	data   bool
 	level  uint8
+	first  format.Key // that a new tree block begins with; models btrfs_delayed_extent_op.key
 	// mustInsert says that the extent is allocated but has no extent item: the first added
 	// reference makes it.
 	mustInsert bool

@@ -51,6 +51,7 @@ type Config struct {
 	Csums                                 CsumDeleter
 	NodeSize                              uint32
 	ChunkTreeUUID                         format.UUID
+	Skinny                                bool // tree blocks get METADATA_ITEMs, else EXTENT_ITEMs
 }
 
 // ExtentTree is the allocator of one file system. It fills ctree's Allocator door.
@@ -65,6 +66,7 @@ type ExtentTree struct {
 	groupsIn *ctree.Root // the tree with the BLOCK_GROUP_ITEMs
 	csums    CsumDeleter
 	nodeSize uint64
+	skinny   bool        // as Config.Skinny
 	devSize  uint64      // of all devices
 	uuid     format.UUID // of the chunk tree
 
@@ -118,7 +120,7 @@ func (e *ExtentTree) leave() { e.committer.Store(nil) }
 // New makes the allocator. Load must come before the first allocation.
 func New(c Config) *ExtentTree {
 	e := &ExtentTree{forest: c.Forest, vols: c.Volumes, space: c.Space, root: c.Extent, chunk: c.Chunk, dev: c.Dev,
-		fst: c.FreeSpace, csums: c.Csums, nodeSize: uint64(c.NodeSize), devSize: c.Volumes.Size(),
+		fst: c.FreeSpace, csums: c.Csums, nodeSize: uint64(c.NodeSize), skinny: c.Skinny, devSize: c.Volumes.Size(),
 		uuid: c.ChunkTreeUUID, heads: make(map[format.Logical]*head), running: make(map[format.Logical]*head), traced: make(map[format.Logical]Traced)}
 	if e.groupsIn = c.Groups; e.groupsIn == nil {
 		e.groupsIn = c.Extent
@@ -245,9 +247,9 @@ func (e *ExtentTree) AllocTreeBlock(t *sched.Task, tr *ctree.Trans, r *ctree.Roo
 
 // RefTreeBlock queues the first reference to a block from AllocTreeBlock. A log's have none. Models
 // the end of btrfs_alloc_tree_block().
-func (e *ExtentTree) RefTreeBlock(t *sched.Task, r *ctree.Root, bytenr uint64, level int) {
+func (e *ExtentTree) RefTreeBlock(t *sched.Task, r *ctree.Root, bytenr uint64, level int, first format.Key) {
 	if r.ID != format.TREE_LOG_OBJECTID {
-		e.addRef(t, head{bytenr: format.Logical(bytenr), num: e.nodeSize, level: uint8(level), mustInsert: true}, byTree(r.ID), 1)
+		e.addRef(t, head{bytenr: format.Logical(bytenr), num: e.nodeSize, level: uint8(level), first: first, mustInsert: true}, byTree(r.ID), 1)
 	}
 }
 

@@ -70,6 +70,17 @@ func (e *ExtentTree) Load(t *sched.Task) error {
 	return nil
 }
 
+// countLoaded counts the tree block of an extent item.
+func (e *ExtentTree) countLoaded(k format.Key, item []byte) {
+	var it format.ExtentItem
+	if it.Decode(item); it.Flags&format.ExtentFlagTreeBlock == 0 {
+		return
+	}
+	if refs, err := inlineRefs(k, item); err == nil && len(refs) > 0 {
+		e.countTreeBlock(refs[0].Offset, 1)
+	}
+}
+
 // scan walks the extent tree, or the tree of block groups, and sorts what it finds to the groups.
 func (e *ExtentTree) scan(t *sched.Task, root *ctree.Root, list groupList, used [][]span, seen []bool) error {
 	var p ctree.Path
@@ -103,11 +114,10 @@ func (e *ExtentTree) scan(t *sched.Task, root *ctree.Root, list groupList, used 
 			switch k.Type {
 			case format.EXTENT_ITEM_KEY:
 				used[i] = append(used[i], spanOf(start, k.Offset))
+				e.countLoaded(k, p.Item())
 			case format.METADATA_ITEM_KEY:
 				used[i] = append(used[i], spanOf(start, e.nodeSize))
-				if refs, err := format.InlineRefs(p.Item(), format.ExtentItemSize); err == nil && len(refs) > 0 {
-					e.countTreeBlock(refs[0].Offset, 1)
-				}
+				e.countLoaded(k, p.Item())
 			default:
 				if start != list[i].Start || k.Offset != list[i].Length {
 					return fmt.Errorf("corrupt extent tree: block group %v, chunk is [%d,%d)", k, list[i].Start, list[i].end())

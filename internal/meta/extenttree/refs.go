@@ -2,7 +2,8 @@ package extenttree
 
 // The references of one extent, as they lie in the extent tree:
 //
-//	key (bytenr EXTENT_ITEM length)      data; a tree block has (bytenr METADATA_ITEM level)
+//	key (bytenr EXTENT_ITEM length)      data; a tree block has (bytenr METADATA_ITEM level), or the
+//	                                     same as data and a TreeBlockInfo before its references
 //	+------+------------+-------+-----+------+-----+--------+-------+-----+--- - -
 //	| refs | generation | flags | 178 | root | ino | offset | count | 178 | ...
 //	+------+------------+-------+-----+------+-----+--------+-------+-----+--- - -
@@ -32,8 +33,9 @@ import (
 	"btrlab/internal/sched"
 )
 
+// extentKey is the key that the item of a new extent gets.
 func (e *ExtentTree) extentKey(h *head) format.Key {
-	if h.data {
+	if h.data || !e.skinny {
 		return format.Key{Objectid: uint64(h.bytenr), Type: format.EXTENT_ITEM_KEY, Offset: h.num}
 	}
 	return format.Key{Objectid: uint64(h.bytenr), Type: format.METADATA_ITEM_KEY, Offset: uint64(h.level)}
@@ -66,10 +68,14 @@ func (h *head) keyOf(r *format.InlineRef) format.Key {
 }
 
 // findExtent puts the path on the extent's item, ready to grow by grow bytes, or to shrink or go if
-// grow < 0.
+// grow < 0. In an image that got its skinny metadata later older blocks have the longer item.
 func (e *ExtentTree) findExtent(t *sched.Task, tr *ctree.Trans, p *ctree.Path, h *head, grow int) error {
 	key := e.extentKey(h)
 	found, err := e.forest.SearchSlot(t, tr, e.root, key, p, grow, true)
+	if err == nil && !found && key.Type == format.METADATA_ITEM_KEY {
+		p.Release(t)
+		found, err = e.forest.SearchSlot(t, tr, e.root, e.longKey(h.bytenr), p, grow, true)
+	}
 	if err != nil {
 		return err
 	}
@@ -79,9 +85,16 @@ func (e *ExtentTree) findExtent(t *sched.Task, tr *ctree.Trans, p *ctree.Path, h
 	return nil
 }
 
-// findInline looks a reference up among the inline ones; pos is where it is or would go.
-func (h *head) findInline(item []byte, want format.InlineRef) (refs []format.InlineRef, at int, pos int, err error) {
-	refs, err = format.InlineRefs(item, format.ExtentItemSize)
+// longKey is the key of a tree block's item in an image without skinny metadata.
+func (e *ExtentTree) longKey(bytenr format.Logical) format.Key {
+	return format.Key{Objectid: uint64(bytenr), Type: format.EXTENT_ITEM_KEY, Offset: e.nodeSize}
+}
+
+// findInline looks a reference up among the inline ones of the path's item; pos is where it is or
+// would go.
+func findInline(p *ctree.Path, want format.InlineRef) (refs []format.InlineRef, at int, pos int, err error) {
+	item := p.Item()
+	refs, err = inlineRefs(p.Key(), item)
 	if err != nil {
 		return nil, -1, 0, err
 	}
@@ -101,6 +114,13 @@ func (h *head) findInline(item []byte, want format.InlineRef) (refs []format.Inl
 		}
 	}
 	return refs, -1, pos, nil
+}
+
+// inlineRefs reads the inline references of an extent item.
+func inlineRefs(k format.Key, item []byte) ([]format.InlineRef, error) {
+	var it format.ExtentItem
+	it.Decode(item)
+	return format.InlineRefs(item, it.RefsStart(k.Type))
 }
 
 // maxExtentItem is the largest extent item that takes another inline reference; beyond it
@@ -139,7 +159,7 @@ func (e *ExtentTree) addExtentRef(t *sched.Task, tr *ctree.Trans, h *head, i int
 		return err
 	}
 	item := p.Item()
-	refs, at, pos, err := h.findInline(item, want)
+	refs, at, pos, err := findInline(p, want)
 	if err != nil {
 		return err
 	}
@@ -181,7 +201,7 @@ func (e *ExtentTree) dropExtentRef(t *sched.Task, tr *ctree.Trans, h *head, i in
 		return err
 	}
 	item := p.Item()
-	refs, at, _, err := h.findInline(item, want)
+	refs, at, _, err := findInline(p, want)
 	if err != nil {
 		return err
 	}

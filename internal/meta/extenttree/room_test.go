@@ -132,7 +132,7 @@ func TestTreeBlockGivenBack(t *testing.T) {
 		before, root := state(), ctree.BareRoot(c.root)
 		bytenr, err := x.AllocTreeBlock(w.t, c.tr, root, 0)
 		w.ok(err)
-		x.RefTreeBlock(w.t, root, bytenr, 0)
+		x.RefTreeBlock(w.t, root, bytenr, 0, format.Key{})
 		if during := state(); during == before {
 			t.Errorf("%s: nobody pays for the block: %s", c.name, during)
 		}

@@ -121,10 +121,6 @@ func (e *ExtentTree) insertExtent(t *sched.Task, tr *ctree.Trans, h *head) error
 	m := h.mods[first]
 	r := h.inlineRef(m.backRef, m.mod)
 	p := &e.path
-	if err := e.forest.InsertEmptyItem(t, tr, e.root, p, e.extentKey(h), format.ExtentItemSize+r.Size); err != nil {
-		p.Release(t)
-		return err
-	}
 	it := format.ExtentItem{Refs: uint64(m.mod), Generation: tr.ID, Flags: format.ExtentFlagTreeBlock}
 	switch {
 	case h.data:
@@ -132,9 +128,19 @@ func (e *ExtentTree) insertExtent(t *sched.Task, tr *ctree.Trans, h *head) error
 	case h.full:
 		it.Flags |= format.BlockFlagFullBackref
 	}
+	key := e.extentKey(h)
+	refs := it.RefsStart(key.Type)
+	if err := e.forest.InsertEmptyItem(t, tr, e.root, p, key, refs+r.Size); err != nil {
+		p.Release(t)
+		return err
+	}
 	b := p.Item()
 	it.Encode(b)
-	r.Encode(b[format.ExtentItemSize:])
+	if refs > format.ExtentItemSize {
+		info := format.TreeBlockInfo{First: h.first, Level: h.level}
+		info.Encode(b[format.ExtentItemSize:])
+	}
+	r.Encode(b[refs:])
 	e.forest.DirtyLeaf(t, tr, p)
 	e.counted(t, h, first)
 	p.Release(t)

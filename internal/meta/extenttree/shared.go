@@ -36,10 +36,14 @@ import (
 func (e *ExtentTree) lookupBlock(t *sched.Task, bytenr format.Logical, level int) (refs int64, full bool, err error) {
 	var p ctree.Path
 	defer p.Release(t)
-	key := format.Key{Objectid: uint64(bytenr), Type: format.METADATA_ITEM_KEY, Offset: uint64(level)}
+	key := e.extentKey(&head{bytenr: bytenr, num: e.nodeSize, level: uint8(level)})
 	found, err := e.forest.SearchSlot(t, nil, e.root, key, &p, 0, false)
 	if err != nil {
 		return 0, false, err
+	}
+	if long := e.longKey(bytenr); !found && key != long && p.Slot() > 0 && p.Leaf().Key(p.Slot()-1) == long {
+		p.Slots[0]-- // an image that got its skinny metadata later
+		found = true
 	}
 	if found {
 		var it format.ExtentItem

@@ -73,7 +73,7 @@ func (d *fakeDisk) AllocTreeBlock(t *sched.Task, tr *ctree.Trans, r *ctree.Root,
 	return d.next, nil
 }
 
-func (d *fakeDisk) RefTreeBlock(*sched.Task, *ctree.Root, uint64, int) {}
+func (d *fakeDisk) RefTreeBlock(*sched.Task, *ctree.Root, uint64, int, format.Key) {}
 
 func (d *fakeDisk) FreeTreeBlock(*sched.Task, *ctree.Trans, *ctree.Root, *ctree.Buffer, bool) error {
 	return nil

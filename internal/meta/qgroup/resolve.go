@@ -137,8 +137,13 @@ func (b *backRefs) add(k format.Key, item []byte, nodeSize uint64) (err error) {
 		b.length = k.Offset
 		if !b.data {
 			b.level, b.length = int(k.Offset), nodeSize
+			if k.Type == format.EXTENT_ITEM_KEY {
+				var info format.TreeBlockInfo
+				info.Decode(item[format.ExtentItemSize:])
+				b.level = int(info.Level)
+			}
 		}
-		b.refs, err = format.InlineRefs(item, format.ExtentItemSize)
+		b.refs, err = format.InlineRefs(item, it.RefsStart(k.Type))
 		return err
 	case format.EXTENT_DATA_REF_KEY:
 		r.Data.Decode(item)

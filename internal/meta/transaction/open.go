@@ -88,7 +88,7 @@ func Open(t *sched.Task, c Config) (*Manager, error) {
 		Extent: m.roots[format.EXTENT_TREE_OBJECTID], Chunk: m.roots[format.CHUNK_TREE_OBJECTID],
 		Dev: m.roots[format.DEV_TREE_OBJECTID], FreeSpace: m.roots[format.FREE_SPACE_TREE_OBJECTID],
 		Groups:   m.roots[format.BLOCK_GROUP_TREE_OBJECTID],
-		NodeSize: sb.NodeSize, ChunkTreeUUID: uuid})
+		NodeSize: sb.NodeSize, ChunkTreeUUID: uuid, Skinny: sb.IncompatFlags&format.IncompatSkinnyMetadata != 0})
 	m.Forest.SetAllocator(m.Extents)
 	if err := m.guard(t); err != nil {
 		return nil, err

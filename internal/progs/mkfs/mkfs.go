@@ -41,7 +41,7 @@ const MinSize = 45 << 20
 const (
 	wipeBytes  = 2 << 20 // at both ends of the device
 	generation = 1
-	incompat   = format.IncompatMixedBackref | format.IncompatBigMetadata | format.IncompatExtendedIref | format.IncompatSkinnyMetadata | format.IncompatNoHoles
+	incompat   = format.IncompatMixedBackref | format.IncompatBigMetadata | format.IncompatExtendedIref | format.IncompatNoHoles
 	compatRO   = format.CompatROFreeSpaceTree | format.CompatROFreeSpaceTreeValid
 )
 
@@ -59,6 +59,8 @@ type Options struct {
 	// BlockGroupTree puts the block groups into a tree of their own, as mkfs.btrfs does since 6.19;
 	// Linux reads and writes it since 6.1.
 	BlockGroupTree bool
+	// LongExtents gives tree blocks EXTENT_ITEMs, as before skinny metadata.
+	LongExtents bool
 
 	// Identifiers; a zero one is made up, out of FSID if that is given. With FSID and Now given the
 	// image is the same every time.
@@ -95,7 +97,17 @@ func always(_ *Options, on bool) bool { return on }
 var features = []feature{
 	{"block-group-tree", func(o *Options, on bool) bool { o.BlockGroupTree = on; return true }},
 	{"bgt", func(o *Options, on bool) bool { o.BlockGroupTree = on; return true }},
-	{"extref", always}, {"skinny-metadata", always}, {"no-holes", always}, {"free-space-tree", always}, {"fst", always},
+	{"skinny-metadata", func(o *Options, on bool) bool { o.LongExtents = !on; return true }},
+	{"extref", always}, {"no-holes", always}, {"free-space-tree", always}, {"fst", always},
+}
+
+// incompat is the incompat features of the file system, but for those that its devices bring.
+func (o *Options) incompat() uint64 {
+	flags := incompat | o.Compress.Incompat()
+	if !o.LongExtents {
+		flags |= format.IncompatSkinnyMetadata
+	}
+	return flags
 }
 
 // Features are the names that SetFeatures takes.

@@ -45,7 +45,7 @@ func (m *maker) trees() (*format.Super, error) {
 		ChunkRoot: chunk.root, ChunkRootLevel: chunk.level, TotalBytes: m.size(), BytesUsed: m.bytesUsed(),
 		RootDirObjectid: format.ROOT_TREE_DIR_OBJECTID, NumDevices: uint64(len(m.devs)), SectorSize: format.SectorSize, NodeSize: format.NodeSize,
 		StripeSize: format.SectorSize, ChunkRootGeneration: generation, CompatROFlags: features,
-		IncompatFlags: incompat | m.o.Compress.Incompat() | m.propIncompat, Label: m.o.Label, UUIDTreeGeneration: generation}
+		IncompatFlags: m.o.incompat() | m.propIncompat, Label: m.o.Label, UUIDTreeGeneration: generation}
 	for _, c := range m.chunks {
 		if c.c.Type&(format.BlockGroupRAID1C3|format.BlockGroupRAID1C4) != 0 {
 			sb.IncompatFlags |= format.IncompatRAID1C34
@@ -284,24 +284,40 @@ func (m *maker) emptySubvol() iter.Seq[item] {
 
 // A blockItem is the extent item of a tree block, a dataItem that of file data.
 type (
-	blockItem treeBlock
-	dataItem  struct {
+	blockItem struct {
+		treeBlock
+		long bool // an EXTENT_ITEM, with a TreeBlockInfo whose key says nothing
+	}
+	dataItem struct {
 		bytenr, length uint64
 		root, ino, off uint64 // the file extent
 	}
 )
 
 func (b blockItem) key() format.Key {
+	if b.long {
+		return format.Key{Objectid: b.bytenr, Type: format.EXTENT_ITEM_KEY, Offset: format.NodeSize}
+	}
 	return format.Key{Objectid: b.bytenr, Type: format.METADATA_ITEM_KEY, Offset: uint64(b.level)}
 }
-func (blockItem) size() int {
-	return format.ExtentItemSize + format.InlineRefSize(format.TREE_BLOCK_REF_KEY)
+func (b blockItem) size() int {
+	n := format.ExtentItemSize + format.InlineRefSize(format.TREE_BLOCK_REF_KEY)
+	if b.long {
+		n += format.TreeBlockInfoSize
+	}
+	return n
 }
 func (b blockItem) encode(p []byte) {
 	e := format.ExtentItem{Refs: 1, Generation: generation, Flags: format.ExtentFlagTreeBlock}
 	e.Encode(p)
+	p = p[format.ExtentItemSize:]
+	if b.long {
+		info := format.TreeBlockInfo{Level: b.level}
+		info.Encode(p)
+		p = p[format.TreeBlockInfoSize:]
+	}
 	r := format.InlineRef{Type: format.TREE_BLOCK_REF_KEY, Offset: b.owner}
-	r.Encode(p[format.ExtentItemSize:])
+	r.Encode(p)
 }
 
 func (d *dataItem) key() format.Key {
@@ -349,7 +365,7 @@ func (m *maker) extentTree(groups bool) iter.Seq[item] {
 				return (!pending || it.key().Objectid == c.logical || group()) && yield(it) && (!pending || group())
 			}
 			for len(blocks) > 0 && blocks[0].bytenr < c.end() {
-				if !next(blockItem(blocks[0])) {
+				if !next(blockItem{blocks[0], m.o.LongExtents}) {
 					return
 				}
 				blocks = blocks[1:]

@@ -1,6 +1,8 @@
 package fstest
 
 import (
+	"strings"
+
 	"btrlab/internal/format"
 	"btrlab/internal/progs/mkfs"
 )
@@ -20,5 +22,14 @@ func Variants() (list []Variant) {
 			NoError(err)
 		})})
 	}
-	return list
+	return append(list, without("skinny-metadata"))
+}
+
+// without is the kind of image that lacks features.
+func without(features ...string) Variant {
+	var names []string
+	for _, f := range features {
+		names = append(names, "^"+f)
+	}
+	return Variant{strings.Join(names, ","), MkfsOptions(func(o *mkfs.Options) { NoError(o.SetFeatures(names)) })}
 }
