@@ -41,6 +41,7 @@ import (
 	"btrlab/internal/data/place"
 	"btrlab/internal/data/treelog"
 	"btrlab/internal/data/writeback"
+	"btrlab/internal/data/zero"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/iopath"
@@ -107,6 +108,9 @@ func (f *FS) wire(t *sched.Task) {
 	}
 	f.data = inode.NewFS(f.trans.Space, f.cache)
 	f.data.Csum = f.store.CsumType()
+	if f.store.Holes {
+		f.data.Holes = zero.Holes{Store: f.store, Trans: f.trans}.Fill
+	}
 	f.data.Pool.OnAttachedDone(f.trans.OrderedDone)
 	f.data.NewRangeLocker = f.opt.Lab.RangeLock
 	f.setLab(f.opt.Lab)

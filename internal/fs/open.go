@@ -45,8 +45,6 @@ func checkWritable(sb *format.Super) error {
 		return errors.New("image was restored by btrfs-image and has no file data: open read-only")
 	case sb.IncompatFlags&format.IncompatMixedGroups != 0:
 		return errors.New("unsupported feature for writing: mixed block groups: open read-only")
-	case sb.IncompatFlags&format.IncompatNoHoles == 0:
-		return errors.New("unsupported feature for writing: explicit holes (no no-holes flag): open read-only")
 	case sb.CompatROFlags&^compatROWritable != 0:
 		return fmt.Errorf("unsupported feature for writing: compat_ro %#x: open read-only", sb.CompatROFlags&^compatROWritable)
 	}
@@ -120,6 +118,7 @@ func open(t *sched.Task, devs []blockdev.Device, o Options) (*FS, error) {
 	}
 	f.store = fstree.New(f.trans.Forest, f.trans.Extents, f.trans.Root(format.CSUM_TREE_OBJECTID), uint64(sb.SectorSize))
 	f.store.Extref = sb.IncompatFlags&format.IncompatExtendedIref != 0
+	f.store.Holes = sb.IncompatFlags&format.IncompatNoHoles == 0
 	f.logs = treelog.NewLogs()
 	vol, err := f.newSubvol(t, f.trans.Root(format.FS_TREE_OBJECTID), top)
 	if err != nil {

@@ -68,10 +68,6 @@ func TestOpenRefuses(t *testing.T) {
 			damage(x, d, func(sb *format.Super) { sb.IncompatFlags |= format.IncompatZoned })
 			return d
 		}, false, "unsupported feature"},
-		{"no holes", func(d *blockdev.Memory) blockdev.Device {
-			damage(x, d, func(sb *format.Super) { sb.IncompatFlags &^= format.IncompatNoHoles })
-			return d
-		}, true, "explicit holes"},
 		{"restored dump", func(d *blockdev.Memory) blockdev.Device {
 			damage(x, d, func(sb *format.Super) { sb.Flags |= format.SuperFlagMetadumpV2 })
 			return d

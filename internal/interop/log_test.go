@@ -247,7 +247,7 @@ func TestReplay(t *testing.T) {
 	const batch = 25 // sequences of one file system
 	all := *logSequences
 	if all == 0 {
-		all = pick(4*batch, 5)
+		all = pick(8*batch, 5)
 	}
 	for seed := uint64(0); all > 0; seed, all = seed+1, all-batch {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {

@@ -14,7 +14,7 @@ type variant struct{ linux, ours string }
 // variants are the kinds of images that are written besides the default.
 var variants = []variant{
 	{"--csum xxhash", "--csum xxhash64"}, {"--csum sha256", "--csum sha256"}, {"--csum blake2", "--csum blake2b"},
-	{"-O ^skinny-metadata", "-O ^skinny-metadata"},
+	{"-O ^skinny-metadata", "-O ^skinny-metadata"}, {"-O ^no-holes", "-O ^no-holes"},
 }
 
 // made makes an image of one of both makers.

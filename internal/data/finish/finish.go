@@ -179,6 +179,7 @@ func (f *Finisher) finishItems(t *sched.Task, ip *inode.Inode, oe *ordered.Exten
 		err = fmt.Errorf("finish ino=%d off=%d len=%d: %w", ip.Ino, start, oe.Len, err)
 		h.Abort(t, err)
 	} else {
+		ip.Cover(t, start, end)
 		ip.FollowSize(t) // with NO_HOLES, whatever is missing in between reads as zero
 		ip.LastTransid.Store(h.Trans().ID)
 		ip.MarkDirty(t)
@@ -250,6 +251,7 @@ func (f *Finisher) Inline(t *sched.Task, ip *inode.Inode, data []byte, size uint
 		h.Abort(t, err)
 	} else {
 		ip.AddBytes(t, int64(size)-int64(res.BytesFound))
+		ip.Cover(t, 0, format.SectorSize)
 		// not size: a truncate may have made the file longer since, beyond the zeros of this page
 		ip.FollowSize(t)
 		ip.LastTransid.Store(tr.ID)

@@ -62,6 +62,10 @@ type FS struct {
 	NewRangeLocker func() RangeLocker
 	// NewLab, if set, makes Inode.Lab of each inode.
 	NewLab func() any
+	// Holes, if set before the first inode is made, gives a part of a file beyond i_size items for
+	// its holes (zero.Holes), and the size on disk waits for the items before it: an image without
+	// no-holes. nil is one with.
+	Holes func(t *sched.Task, ip *Inode, start, end uint64) error
 	// Logging says that fsync writes a log, so that an inode remembers which file extents have
 	// changed.
 	Logging atomic.Bool
@@ -141,6 +145,9 @@ type Inode struct {
 	// diskSize is disk_i_size: what the inode item says. It follows i_size as data reaches the
 	// disk.
 	diskSize sched.Var[uint64]
+	// covered is the ranges that have file extent items, of a regular file where holes have some.
+	// Models btrfs_inode.file_extent_tree.
+	covered []Range
 }
 
 // String names the inode in reports.
@@ -172,6 +179,9 @@ func (f *FS) New(root *ctree.Root, ino format.Ino, item *format.InodeItem) *Inod
 	ip.diskSize.Init(item.Size)
 	ip.diskSize.Name = "disk_i_size"
 	ip.flags.Store(item.Flags)
+	if ip.holes() && item.Size > 0 {
+		ip.covered = []Range{{End: format.AlignUp(item.Size, format.SectorSize)}}
+	}
 	return ip
 }
 
@@ -339,20 +349,20 @@ func (ip *Inode) SetDiskSizeLocking(t *sched.Task, size uint64, locking bool) {
 		ip.mu.Lock(t)
 		defer ip.mu.Unlock(t)
 	}
-	ip.diskSize.Store(t, size)
+	ip.diskSize.Store(t, ip.safeSize(size))
 }
 
 // FollowSize makes the size in the inode item i_size and reports whether it was another; MarkDirty
 // makes it durable. i_size is looked at under the lock: a truncate sets i_size before it calls
 // SetDiskSize, so whoever of the two comes last here leaves the new size. Models
-// btrfs_inode_safe_disk_i_size_write() with NO_HOLES, where the disk size is i_size once any data
-// is there.
+// btrfs_inode_safe_disk_i_size_write(): with NO_HOLES the disk size is i_size once any data is
+// there, else no more than what has items from the start of the file on.
 func (ip *Inode) FollowSize(t *sched.Task) bool {
 	ip.sizePoint(t, sched.PointLoad, sched.Reads)
 	ip.mu.Lock(t)
 	defer ip.mu.Unlock(t)
 	t.Touch(&ip.sizeObj, sched.Reads)
-	size := ip.loadSize(t)
+	size := ip.safeSize(ip.loadSize(t))
 	if size == ip.diskSize.Load(t) {
 		return false
 	}

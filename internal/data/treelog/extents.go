@@ -27,13 +27,14 @@ func (r *replayer) extent(l *log, ino format.Ino, start uint64, item []byte) err
 	if err := r.dropExtents(l, ino, start, start+size, counts); err != nil {
 		return err
 	}
-	if fe.Type != format.FileExtentTypeInline && fe.DiskBytenr == 0 {
-		return nil // a hole, which has no item in a file system without explicit ones
+	hole := fe.Type != format.FileExtentTypeInline && fe.DiskBytenr == 0
+	if hole && !r.Store.Holes {
+		return nil
 	}
 	if err := r.Store.Forest.InsertItem(r.t, r.tr, l.root, key, item); err != nil {
 		return err
 	}
-	if fe.Type == format.FileExtentTypeInline {
+	if hole || fe.Type == format.FileExtentTypeInline {
 		return nil
 	}
 	ref := format.DataRef{Root: l.subvol, Ino: ino, Offset: format.FileOff(start - fe.Offset)}

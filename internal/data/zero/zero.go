@@ -3,7 +3,7 @@
 // beyond it.
 //
 // Model: fs/btrfs/inode.c:btrfs_truncate_block() and btrfs_cont_expand(), labs/reference 2.4 and
-// 2.5. Difference: NO_HOLES only, so growing a file puts nothing into the tree.
+// 2.5.
 //
 // Lock order:
 //
@@ -127,7 +127,7 @@ func zeroOnce(t *sched.Task, rd *fileread.Reader, ip *inode.Inode, r *delalloc.R
 // Preconditions: as Expand.
 func TryExpand(t *sched.Task, ip *inode.Inode, oldSize, newSize uint64) error {
 	ip.AssertLocked(t)
-	if oldSize%block != 0 {
+	if oldSize%block != 0 || ip.FS.Holes != nil {
 		return kiocb.AgainExpand
 	}
 	end := format.AlignUp(newSize, block)
@@ -153,6 +153,9 @@ func Expand(t *sched.Task, rd *fileread.Reader, ip *inode.Inode, oldSize, newSiz
 	holeStart, end := format.AlignUp(oldSize, block), format.AlignUp(newSize, block)
 	if newSize <= holeStart {
 		return nil
+	}
+	if ip.FS.Holes != nil {
+		return ip.FS.Holes(t, ip, holeStart, end)
 	}
 	ip.LockAndFlushOrdered(t, holeStart, end)
 	ip.Extents.Drop(t, holeStart, end)

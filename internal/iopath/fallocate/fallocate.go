@@ -8,7 +8,7 @@
 // Model: fs/btrfs/file.c:btrfs_fallocate(), btrfs_punch_hole() and btrfs_zero_range();
 // labs/reference 2.6 and 2.7. Differences: data space is reserved for the gaps before the extent
 // lock and each gap is looked up again under it (the kernel of 2018 reserves the whole range first,
-// that of 5.19 under the lock); NO_HOLES only.
+// that of 5.19 under the lock).
 //
 // Lock order: as package setsize.
 package fallocate
@@ -338,7 +338,12 @@ func (a *allocation) preallocate(t *sched.Task) error {
 	a.quota, a.quotaMeta = a.quota-min(got, a.quota), 0
 	fe := format.FileExtent{Generation: h.Transid(), RAMBytes: got, Type: format.FileExtentTypePrealloc,
 		DiskBytenr: uint64(bytenr), DiskNumBytes: got, NumBytes: got}
-	err = env.Store.InsertFileExtent(t, h.Trans(), ip.Root, ip.Ino, lo, &fe)
+	if env.Store.Holes {
+		_, err = env.Store.DropExtents(t, h.Trans(), ip.Root, ip.Ino, lo, lo+got, fstree.DropOptions{})
+	}
+	if err == nil {
+		err = env.Store.InsertFileExtent(t, h.Trans(), ip.Root, ip.Ino, lo, &fe)
+	}
 	if err == nil {
 		ref := format.DataRef{Root: ip.Root.ID, Ino: ip.Ino, Offset: format.FileOff(lo)}
 		err = env.Trans.Extents.AllocReservedFileExtent(t, h.Trans(), ref, bytenr, got)
@@ -349,6 +354,7 @@ func (a *allocation) preallocate(t *sched.Task) error {
 		return err
 	}
 	ip.ExtentsChanged(t, h.Transid(), lo, lo+got)
+	ip.Cover(t, lo, lo+got)
 	ip.AddBytes(t, int64(got))
 	ip.AddFlags(format.InodePrealloc)
 	ip.MarkDirty(t)
@@ -417,6 +423,9 @@ func punchSome(t *sched.Task, env *iopath.Env, ip *inode.Inode, lo, hi uint64, p
 		return lo, err
 	}
 	r, err := env.Store.DropExtents(t, h.Trans(), ip.Root, ip.Ino, lo, hi, fstree.DropOptions{MaxItems: itemsPerTransaction})
+	if err == nil {
+		err = ip.Emptied(t, h.Trans(), env.Store, lo, r.NextStart)
+	}
 	if err != nil {
 		h.Abort(t, err)
 		_ = h.End(t)

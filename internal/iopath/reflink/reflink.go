@@ -222,10 +222,19 @@ func (c *clone) shareSome(t *sched.Task, lo, pos, end uint64, fe *format.FileExt
 	}
 	r, err := c.env.Store.DropExtents(t, h.Trans(), dst.Root, dst.Ino, lo+shift, end+shift, fstree.DropOptions{MaxItems: itemsPerTransaction})
 	delta := -int64(r.BytesFound)
+	if err == nil && lo > pos && fe != nil && c.env.Store.Holes {
+		// what was emptied before became a hole
+		_, err = c.env.Store.DropExtents(t, h.Trans(), dst.Root, dst.Ino, pos+shift, lo+shift, fstree.DropOptions{})
+	}
 	if err == nil && fe != nil && r.NextStart == end+shift {
 		err = c.env.Store.ShareFileExtent(t, h.Trans(), dst.Root, dst.Ino, pos+shift, fe)
 		src.Extents.Drop(t, pos, end)
 		delta += int64(fe.NumBytes)
+		dst.Cover(t, pos+shift, end+shift)
+	}
+	if err == nil && c.env.Store.Holes && (fe == nil || r.NextStart < end+shift) {
+		err = c.env.Store.FillHole(t, h.Trans(), dst.Root, dst.Ino, lo+shift, r.NextStart)
+		dst.Cover(t, lo+shift, r.NextStart)
 	}
 	// After the last change: a reader before the range, which locks its own block, may have found
 	// the hole in between and remembers all of it.
@@ -310,6 +319,7 @@ func (c *clone) inlineItem(t *sched.Task, fe *format.FileExtent) error {
 	r, err := c.env.Store.DropExtents(t, h.Trans(), dst.Root, dst.Ino, 0, block, fstree.DropOptions{})
 	if err == nil {
 		err = c.env.Store.InsertFileExtent(t, h.Trans(), dst.Root, dst.Ino, 0, fe)
+		dst.Cover(t, 0, block)
 	}
 	dst.ExtentsChanged(t, h.Transid(), 0, block)
 	if err != nil {

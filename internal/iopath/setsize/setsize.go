@@ -257,6 +257,7 @@ func dropItems(t *sched.Task, env *iopath.Env, ip *inode.Inode) (more bool, err 
 	// Not size while there is more: after a crash, extents beyond EOF would come back when the file
 	// grows. But what is dropped first may be preallocated beyond the old EOF. Models last_size of
 	// btrfs_truncate().
+	ip.Uncover(t, format.AlignUp(left, format.SectorSize), pagecache.MaxFileEnd)
 	ip.SetDiskSize(t, min(left, max(size, ip.DiskSize(t))))
 	ip.MarkDirty(t)
 	return left > size, h.End(t)

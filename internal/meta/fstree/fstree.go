@@ -58,6 +58,8 @@ type Store struct {
 	// Extref says that names without room in an INODE_REF item go to INODE_EXTREF (the
 	// extended_iref feature).
 	Extref bool
+	// Holes says that a file has items for its holes, up to its size (no no-holes feature).
+	Holes bool
 
 	paths *pathList
 }

@@ -108,6 +108,7 @@ type loader struct {
 	e     *Entry // the file whose data comes
 	sums  bool   // it has checksums
 	open  dataItem
+	file  struct{ end, size uint64 } // where its last item ends, and its last sector
 	csums csumRun
 }
 
@@ -156,6 +157,9 @@ func (l *loader) subvol(s *subvol) error {
 	if err := l.endFile(); err != nil {
 		return err
 	}
+	if err := l.endHoles(); err != nil {
+		return err
+	}
 	return l.tree.finish()
 }
 
@@ -166,6 +170,9 @@ func (l *loader) take(p *piece) error {
 	}
 	if p.head {
 		if err := l.endFile(); err != nil {
+			return err
+		}
+		if err := l.endHoles(); err != nil {
 			return err
 		}
 		if l.o.Next != nil {
@@ -242,9 +249,30 @@ func (l *loader) inode(p *piece) error {
 	case e.Mode&format.S_IFMT == format.S_IFLNK:
 		return l.inline([]byte(e.Target), uint64(len(e.Target)), format.CompressNone)
 	case p.inline != nil:
+		// its item covers the file
 		return l.inline(p.inline, uint64(p.size), p.kind)
 	}
+	if e.isRegular() && l.o.Holes {
+		l.file.end, l.file.size = 0, format.AlignUp(uint64(p.size), format.SectorSize)
+	}
 	return nil
+}
+
+// hole makes an item for what the file has no data for up to end.
+func (l *loader) hole(end uint64) error {
+	start := l.file.end
+	if l.file.end = max(start, end); start >= end || !l.o.Holes {
+		return nil
+	}
+	fx := format.FileExtent{Generation: generation, RAMBytes: end - start, NumBytes: end - start, Type: format.FileExtentTypeReg}
+	return l.add(format.EXTENT_DATA_KEY, start, format.FileExtentSize, &fx)
+}
+
+// endHoles makes the item of the hole at the end of the file.
+func (l *loader) endHoles() error {
+	err := l.hole(l.file.size)
+	l.file.end, l.file.size = 0, 0
+	return err
 }
 
 func (l *loader) inline(data []byte, size uint64, kind uint8) error {
@@ -455,6 +483,10 @@ func (l *loader) endFile() error {
 // extent makes the items of an extent that holds size bytes of the file.
 func (l *loader) extent(x dataItem, size uint64, kind uint8) error {
 	l.extents = append(l.extents, x)
+	if err := l.hole(x.off); err != nil {
+		return err
+	}
+	l.file.end = x.off + size
 	fx := format.FileExtent{Generation: generation, RAMBytes: size, Compression: kind, Type: format.FileExtentTypeReg,
 		DiskBytenr: x.bytenr, DiskNumBytes: x.length, NumBytes: size}
 	return l.add(format.EXTENT_DATA_KEY, x.off, format.FileExtentSize, &fx)

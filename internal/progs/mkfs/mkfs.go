@@ -22,6 +22,7 @@ package mkfs
 
 import (
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -41,7 +42,7 @@ const MinSize = 45 << 20
 const (
 	wipeBytes  = 2 << 20 // at both ends of the device
 	generation = 1
-	incompat   = format.IncompatMixedBackref | format.IncompatBigMetadata | format.IncompatExtendedIref | format.IncompatNoHoles
+	incompat   = format.IncompatMixedBackref | format.IncompatBigMetadata | format.IncompatExtendedIref
 	compatRO   = format.CompatROFreeSpaceTree | format.CompatROFreeSpaceTreeValid
 )
 
@@ -61,6 +62,8 @@ type Options struct {
 	BlockGroupTree bool
 	// LongExtents gives tree blocks EXTENT_ITEMs, as before skinny metadata.
 	LongExtents bool
+	// Holes gives the holes of files items, as before no-holes.
+	Holes bool
 
 	// Identifiers; a zero one is made up, out of FSID if that is given. With FSID and Now given the
 	// image is the same every time.
@@ -98,7 +101,8 @@ var features = []feature{
 	{"block-group-tree", func(o *Options, on bool) bool { o.BlockGroupTree = on; return true }},
 	{"bgt", func(o *Options, on bool) bool { o.BlockGroupTree = on; return true }},
 	{"skinny-metadata", func(o *Options, on bool) bool { o.LongExtents = !on; return true }},
-	{"extref", always}, {"no-holes", always}, {"free-space-tree", always}, {"fst", always},
+	{"no-holes", func(o *Options, on bool) bool { o.Holes = !on; return true }},
+	{"extref", always}, {"free-space-tree", always}, {"fst", always},
 }
 
 // incompat is the incompat features of the file system, but for those that its devices bring.
@@ -106,6 +110,9 @@ func (o *Options) incompat() uint64 {
 	flags := incompat | o.Compress.Incompat()
 	if !o.LongExtents {
 		flags |= format.IncompatSkinnyMetadata
+	}
+	if !o.Holes {
+		flags |= format.IncompatNoHoles
 	}
 	return flags
 }
@@ -228,6 +235,9 @@ func (m *maker) options() error {
 	}
 	if err := m.profiles(); err != nil {
 		return err
+	}
+	if o.BlockGroupTree && o.Holes {
+		return errors.New("bad features, have block-group-tree without no-holes")
 	}
 	if !format.LabelOK(o.Label) {
 		return fmt.Errorf("bad label %q, want at most 255 bytes without newline", o.Label)

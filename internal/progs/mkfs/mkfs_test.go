@@ -208,7 +208,7 @@ func TestFeatures(t *testing.T) {
 		groups      bool
 	}{
 		{"", "", false}, {"block-group-tree", "", true}, {"bgt", "", true}, {"no-holes,bgt,fst", "", true}, {"bgt,^block-group-tree", "", false},
-		{"^skinny-metadata", "", false}, {"^no-holes", "images without no-holes are not made here", false}, {"zoned", "want one of: block-group-tree", false},
+		{"^skinny-metadata", "", false}, {"^no-holes", "", false}, {"^extref", "images without extref are not made here", false}, {"zoned", "want one of: block-group-tree", false},
 	} {
 		var o Options
 		err := o.SetFeatures(strings.FieldsFunc(c.names, func(r rune) bool { return r == ',' }))

@@ -22,7 +22,7 @@ func Variants() (list []Variant) {
 			NoError(err)
 		})})
 	}
-	return append(list, without("skinny-metadata"))
+	return append(list, without("skinny-metadata"), without("no-holes"))
 }
 
 // without is the kind of image that lacks features.
