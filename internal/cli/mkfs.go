@@ -20,7 +20,7 @@ const defaultImageSize = 1 << 30
 
 func (a *app) mkfs() *cobra.Command {
 	var o mkfs.Options
-	var size byteSize
+	var size, nodeSize byteSize
 	var asJSON, quiet bool
 	var features []string
 	var uuid, csum string
@@ -51,6 +51,7 @@ It refuses what already holds a file system unless --force is given, and a mount
 	f.StringVarP(&o.DataProfile, "data", "d", "single", "data profile: "+profiles)
 	f.StringArrayVar(&a.devices, "device", nil, "another device of the file system; once for each")
 	f.StringVarP(&uuid, "uuid", "U", "", "identifier of the file system (default a random one); all others are made of it")
+	f.VarP(&nodeSize, "nodesize", "n", "bytes of a tree block: 4k, 8k, 16k (default), 32k or 64k")
 	f.StringVar(&csum, "csum", "crc32c", "checksums: "+strings.Join(csums, ", "))
 	f.StringSliceVarP(&features, "features", "O", nil, "features: "+strings.Join(mkfs.Features(), ", ")+"; ^NAME is without")
 	f.BoolVar(&reproducible, "reproducible", false, "the same bytes each time: the date is SOURCE_DATE_EPOCH, or that of the newest file, and "+
@@ -90,6 +91,12 @@ It refuses what already holds a file system unless --force is given, and a mount
 		}
 		if err := o.SetFeatures(features); err != nil {
 			return usagef(cmd, "%v", err)
+		}
+		if nodeSize.set {
+			if err := mkfs.CheckNodeSize(nodeSize.n); err != nil {
+				return usagef(cmd, "%v", err)
+			}
+			o.NodeSize = int(nodeSize.n)
 		}
 		if size.set && size.n == 0 {
 			return usagef(cmd, "size 0, want more")

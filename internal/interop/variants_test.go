@@ -15,6 +15,7 @@ type variant struct{ linux, ours string }
 var variants = []variant{
 	{"--csum xxhash", "--csum xxhash64"}, {"--csum sha256", "--csum sha256"}, {"--csum blake2", "--csum blake2b"},
 	{"-O ^skinny-metadata", "-O ^skinny-metadata"}, {"-O ^no-holes", "-O ^no-holes"},
+	{"-n 4k -O ^no-holes,^skinny-metadata", "-n 4k -O ^no-holes,^skinny-metadata"}, {"-n 64k --csum sha256", "-n 64k --csum sha256"},
 }
 
 // made makes an image of one of both makers.

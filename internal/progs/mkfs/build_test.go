@@ -266,7 +266,8 @@ func TestBuild(t *testing.T) {
 			g := &grower{r: rand.New(rand.NewPCG(seed, 0)), bytes: 25 << 20}
 			root := g.dir(4)
 			root.Mode = format.S_IFDIR | 0o751
-			o := Options{Open: func() Opener { return source{} }, Shrink: seed%3 == 1, BlockGroupTree: seed%2 == 1, Now: time.Unix(1e9, 0)}
+			o := Options{Open: func() Opener { return source{} }, Shrink: seed%3 == 1, BlockGroupTree: seed%2 == 1, Now: time.Unix(1e9, 0),
+				Csum: format.CsumType(seed % 4), NodeSize: []int{32768, 0, 65536}[seed%3], LongExtents: seed%7 == 2, Holes: seed%4 == 2}
 			if m := methods[seed%4]; m != "" {
 				o.Compress = fstest.Must(compress.Parse(m))
 			}

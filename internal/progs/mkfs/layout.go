@@ -272,7 +272,7 @@ func (m *maker) takeData(n, least uint64) (span, error) {
 // takeBlock takes room for a tree block.
 func (m *maker) takeBlock() (uint64, error) {
 	for {
-		if s, ok := m.meta.take(format.NodeSize, format.NodeSize); ok {
+		if s, ok := m.meta.take(m.nodeSize(), m.nodeSize()); ok {
 			return s.Start, nil
 		}
 		// One may be left over from a try of describe.

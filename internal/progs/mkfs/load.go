@@ -20,8 +20,10 @@ import (
 // extentMax is the longest extent of file data, in bytes: BTRFS_MAX_EXTENT_SIZE.
 const extentMax = 128 << 20
 
-// symlinkMax is the longest target of a symbolic link, in bytes.
-const symlinkMax = format.SectorSize - 1
+// symlinkMax is the longest target of a symbolic link, in bytes: it lies in one leaf.
+func (m *maker) symlinkMax() int {
+	return min(format.SectorSize-1, format.MaxItemSize(m.o.NodeSize)-format.FileExtentInline)
+}
 
 // subvol is a subvolume that is made.
 type subvol struct {
@@ -61,7 +63,7 @@ func (m *maker) plan(root *Entry) error {
 					return &SourceError{e, errno.ENAMETOOLONG}
 				case strings.ContainsAny(e.Name, "/\x00") || e.Name == "." || e.Name == "..":
 					return &SourceError{e, errno.EINVAL}
-				case e.Mode&format.S_IFMT == format.S_IFLNK && (len(e.Target) == 0 || len(e.Target) > symlinkMax):
+				case e.Mode&format.S_IFMT == format.S_IFLNK && (len(e.Target) == 0 || len(e.Target) > m.symlinkMax()):
 					return &SourceError{e, errno.ENAMETOOLONG}
 				case format.FtOf(e.Mode) == format.FtUnknown:
 					return &SourceError{e, errno.EINVAL}
@@ -221,7 +223,7 @@ func (l *loader) inode(p *piece) error {
 	}
 	root := e.ino == format.FIRST_FREE_OBJECTID
 	if root {
-		it.Nbytes = format.NodeSize
+		it.Nbytes = l.nodeSize()
 	}
 	if e.IsDir() {
 		it.Size = 0
@@ -306,7 +308,7 @@ func (l *loader) refs() error {
 		r := format.InodeRef{Index: l.e.index, Name: l.e.Name}
 		return l.add(format.INODE_REF_KEY, l.e.parent.ino, r.Size(), r)
 	}
-	most := format.MaxItemSize(format.NodeSize)
+	most := format.MaxItemSize(l.o.NodeSize)
 	byParent := map[uint64]list[format.InodeRef]{}
 	more := map[uint64]list[format.InodeExtref]{}
 	for _, n := range l.e.names {
@@ -358,7 +360,7 @@ func (l *loader) byHash(typ uint8, names []hashed, tooMany func(it *format.DirIt
 		for n < len(names) && names[n].hash == names[0].hash {
 			n++
 		}
-		if n == 1 && names[0].it.Size() <= format.MaxItemSize(format.NodeSize) {
+		if n == 1 && names[0].it.Size() <= format.MaxItemSize(l.o.NodeSize) {
 			if err := l.add(typ, names[0].hash, names[0].it.Size(), names[0].it); err != nil {
 				return err
 			}
@@ -367,7 +369,7 @@ func (l *loader) byHash(typ uint8, names []hashed, tooMany func(it *format.DirIt
 		}
 		var all list[*format.DirItem]
 		for _, h := range names[:n] {
-			if all.size()+h.it.Size() > format.MaxItemSize(format.NodeSize) {
+			if all.size()+h.it.Size() > format.MaxItemSize(l.o.NodeSize) {
 				if err := tooMany(h.it); err != nil {
 					return err
 				}
@@ -514,7 +516,7 @@ func (l *loader) compressed(p *piece) error {
 // csumsMax is the size of a full item of checksums; see fstree.
 func (l *loader) csumsMax() int {
 	size := l.o.Csum.Size()
-	return ((format.LeafDataSize(format.NodeSize)-2*format.ItemHeaderSize)/size - 1) * size
+	return ((format.LeafDataSize(l.o.NodeSize)-2*format.ItemHeaderSize)/size - 1) * size
 }
 
 // addCsums adds the checksums of the sectors from start on, which lie after all before.

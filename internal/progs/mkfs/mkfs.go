@@ -42,7 +42,7 @@ const MinSize = 45 << 20
 const (
 	wipeBytes  = 2 << 20 // at both ends of the device
 	generation = 1
-	incompat   = format.IncompatMixedBackref | format.IncompatBigMetadata | format.IncompatExtendedIref
+	incompat   = format.IncompatMixedBackref | format.IncompatExtendedIref
 	compatRO   = format.CompatROFreeSpaceTree | format.CompatROFreeSpaceTreeValid
 )
 
@@ -57,6 +57,8 @@ type Options struct {
 	Size    int64             // bytes to use of each device; 0 is the whole device
 	Force   bool              // overwrite a file system that is there
 	Csum    format.CsumType   // of tree blocks, superblocks and data
+	// NodeSize is the bytes of a tree block, a power of two from 4096 to 65536; 0 is 16384.
+	NodeSize int
 	// BlockGroupTree puts the block groups into a tree of their own, as mkfs.btrfs does since 6.19;
 	// Linux reads and writes it since 6.1.
 	BlockGroupTree bool
@@ -108,6 +110,9 @@ var features = []feature{
 // incompat is the incompat features of the file system, but for those that its devices bring.
 func (o *Options) incompat() uint64 {
 	flags := incompat | o.Compress.Incompat()
+	if o.NodeSize > format.SectorSize {
+		flags |= format.IncompatBigMetadata
+	}
 	if !o.LongExtents {
 		flags |= format.IncompatSkinnyMetadata
 	}
@@ -139,6 +144,20 @@ func (o *Options) SetFeatures(names []string) error {
 	}
 	return nil
 }
+
+// CheckNodeSize says why tree blocks cannot have n bytes; nil if they can.
+func CheckNodeSize(n int64) error {
+	if n < format.SectorSize || n > nodeSizeMax || n&(n-1) != 0 {
+		return fmt.Errorf("node size %d, want a power of two from %d to %d", n, format.SectorSize, nodeSizeMax)
+	}
+	return nil
+}
+
+// nodeSizeMax is BTRFS_MAX_METADATA_BLOCKSIZE.
+const nodeSizeMax = 64 << 10
+
+// nodeSize is the bytes of a tree block.
+func (m *maker) nodeSize() uint64 { return uint64(m.o.NodeSize) }
 
 // ExistsError says that the device holds something already and Force was not given.
 type ExistsError struct {
@@ -234,6 +253,12 @@ func (m *maker) options() error {
 		d.size = format.AlignDown(uint64(size), format.SectorSize)
 	}
 	if err := m.profiles(); err != nil {
+		return err
+	}
+	if o.NodeSize == 0 {
+		o.NodeSize = format.NodeSize
+	}
+	if err := CheckNodeSize(int64(o.NodeSize)); err != nil {
 		return err
 	}
 	if o.BlockGroupTree && o.Holes {

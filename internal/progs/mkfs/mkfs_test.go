@@ -101,6 +101,10 @@ func TestRefuses(t *testing.T) {
 		{MinSize - 1, Options{}, "too small"},
 		{MinSize, Options{Size: MinSize + 4096}, "bad size"},
 		{MinSize, Options{MetadataProfile: "raid1"}, "bad metadata profile"},
+		{MinSize, Options{NodeSize: 2048}, "node size 2048"},
+		{MinSize, Options{NodeSize: 12288}, "node size 12288"},
+		{MinSize, Options{NodeSize: 128 << 10}, "node size 131072"},
+		{MinSize, Options{BlockGroupTree: true, Holes: true}, "block-group-tree without no-holes"},
 		{MinSize, Options{Label: "a\nb"}, "bad label"},
 		{MinSize, Options{Label: strings.Repeat("x", 256)}, "bad label"},
 	} {

@@ -41,14 +41,14 @@ func (m *maker) newTree(owner uint64, places ...uint64) *tree {
 
 func (tr *tree) open(level int) {
 	if level == len(tr.levels) {
-		tr.levels = append(tr.levels, make(format.Node, format.NodeSize))
+		tr.levels = append(tr.levels, make(format.Node, tr.m.o.NodeSize))
 	}
 	n := tr.levels[level]
 	clear(n)
 	n.InitHeader(tr.m.o.FSID, tr.m.o.ChunkTreeUUID, 0, generation, tr.owner, level)
 	n.SetWritten(true)
 	if level == 0 {
-		tr.end = format.LeafDataSize(format.NodeSize)
+		tr.end = format.LeafDataSize(tr.m.o.NodeSize)
 	}
 }
 
@@ -85,7 +85,7 @@ func (tr *tree) close(level int) error {
 		tr.open(level + 1)
 	}
 	up := tr.levels[level+1]
-	if up.Nritems() == format.PtrsPerNode(format.NodeSize) {
+	if up.Nritems() == format.PtrsPerNode(tr.m.o.NodeSize) {
 		if err := tr.close(level + 1); err != nil {
 			return err
 		}
@@ -110,10 +110,10 @@ func (tr *tree) write(n format.Node, level int) (err error) {
 	n.SetBytenr(at)
 	n.UpdateCsum(tr.m.o.Csum)
 	if !tr.planned {
-		tr.bytes += format.NodeSize
+		tr.bytes += tr.m.nodeSize()
 		tr.m.blocks = append(tr.m.blocks, treeBlock{at, tr.owner, uint8(level)})
 	}
-	ctx := format.CheckContext{Root: tr.owner, SectorSize: format.SectorSize, NodeSize: format.NodeSize, Generation: generation, Level: level, Csum: tr.m.o.Csum}
+	ctx := format.CheckContext{Root: tr.owner, SectorSize: format.SectorSize, NodeSize: uint32(tr.m.o.NodeSize), Generation: generation, Level: level, Csum: tr.m.o.Csum}
 	checked := format.CheckLeaf
 	if level > 0 {
 		checked = format.CheckNode
@@ -140,7 +140,7 @@ func (tr *tree) finish() error {
 }
 
 // levelsOf lists the levels of a tree's blocks in the order in which they are written.
-func levelsOf(items iter.Seq[item]) (list []uint8) {
+func (m *maker) levelsOf(items iter.Seq[item]) (list []uint8) {
 	var entries [format.MaxLevel + 1]int // in the open block of each level above the leaves
 	top := 0
 	var closed func(level int)
@@ -148,17 +148,17 @@ func levelsOf(items iter.Seq[item]) (list []uint8) {
 		list = append(list, uint8(level))
 		if level == top {
 			top++
-		} else if entries[level+1] == format.PtrsPerNode(format.NodeSize) {
+		} else if entries[level+1] == format.PtrsPerNode(m.o.NodeSize) {
 			closed(level + 1)
 			entries[level+1] = 0
 		}
 		entries[level+1]++
 	}
-	nr, end := 0, format.LeafDataSize(format.NodeSize)
+	nr, end := 0, format.LeafDataSize(m.o.NodeSize)
 	for it := range items {
 		if !fits(nr, end, it.size()) {
 			closed(0)
-			nr, end = 0, format.LeafDataSize(format.NodeSize)
+			nr, end = 0, format.LeafDataSize(m.o.NodeSize)
 		}
 		nr++
 		end -= it.size()

@@ -43,7 +43,7 @@ func (m *maker) trees() (*format.Super, error) {
 	root, chunk := m.roots[format.ROOT_TREE_OBJECTID], m.roots[format.CHUNK_TREE_OBJECTID]
 	sb := &format.Super{FSID: m.o.FSID, CsumType: m.o.Csum, Flags: format.HeaderFlagWritten, Generation: generation, Root: root.root, RootLevel: root.level,
 		ChunkRoot: chunk.root, ChunkRootLevel: chunk.level, TotalBytes: m.size(), BytesUsed: m.bytesUsed(),
-		RootDirObjectid: format.ROOT_TREE_DIR_OBJECTID, NumDevices: uint64(len(m.devs)), SectorSize: format.SectorSize, NodeSize: format.NodeSize,
+		RootDirObjectid: format.ROOT_TREE_DIR_OBJECTID, NumDevices: uint64(len(m.devs)), SectorSize: format.SectorSize, NodeSize: uint32(m.o.NodeSize),
 		StripeSize: format.SectorSize, ChunkRootGeneration: generation, CompatROFlags: features,
 		IncompatFlags: m.o.incompat() | m.propIncompat, Label: m.o.Label, UUIDTreeGeneration: generation}
 	for _, c := range m.chunks {
@@ -107,7 +107,7 @@ type describer struct {
 // need with the places of the try before, until that changes nothing. A tree needs no fewer blocks
 // when there are more items, so the number settles.
 func (m *maker) describe() error {
-	place, ok := m.system.take(format.NodeSize, format.NodeSize)
+	place, ok := m.system.take(m.nodeSize(), m.nodeSize())
 	if !ok {
 		panic("mkfs: no room in the system chunk")
 	}
@@ -150,7 +150,7 @@ func (m *maker) describe() error {
 		now := make([]int, len(list))
 		level := map[uint64]uint8{}
 		for i, d := range list {
-			levels := levelsOf(d.items())
+			levels := m.levelsOf(d.items())
 			now[i] = len(levels)
 			for j, at := range d.places {
 				level[at] = levels[min(j, len(levels)-1)]
@@ -171,7 +171,7 @@ func (m *maker) describe() error {
 	m.fix()
 	for _, d := range list {
 		d.tree.places, d.tree.planned = d.places, true
-		d.tree.bytes = uint64(len(d.places)) * format.NodeSize
+		d.tree.bytes = uint64(len(d.places)) * m.nodeSize()
 		if err := m.addAll(d.tree, d.items()); err != nil {
 			return err
 		}
@@ -237,7 +237,7 @@ func (m *maker) rootTree() iter.Seq[item] {
 
 	root := func(tr *tree) *format.RootItem {
 		// The inode in a root item is a relic; mkfs.btrfs fills it with these.
-		return &format.RootItem{Inode: format.InodeItem{Generation: 1, Size: 3, Nlink: 1, Nbytes: format.NodeSize, Mode: format.S_IFDIR | 0o755},
+		return &format.RootItem{Inode: format.InodeItem{Generation: 1, Size: 3, Nlink: 1, Nbytes: m.nodeSize(), Mode: format.S_IFDIR | 0o755},
 			Generation: generation, Bytenr: tr.root, Level: tr.level, BytesUsed: tr.bytes, Refs: 1, GenerationV2: generation}
 	}
 	for id, tr := range m.roots {
@@ -269,7 +269,7 @@ func (m *maker) rootTree() iter.Seq[item] {
 }
 
 func (m *maker) dirInode() format.InodeItem {
-	return format.InodeItem{Generation: generation, Transid: generation, Nbytes: format.NodeSize, Nlink: 1, Mode: format.S_IFDIR | 0o755,
+	return format.InodeItem{Generation: generation, Transid: generation, Nbytes: m.nodeSize(), Nlink: 1, Mode: format.S_IFDIR | 0o755,
 		Atime: m.now, Ctime: m.now, Mtime: m.now, Otime: m.now}
 }
 
@@ -286,7 +286,7 @@ func (m *maker) emptySubvol() iter.Seq[item] {
 type (
 	blockItem struct {
 		treeBlock
-		long bool // an EXTENT_ITEM, with a TreeBlockInfo whose key says nothing
+		long uint64 // the block's bytes: an EXTENT_ITEM, whose TreeBlockInfo has no key
 	}
 	dataItem struct {
 		bytenr, length uint64
@@ -295,14 +295,14 @@ type (
 )
 
 func (b blockItem) key() format.Key {
-	if b.long {
-		return format.Key{Objectid: b.bytenr, Type: format.EXTENT_ITEM_KEY, Offset: format.NodeSize}
+	if b.long > 0 {
+		return format.Key{Objectid: b.bytenr, Type: format.EXTENT_ITEM_KEY, Offset: b.long}
 	}
 	return format.Key{Objectid: b.bytenr, Type: format.METADATA_ITEM_KEY, Offset: uint64(b.level)}
 }
 func (b blockItem) size() int {
 	n := format.ExtentItemSize + format.InlineRefSize(format.TREE_BLOCK_REF_KEY)
-	if b.long {
+	if b.long > 0 {
 		n += format.TreeBlockInfoSize
 	}
 	return n
@@ -311,7 +311,7 @@ func (b blockItem) encode(p []byte) {
 	e := format.ExtentItem{Refs: 1, Generation: generation, Flags: format.ExtentFlagTreeBlock}
 	e.Encode(p)
 	p = p[format.ExtentItemSize:]
-	if b.long {
+	if b.long > 0 {
 		info := format.TreeBlockInfo{Level: b.level}
 		info.Encode(p)
 		p = p[format.TreeBlockInfoSize:]
@@ -350,6 +350,10 @@ func (m *maker) groupTree() iter.Seq[item] {
 // no tree of their own. m.blocks need not ascend as a whole.
 func (m *maker) extentTree(groups bool) iter.Seq[item] {
 	blocks := slices.Clone(m.blocks)
+	long := uint64(0)
+	if m.o.LongExtents {
+		long = m.nodeSize()
+	}
 	slices.SortFunc(blocks, byPlace)
 	return func(yield func(item) bool) {
 		data := m.extents
@@ -365,7 +369,7 @@ func (m *maker) extentTree(groups bool) iter.Seq[item] {
 				return (!pending || it.key().Objectid == c.logical || group()) && yield(it) && (!pending || group())
 			}
 			for len(blocks) > 0 && blocks[0].bytenr < c.end() {
-				if !next(blockItem{blocks[0], m.o.LongExtents}) {
+				if !next(blockItem{blocks[0], long}) {
 					return
 				}
 				blocks = blocks[1:]
@@ -453,7 +457,7 @@ func (m *maker) placeFor(owner uint64) (uint64, error) {
 	if owner != format.CHUNK_TREE_OBJECTID {
 		return m.takeBlock()
 	}
-	s, ok := m.system.take(format.NodeSize, format.NodeSize)
+	s, ok := m.system.take(m.nodeSize(), m.nodeSize())
 	if !ok {
 		return 0, fmt.Errorf("%s: %d chunks are too many for one system chunk", m.devs[0].Name(), len(m.chunks))
 	}

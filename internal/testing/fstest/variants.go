@@ -1,6 +1,7 @@
 package fstest
 
 import (
+	"fmt"
 	"strings"
 
 	"btrlab/internal/format"
@@ -21,6 +22,9 @@ func Variants() (list []Variant) {
 			o.Csum, err = format.ParseCsumType(name)
 			NoError(err)
 		})})
+	}
+	for _, n := range []int{4 << 10, 64 << 10} {
+		list = append(list, Variant{fmt.Sprintf("nodesize %d", n), MkfsOptions(func(o *mkfs.Options) { o.NodeSize = n })})
 	}
 	return append(list, without("skinny-metadata"), without("no-holes"))
 }
