@@ -54,7 +54,7 @@ func variants() (list []variant) {
 
 // refusals are the features that are read and not written, in the order in which they are found.
 var refusals = []struct{ option, words string }{
-	{"--csum", "checksum type"}, {"--mixed", "mixed block groups"}, {"^skinny-metadata", "long extent items"}, {"^no-holes", "explicit holes"},
+	{"--mixed", "mixed block groups"},
 }
 
 // TestMakers: whatever mkfs.btrfs and Linux make is read back as it is; what can be written is

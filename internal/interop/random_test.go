@@ -146,7 +146,7 @@ func noTimes(t *testing.T, dirs ...string) {
 // is the folder to us and to Linux, and Linux writes in between.
 func TestRandomEdits(t *testing.T) {
 	linux(t)
-	for seed := range uint64(pick(4*len(variants), 1)) {
+	for seed := range uint64(pick(4*len(imageKinds), 1)) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			m := &model{t: t, r: rand.New(rand.NewPCG(seed, 2)), f: newFiller(seed), img: image(t, "random.img"), dir: t.TempDir(), dirs: []string{""}}
 			kindOf(seed).made(t, m.img, "512M", seed%2 == 0)

@@ -8,18 +8,18 @@ import (
 	"testing"
 )
 
-// variant is a kind of image: the options that make one, of mkfs.btrfs and of btrlab mkfs.
-type variant struct{ linux, ours string }
+// imageKind is a kind of image: the options that make one, of mkfs.btrfs and of btrlab mkfs.
+type imageKind struct{ linux, ours string }
 
-// variants are the kinds of images that are written besides the default.
-var variants = []variant{
+// imageKinds are the kinds of images that are written besides the default.
+var imageKinds = []imageKind{
 	{"--csum xxhash", "--csum xxhash64"}, {"--csum sha256", "--csum sha256"}, {"--csum blake2", "--csum blake2b"},
 	{"-O ^skinny-metadata", "-O ^skinny-metadata"}, {"-O ^no-holes", "-O ^no-holes"},
 	{"-n 4k -O ^no-holes,^skinny-metadata", "-n 4k -O ^no-holes,^skinny-metadata"}, {"-n 64k --csum sha256", "-n 64k --csum sha256"},
 }
 
 // made makes an image of one of both makers.
-func (v variant) made(t *testing.T, img, size string, ours bool) {
+func (v imageKind) made(t *testing.T, img, size string, ours bool) {
 	t.Helper()
 	if ours {
 		btrlab(t, append([]string{"mkfs", "-q", "--size", size, img}, strings.Fields(v.ours)...)...)
@@ -29,12 +29,12 @@ func (v variant) made(t *testing.T, img, size string, ours bool) {
 	sh(t, "mkfs.btrfs", append(append([]string{"-q"}, strings.Fields(v.linux)...), img)...)
 }
 
-// kindOf is a variant by seed; every fourth is the default.
-func kindOf(seed uint64) variant {
+// kindOf is an imageKind by seed; every fourth is the default.
+func kindOf(seed uint64) imageKind {
 	if seed%4 == 0 {
-		return variant{}
+		return imageKind{}
 	}
-	return variants[(seed-1-seed/4)%uint64(len(variants))]
+	return imageKinds[(seed-1-seed/4)%uint64(len(imageKinds))]
 }
 
 // sharingTurn shares the data of a file, takes a snapshot and deletes one.
@@ -60,7 +60,7 @@ func sharingTurn(t *testing.T, img, want string, turn int) {
 // TestVariants: an image of every kind, of either maker, takes turns of Linux and btrlab.
 func TestVariants(t *testing.T) {
 	linux(t)
-	for _, v := range variants {
+	for _, v := range imageKinds {
 		for _, ours := range []bool{true, false} {
 			name := "mkfs.btrfs " + v.linux
 			if ours {
@@ -94,7 +94,7 @@ func TestVariants(t *testing.T) {
 func TestSkinnyLater(t *testing.T) {
 	linux(t, "btrfstune")
 	img, want := image(t, "skinny.img"), t.TempDir()
-	variant{linux: "-O ^skinny-metadata"}.made(t, img, "512M", false)
+	imageKind{linux: "-O ^skinny-metadata"}.made(t, img, "512M", false)
 	btrlab(t, "quota", "enable", img)
 	linuxTurn(t, img, want, 0)
 	btrlabTurn(t, img, want, 0)
@@ -115,7 +115,7 @@ func TestVariantsRootdir(t *testing.T) {
 	linux(t)
 	want := filepath.Join(t.TempDir(), "want")
 	tree(t, filepath.Join(want, "tree"), 3, pick(2000, 200))
-	for _, v := range variants {
+	for _, v := range imageKinds {
 		for _, more := range []string{"", "--shrink --compress zstd"} {
 			t.Run(v.ours+" "+more, func(t *testing.T) {
 				img := image(t, "rootdir.img")
