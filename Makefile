@@ -82,7 +82,7 @@ bench: build ## measure the numbers of the project, as ratios in alternating rou
 	$(GO) test -count=1 -v -timeout 60m -run '^Test(Inside|OtherPath)$$' ./internal/study/handout -handout.all
 	BTRLAB_INTEROP=1 $(GO) test -count=1 -v -timeout 20m -run '^TestNowaitPolicies$$' ./internal/interop -policies.runtime 30s
 	BTRLAB_INTEROP=1 $(GO) test -count=1 -v -timeout 30m -run '^TestFsyncLog$$' ./internal/interop -fsynclog.sequences 2000
-	BTRLAB_INTEROP=1 $(GO) test -count=1 -timeout 30m -run '^TestTwin$$' ./internal/interop -twin.sequences 300
+	BTRLAB_INTEROP=1 $(GO) test -count=1 -timeout 30m -run '^Test(Twin|Makers)$$' ./internal/interop -twin.sequences 300 -makers.all
 	$(GO) test -run '^$$' -bench '^BenchmarkNowaitDirectOverwrite$$' ./internal/fs
 	$(GO) test -run '^$$' -bench . ./internal/sched/explore ./internal/study/scenario ./internal/sched/vtime
 	BTRLAB_PEERS=$(abspath $(ART))/peers $(GO) test -run '^$$' -bench '^BenchmarkPeers$$' -benchtime 5x -timeout 20m ./internal/sched/explore

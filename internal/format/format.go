@@ -282,8 +282,8 @@ func ParseUUID(s string) (u UUID, ok bool) {
 	return u, strings.EqualFold(u.String(), s)
 }
 
-// MadeUUID is an identifier that is made of a text: the same text gives the same one. Its version is
-// 8, of the maker's own kind.
+// MadeUUID is an identifier that is made of a text: the same text gives the same one. Its version
+// is 8, of the maker's own kind.
 func MadeUUID(text string) (u UUID) {
 	sum := sha256.Sum256([]byte(text))
 	copy(u[:], sum[:])

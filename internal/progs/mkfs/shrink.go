@@ -57,10 +57,10 @@ func (m *maker) trim() {
 }
 
 // fix gives the floating chunk its length and its place, and the file system its size.
-func (m *maker) fix() {
+func (m *maker) fix() error {
 	c := m.meta
 	if !c.floats {
-		return
+		return nil
 	}
 	n := c.cursor - c.logical
 	c.c.Length = format.AlignUp(n+metadataSlack(n), format.StripeLen)
@@ -74,5 +74,9 @@ func (m *maker) fix() {
 	}
 	c.floats = false
 	m.placeChunk(c)
+	if d.next > d.size {
+		return &NoSpaceError{d.size}
+	}
 	d.size = d.next
+	return nil
 }

@@ -168,7 +168,9 @@ func (m *maker) describe() error {
 		m.restore(mark)
 	}
 	slices.SortFunc(m.blocks, byPlace)
-	m.fix()
+	if err := m.fix(); err != nil {
+		return err
+	}
 	for _, d := range list {
 		d.tree.places, d.tree.planned = d.places, true
 		d.tree.bytes = uint64(len(d.places)) * m.nodeSize()
