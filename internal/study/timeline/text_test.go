@@ -111,7 +111,7 @@ func TestTextFits(t *testing.T) {
 		traces = append(traces, tr)
 	}
 	for i := range scenario.Museum {
-		x, err := scenario.Museum[i].Show(scenario.Options{Config: func(c *explore.Config) { c.Schedules = 500 }})
+		x, err := scenario.Museum[i].Show(scenario.Options{Config: func(c *explore.Config) { c.Schedules = 1000 }})
 		must(t, err)
 		if x.Trace == nil {
 			t.Fatalf("exhibit %d is not found", x.Number)
