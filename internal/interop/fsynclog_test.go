@@ -221,7 +221,7 @@ func TestFsyncLog(t *testing.T) {
 	const batch = 25 // sequences of one file system
 	all := *fsyncSequences
 	if all == 0 {
-		all = pick(8*batch, 5)
+		all = pick(4*batch, 5)
 	}
 	for seed := uint64(0); all > 0; seed, all = seed+1, all-batch {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) { fsyncLog(t, seed, min(batch, all)) })
