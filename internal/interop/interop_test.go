@@ -163,7 +163,7 @@ func TestPutTree(t *testing.T) {
 func TestRootdir(t *testing.T) {
 	linux(t)
 	want := filepath.Join(t.TempDir(), "want")
-	tree(t, filepath.Join(want, "tree"), 2, pick(3000, 400))
+	tree(t, filepath.Join(want, "tree"), 2, pick(800, 400))
 	for _, args := range [][]string{nil, {"-O", "bgt", "-m", "single"}, {"--compress", "zstd"}, {"--compress", "lzo", "--shrink"}, {"--compress", "zlib:9", "-u", "tree/many"}, {"--shrink"}} {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {
 			img := image(t, "rootdir.img")

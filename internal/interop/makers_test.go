@@ -15,7 +15,7 @@ type variant struct {
 	readOnly    string // the words with which a verb that writes refuses it; empty: it is written
 }
 
-var makersAll = flag.Bool("makers.all", false, "all variants of TestMakers, not every third")
+var makersAll = flag.Bool("makers.all", false, "all variants of TestMakers, not every fifth")
 
 // variants are images of mkfs.btrfs and Linux: each default and common option, alone and with
 // others.
@@ -69,7 +69,7 @@ func TestMakers(t *testing.T) {
 		t.Errorf("%d variants", len(list))
 	}
 	for i, v := range list {
-		if every := pick(3, 12); !*makersAll && i%every != 0 {
+		if every := pick(5, 12); !*makersAll && i%every != 0 {
 			continue
 		}
 		t.Run(fmt.Sprintf("mkfs %s, mount %s", v.mkfs, v.mount), func(t *testing.T) {
