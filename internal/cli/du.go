@@ -1,10 +1,8 @@
 package cli
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -143,7 +141,7 @@ func (d *diskUsage) add(path string, top bool) (u usage, shared []diskRange, err
 		if err != nil {
 			return u, nil, err
 		}
-		shared = merged(shared)
+		shared = format.Merge(shared)
 		sum := uint64(0)
 		for _, r := range shared {
 			sum += r.Len()
@@ -154,18 +152,4 @@ func (d *diskUsage) add(path string, top bool) (u usage, shared []diskRange, err
 		d.show(u)
 	}
 	return u, shared, nil
-}
-
-// merged are the ranges without what they have in common.
-func merged(list []diskRange) []diskRange {
-	slices.SortFunc(list, func(a, b diskRange) int { return cmp.Compare(a.Start, b.Start) })
-	out := list[:0]
-	for _, r := range list {
-		if k := len(out) - 1; k >= 0 && r.Start <= out[k].End {
-			out[k].End = max(out[k].End, r.End)
-			continue
-		}
-		out = append(out, r)
-	}
-	return out
 }

@@ -48,7 +48,7 @@ var properties = []property{
 		of:  func(_ *fs.Node, _ *fs.Attr, path string) bool { return path == "/" },
 		get: func(a *app, x *fs.FS, _ *fs.Node) (string, bool, error) { return x.Statfs(a.t).Label, true, nil },
 		check: func(value string) string {
-			if len(value) > 255 || strings.ContainsAny(value, "\n\x00") {
+			if !format.LabelOK(value) {
 				return "at most 255 bytes without newline"
 			}
 			return ""

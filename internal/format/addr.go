@@ -1,6 +1,10 @@
 package format
 
-import "math"
+import (
+	"cmp"
+	"math"
+	"slices"
+)
 
 // Addresses. A btrfs file system counts bytes in three spaces; a type for each keeps an argument
 // from landing in the parameter of another space.
@@ -36,6 +40,22 @@ func (r Range[A]) Contains(a A) bool { return r.Start <= a && a < r.End }
 // Intersect is the part that r and o have in common. It is Empty when there is none.
 func (r Range[A]) Intersect(o Range[A]) Range[A] {
 	return Range[A]{max(r.Start, o.Start), min(r.End, o.End)}
+}
+
+// Merge makes the ranges ascending and disjoint: those that overlap or meet become one. The slice
+// is the caller's no longer.
+func Merge[A ~uint64](list []Range[A]) []Range[A] {
+	slices.SortFunc(list, func(a, b Range[A]) int { return cmp.Compare(a.Start, b.Start) })
+	n := 0
+	for _, r := range list {
+		if n > 0 && r.Start <= list[n-1].End {
+			list[n-1].End = max(list[n-1].End, r.End)
+			continue
+		}
+		list[n] = r
+		n++
+	}
+	return list[:n]
 }
 
 // DataRef names one user of a data extent: inode Ino of the subvolume tree Root. Offset is the file

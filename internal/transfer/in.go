@@ -64,22 +64,6 @@ func (c *In) Tree(src, to string) error {
 	return bare(c.entry(src, to, st))
 }
 
-// leave reports an object that cannot be read, or that the image refuses; any other error comes
-// back.
-func (c *In) leave(name string, err error) error {
-	var u *unreadable
-	var refused errno.Errno
-	var host *iofs.PathError
-	switch {
-	case errors.As(err, &u):
-		err = u.err
-	case exhausted(err) || !errors.As(err, &refused) && !errors.As(err, &host):
-		return err
-	}
-	c.count.w.LeaveOut(LeftOut{Name: name, Err: err})
-	return nil
-}
-
 // Reader makes the file to from what r gives.
 func (c *In) Reader(r io.Reader, to string) error {
 	_, statErr := c.x.Lstat(c.t, to)
@@ -187,7 +171,7 @@ func (c *In) inside(src, to string) error {
 		if err == nil {
 			err = c.entry(from, gopath.Join(to, e.Name()), info)
 		}
-		if err := c.leave(from, err); err != nil {
+		if err := c.count.leave(from, err); err != nil {
 			return err
 		}
 	}

@@ -94,23 +94,10 @@ func (s *Scan) list(d *mkfs.Entry, path, rel string) error {
 		if err == nil {
 			continue
 		}
-		if err := s.leave(from, err); err != nil {
+		if err := s.count.leave(from, err); err != nil {
 			return err
 		}
 	}
-	return nil
-}
-
-// leave reports what cannot be read; any other error comes back.
-func (s *Scan) leave(name string, err error) error {
-	var u *unreadable
-	var host *iofs.PathError
-	if errors.As(err, &u) {
-		err = u.err
-	} else if !errors.As(err, &host) {
-		return err
-	}
-	s.count.w.LeaveOut(LeftOut{Name: name, Err: err})
 	return nil
 }
 

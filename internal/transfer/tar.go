@@ -66,12 +66,12 @@ func (c *In) Tar(r io.Reader, to string) error {
 		}
 		if err == nil {
 			made[name] = at
-		} else if err := c.leave(e.Name, err); err != nil {
+		} else if err := c.count.leave(e.Name, err); err != nil {
 			return err
 		}
 	}
 	for i := len(dirs) - 1; i >= 0; i-- {
-		if err := c.leave(dirs[i].to, c.apply(dirs[i].to, dirs[i].to, &dirs[i].h)); err != nil {
+		if err := c.count.leave(dirs[i].to, c.apply(dirs[i].to, dirs[i].to, &dirs[i].h)); err != nil {
 			return err
 		}
 	}

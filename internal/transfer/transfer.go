@@ -24,6 +24,7 @@ package transfer
 import (
 	"errors"
 	"io"
+	iofs "io/fs"
 	"syscall"
 
 	"btrlab/internal/errno"
@@ -87,6 +88,23 @@ func (c *count) next(name string) error {
 	c.begun++
 	c.known = max(c.known, c.begun)
 	c.w.Begin(name, c.begun, c.known)
+	return nil
+}
+
+// leave reports an object of the host that cannot be read, or that the image refuses; any other
+// error comes back, and what says that the image takes nothing more.
+func (c *count) leave(name string, err error) error {
+	var u *unreadable
+	var host *iofs.PathError
+	var refused errno.Errno
+	switch {
+	case errors.As(err, &u):
+		err = u.err
+	case errors.As(err, &host):
+	case exhausted(err) || !errors.As(err, &refused):
+		return err
+	}
+	c.w.LeaveOut(LeftOut{Name: name, Err: err})
 	return nil
 }
 

@@ -720,3 +720,21 @@ func TestOutStopsAnywhere(t *testing.T) {
 		}
 	}
 }
+
+// What the host cannot read is left out, whatever the errno; the same errno of the image ends the
+// transfer.
+func TestLeave(t *testing.T) {
+	w := &watch{t: t}
+	c := count{w: w}
+	must(t, c.leave("bad sector", &iofs.PathError{Op: "read", Path: "x", Err: syscall.EIO}))
+	must(t, c.leave("refused", &errno.OpError{Op: "create", Err: errno.ENAMETOOLONG}))
+	must(t, c.leave("nothing", nil))
+	for _, end := range []error{&errno.OpError{Op: "write", Err: errno.EIO}, errno.ENOSPC, errStop} {
+		if err := c.leave("x", end); err != end {
+			t.Errorf("%v: %v", end, err)
+		}
+	}
+	if len(w.left) != 2 {
+		t.Errorf("left out %v", w.left)
+	}
+}

@@ -1,9 +1,6 @@
 package inode
 
 import (
-	"cmp"
-	"slices"
-
 	"btrlab/internal/format"
 	"btrlab/internal/lock"
 	"btrlab/internal/lock/lockdep"
@@ -146,23 +143,8 @@ func (ip *Inode) TakeModified(t *sched.Task, transid uint64, into []Range) []Ran
 	if ip.allIn.CompareAndSwap(transid, 0) {
 		return append(into[:0], Range{End: ^uint64(0)})
 	}
-	return join(into)
+	return format.Merge(into)
 }
 
 // AddRange adds r to ranges that ascend and are disjoint.
-func AddRange(list []Range, r Range) []Range { return join(append(list, r)) }
-
-// join makes the ranges ascending and disjoint.
-func join(list []Range) []Range {
-	slices.SortFunc(list, func(a, b Range) int { return cmp.Compare(a.Start, b.Start) })
-	n := 0
-	for _, r := range list {
-		if n > 0 && r.Start <= list[n-1].End {
-			list[n-1].End = max(list[n-1].End, r.End)
-			continue
-		}
-		list[n] = r
-		n++
-	}
-	return list[:n]
-}
+func AddRange(list []Range, r Range) []Range { return format.Merge(append(list, r)) }

@@ -15,12 +15,6 @@ import (
 // snapshot keeps it. Its changes take turns: a commit makes them, or a task that has fs's
 // subvol_sem. An image without the tree needs none, and a zero uuid is in none.
 
-// uuidKey is where the uuid tree has a uuid; typ is format.UUID_KEY_SUBVOL or
-// UUID_KEY_RECEIVED_SUBVOL. Models btrfs_uuid_to_key().
-func uuidKey(typ uint8, u format.UUID) format.Key {
-	return format.Key{Objectid: binary.LittleEndian.Uint64(u[:8]), Type: typ, Offset: binary.LittleEndian.Uint64(u[8:])}
-}
-
 // addUUID enters subvolume id. Models btrfs_uuid_tree_add().
 func (m *Manager) addUUID(t *sched.Task, h *Handle, typ uint8, u format.UUID, id uint64) error {
 	return m.changeUUID(t, h, typ, u, func(ids []uint64) []uint64 {
@@ -44,7 +38,7 @@ func (m *Manager) changeUUID(t *sched.Task, h *Handle, typ uint8, u format.UUID,
 	if r == nil || u.IsZero() {
 		return nil
 	}
-	key := uuidKey(typ, u)
+	key := u.Key(typ)
 	old, err := m.uuidIDs(t, r, key)
 	if err != nil {
 		return err

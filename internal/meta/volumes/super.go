@@ -2,7 +2,6 @@ package volumes
 
 import (
 	"fmt"
-	"sort"
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
@@ -84,14 +83,5 @@ func (v *Volumes) SuperLogical(c ChunkInfo) []format.Range[format.Logical] {
 			}
 		}
 	}
-	sort.Slice(out, func(i, j int) bool { return out[i].Start < out[j].Start })
-	merged := out[:0]
-	for _, r := range out {
-		if k := len(merged) - 1; k >= 0 && r.Start <= merged[k].End {
-			merged[k].End = max(merged[k].End, r.End)
-			continue
-		}
-		merged = append(merged, r)
-	}
-	return merged
+	return format.Merge(out)
 }

@@ -7,7 +7,7 @@ import (
 	"btrlab/internal/format"
 )
 
-// Entry is a name of the tree that a new file system gets, with the inode behind it.
+// Entry is a name of the tree that a new file system gets, with its inode.
 type Entry struct {
 	Name     string // 1 to 255 bytes; that of the root does not count
 	Mode     uint32 // S_IFMT and permissions
@@ -67,7 +67,7 @@ type Xattr struct {
 	Value []byte
 }
 
-// Opener opens what is behind entries. Each has one user.
+// Opener opens the inodes of entries. Each has one user.
 type Opener interface {
 	// Open opens e. Neighbours are opened one after the other.
 	Open(e *Entry) (Object, error)

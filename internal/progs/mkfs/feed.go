@@ -87,12 +87,7 @@ func (l *loader) feed(inodes []*Entry) *feeder {
 // stop ends all reading.
 func (f *feeder) stop() {
 	close(f.quit)
-	f.wg.Wait()
-	for p := range f.order { // those that nobody took
-		if p.shared != nil {
-			p.shared.put()
-		}
-	}
+	f.wg.Wait() // what nobody took has been read as well, and let its file go
 }
 
 // next is a piece that is free; nil when the reading ends.
@@ -100,10 +95,6 @@ func (f *feeder) next(e *Entry) *piece {
 	select {
 	case p := <-f.free:
 		*p = piece{e: e, done: p.done, buf: p.buf, packed: p.packed}
-		select {
-		case <-p.done:
-		default:
-		}
 		return p
 	case <-f.quit:
 		return nil
@@ -150,13 +141,7 @@ func (f *feeder) large(op Opener, p *piece) bool {
 				break
 			}
 			if err == nil {
-				// Two runs may have one sector in common.
-				r := format.Between(format.AlignDown(uint64(start), format.SectorSize), format.AlignUp(uint64(end), format.SectorSize))
-				if k := len(runs) - 1; k >= 0 && r.Start <= runs[k].End {
-					runs[k].End = max(runs[k].End, r.End)
-				} else {
-					runs = append(runs, r)
-				}
+				runs = append(runs, format.Between(format.AlignDown(uint64(start), format.SectorSize), format.AlignUp(uint64(end), format.SectorSize)))
 				off = end
 			}
 		}
@@ -164,6 +149,7 @@ func (f *feeder) large(op Opener, p *piece) bool {
 			o.Close()
 		}
 	}
+	runs = format.Merge(runs) // two may have one sector in common
 	for _, r := range runs {
 		p.nbytes += r.Len()
 	}

@@ -12,10 +12,10 @@ import (
 )
 
 // The subvolumes, loaded whole. Numbers are given breadth first, so that a directory's inodes
-// follow one another and all items come in the order of their keys: a directory's names, with the
-// numbers behind them, are known when its own items are made. Workers read, checksum and compress
-// (feed.go); one task takes what they have read in the order of the inodes, finds places and packs
-// the leaves, so the result is the same whoever was faster.
+// follow one another and all items come in the order of their keys: a directory's names, and the
+// numbers of their inodes, are known when its own items are made. Workers read, checksum and
+// compress (feed.go); one task takes what they have read in the order of the inodes, finds places
+// and packs the leaves, so the result is the same whoever was faster.
 
 // extentMax is the longest extent of file data, in bytes: BTRFS_MAX_EXTENT_SIZE.
 const extentMax = 128 << 20
