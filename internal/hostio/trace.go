@@ -9,6 +9,9 @@ import (
 // ErrTracing means that this machine does not let the process read the kernel's tracepoints.
 var ErrTracing = errors.New("the kernel's tracepoints cannot be read")
 
+// ErrDropped means that the kernel had more events than its buffer holds: other programs make some.
+var ErrDropped = errors.New("the kernel dropped events")
+
 // TraceField is one field of a tracepoint, as its format file has it.
 type TraceField struct {
 	Offset, Size int // bytes

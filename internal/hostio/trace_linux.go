@@ -257,7 +257,7 @@ func (r *traceRing) drain(each func(sample []byte)) error {
 		kind, size := binary.LittleEndian.Uint32(h), int(binary.LittleEndian.Uint16(h[6:]))
 		switch kind {
 		case unix.PERF_RECORD_LOST:
-			return fmt.Errorf("the kernel dropped events: its buffer of %d bytes was full", len(data))
+			return fmt.Errorf("%w: its buffer of %d bytes was full", ErrDropped, len(data))
 		case unix.PERF_RECORD_SAMPLE:
 			each(slices.Clone(at(size)[8:]))
 		}
