@@ -1,6 +1,10 @@
 package cli
 
-import "strings"
+import (
+	"maps"
+	"slices"
+	"strings"
+)
 
 // foreignWords are verbs of btrfs, debugfs, mkfs and the shell, with what does that here.
 var foreignWords = map[string]string{
@@ -33,7 +37,7 @@ func foreignWord(args []string) string {
 		word = "filesystem"
 	}
 	if len(args) > 1 {
-		for full := range foreignWords {
+		for _, full := range slices.Sorted(maps.Keys(foreignWords)) {
 			if first, second, ok := strings.Cut(full, " "); ok && first == word && strings.HasPrefix(second, args[1]) && args[1] != "" {
 				return foreignWords[full]
 			}
