@@ -24,7 +24,7 @@ func TestWrapped(t *testing.T) {
 			return err
 		}
 		name := d.Name()
-		if d.IsDir() && (slices.Contains([]string{"testdata", "artifacts", "bin", "_kernel"}, name) || strings.HasPrefix(name, ".") && len(name) > 2) {
+		if d.IsDir() && (slices.Contains([]string{"testdata", "artifacts", "bin", "_kernel", "_grade"}, name) || strings.HasPrefix(name, ".") && len(name) > 2) {
 			return filepath.SkipDir
 		}
 		var wide []string

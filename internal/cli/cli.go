@@ -25,6 +25,7 @@ import (
 
 	"btrlab/internal/prose"
 	"btrlab/internal/sched"
+	"btrlab/internal/study/own"
 )
 
 // Exit codes.
@@ -80,19 +81,31 @@ type app struct {
 
 // Main runs the command line args and returns the exit code.
 func Main(args []string, in io.Reader, out, errw io.Writer) int {
+	return MainWith(nil, args, in, out, errw)
+}
+
+// MainWith is Main of a program that has policies of the user's own built in (package own). The
+// others are those of --policy-dir.
+func MainWith(built []own.Compiled, args []string, in io.Reader, out, errw io.Writer) int {
 	kept := &keptOutput{w: out}
 	if !isTerminal(out) {
 		out = kept
 	}
 	a := &app{in: in, out: out, err: errw, t: sched.NewTask("main"), stopped: make(chan struct{})}
 	defer a.watchSignals()()
-	err := a.run(args)
+	err := a.ownPolicies(built, args)
+	if err == nil {
+		err = a.run(args)
+	}
 	if kept.err != nil && (err == nil || errors.Is(err, errFound)) {
 		err = kept.err
 	}
 	var usage *usageError
 	var stop interruption
+	var other exitCode
 	switch {
+	case errors.As(err, &other):
+		return int(other)
 	case err == nil:
 		return exitOK
 	case errors.Is(err, errFound):
@@ -261,6 +274,7 @@ An image is named by its path, a file in it as IMAGE:/path. Sizes take the suffi
 	root.AddCommand(a.man())
 	root.InitDefaultCompletionCmd() // for wrapArgs
 	a.faultFlags(root)
+	policyDirFlags(root)
 	a.openFlags(root)
 	a.partitionFlags(root)
 	a.deviceFlags(root)

@@ -13,10 +13,10 @@ import (
 func (a *app) policy() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "policy",
-		Short:   "list the locking policies and show what each promises",
+		Short:   "list the locking policies, show what each promises, and try one of your own",
 		Example: "  btrlab policy show unlocked",
 	}
-	cmd.AddCommand(a.policyList(), a.policyShow())
+	cmd.AddCommand(a.policyList(), a.policyShow(), a.policyNew(), a.policyTest())
 	return cmd
 }
 

@@ -112,8 +112,6 @@ func (f *FS) wire(t *sched.Task) {
 		f.data.Holes = zero.Holes{Store: f.store, Trans: f.trans}.Fill
 	}
 	f.data.Pool.OnAttachedDone(f.trans.OrderedDone)
-	f.data.NewRangeLocker = f.opt.Lab.RangeLock
-	f.setLab(f.opt.Lab)
 	f.data.Quota = f.trans.Quota
 	limit := f.opt.CacheInodes
 	if limit == 0 {
@@ -152,8 +150,9 @@ func (f *FS) wire(t *sched.Task) {
 	f.trans.Extents.SetCsums(f.store)
 	f.trans.Extents.SetFirstFit(f.opt.FirstFit)
 	f.trans.OnCommit(f.writeInodes)
-	f.logs.Configure(treelog.LogConfig{Trans: f.trans, Store: f.store, InMemory: f.inMemory, Item: f.opt.Lab.Item, Forget: f.opt.NoPayload,
-		SmallLeaf: f.opt.Lab.SmallLeaf})
+	lab := f.opt.Lab.Under(f.opt.Policy)
+	f.logs.Configure(treelog.LogConfig{Trans: f.trans, Store: f.store, InMemory: f.inMemory, Item: lab.Item, Forget: f.opt.NoPayload,
+		SmallLeaf: lab.SmallLeaf})
 	f.trans.OnSettled(f.logs.Free)
 }
 
@@ -206,6 +205,7 @@ func (f *FS) SetPolicy(t *sched.Task, p *policy.Policy) {
 	for _, n := range f.nodes(t) {
 		f.setLockMode(n)
 	}
+	f.remakeLabs(t)
 }
 
 // setPolicy changes the policy for what is asked next.
@@ -213,6 +213,7 @@ func (f *FS) setPolicy(p *policy.Policy) {
 	f.env.SetPolicy(p)
 	f.data.Logging.Store(p.Has(policy.FsyncLog))
 	f.logs.Follow(p.Set)
+	f.useLab(p)
 	f.museum(p)
 }
 
@@ -223,13 +224,23 @@ func (f *FS) SetReclaim(reclaim func(t *sched.Task)) { f.env.Reclaim = reclaim }
 // SetLab changes Options.Lab, but for what is made once: the range locks of inodes that are there,
 // and Item. The caller has no operation in flight.
 func (f *FS) SetLab(t *sched.Task, lab iopath.Lab) {
-	f.setLab(lab)
+	f.opt.Lab = lab
+	f.useLab(f.env.Policy())
+	f.remakeLabs(t)
+}
+
+// remakeLabs gives the inodes in memory the policy of files that is in force.
+func (f *FS) remakeLabs(t *sched.Task) {
 	for _, n := range f.nodes(t) {
 		n.ip.SetLab()
 	}
 }
 
-func (f *FS) setLab(lab iopath.Lab) {
+// useLab puts the functions of Options.Lab in their places, or those of p where it is somebody's
+// own.
+func (f *FS) useLab(p *policy.Policy) {
+	lab := f.opt.Lab.Under(p)
+	f.data.NewRangeLocker = lab.RangeLock
 	f.env.Lab, f.data.NewLab = lab, nil
 	if lab.File != nil {
 		f.data.NewLab = func() any { return lab.File() }

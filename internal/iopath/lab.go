@@ -1,9 +1,12 @@
 package iopath
 
 import (
+	"cmp"
+
 	"btrlab/internal/data/inode"
 	"btrlab/internal/data/treelog"
 	"btrlab/internal/format"
+	"btrlab/internal/iopath/policy"
 	"btrlab/internal/sched"
 )
 
@@ -28,6 +31,20 @@ type Lab struct {
 	Item func(t *sched.Task, x treelog.ItemSteps) error
 	// SmallLeaf is ctree.Leaves.Small, percent, for the trees of logs; 0 is the kernel's.
 	SmallLeaf int
+}
+
+// Under is l with the functions of policy p, where p is somebody's own and has some, in the place
+// of l's.
+func (l Lab) Under(p *policy.Policy) Lab {
+	if p.Own == nil {
+		return l
+	}
+	own, ok := p.Own.Lab.(Lab)
+	if !ok {
+		return l
+	}
+	own.SmallLeaf = cmp.Or(own.SmallLeaf, l.SmallLeaf)
+	return own
 }
 
 // FilePolicy carries out the operations on one file by their steps.

@@ -78,17 +78,20 @@ type Policy struct {
 	// WriteSteps, unless it is zero, is the order of the steps of a write's batch, whatever the
 	// toggles of dirty throttling say. It has no toggle: it is for labs.
 	WriteSteps WriteOrder
+
+	// Own is what a policy of somebody's own has beside its switches, nil for the others.
+	Own *Own
 }
 
 // Parse reads a specification: the name of a preset, of Presets, NowaitPresets, UnalignedPresets or
-// FsyncPresets, then any number of "+TOGGLE" and "!TOGGLE", which switch a toggle on and off:
-// "unlocked+SETSIZE_DRAIN_FIRST". The result's Name is spec.
+// FsyncPresets, or of a policy that was Added, then any number of "+TOGGLE" and "!TOGGLE", which
+// switch a toggle on and off: "unlocked+SETSIZE_DRAIN_FIRST". The result's Name is spec.
 func Parse(spec string) (Policy, error) {
 	name, rest := cutToggle(spec)
 	all := All()
 	i := slices.IndexFunc(all, func(p Policy) bool { return p.Name == name })
 	if i < 0 {
-		known := slices.Concat(Names(), NowaitNames(), UnalignedNames(), FsyncNames())
+		known := namesOf(all)
 		if n := prose.Nearest(name, known); n != "" {
 			return Policy{}, fmt.Errorf("unknown policy %q (did you mean %q?)", name, n)
 		}

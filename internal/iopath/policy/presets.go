@@ -103,11 +103,14 @@ func like(list []Policy, of, name, about string, change func(p *Policy)) Policy 
 	return p
 }
 
-// All is every policy that has a name: those of buffered writes, NOWAIT, sectors and fsync.
-func All() []Policy { return slices.Concat(Presets, NowaitPresets, UnalignedPresets, FsyncPresets) }
+// All is every policy that has a name: those of buffered writes, of somebody's own, of NOWAIT,
+// sectors and fsync.
+func All() []Policy {
+	return slices.Concat(Presets, added, NowaitPresets, UnalignedPresets, FsyncPresets)
+}
 
-// Names lists the presets.
-func Names() []string { return namesOf(Presets) }
+// Names lists the presets, and after them the policies that were added.
+func Names() []string { return append(namesOf(Presets), namesOf(added)...) }
 
 // NowaitNames lists the presets of NOWAIT.
 func NowaitNames() []string { return namesOf(NowaitPresets) }

@@ -33,6 +33,7 @@ func Write(w io.Writer, meta Meta, results ...*experiment.Result) error {
 		command = " · <code>" + draw.Escape(meta.Command) + "</code>"
 	}
 	b.Add(`<p class="meta">%s%s</p>`, time.Now().Format("2 January 2006, 15:04 MST"), command)
+	b.WriteString(string(meta.Before))
 	for _, r := range results {
 		s := &section{Writer: &b, Result: r, classes: r.TopWaits(len(fills)), what: "policy"}
 		if slices.ContainsFunc(r.Rows, func(row *experiment.Row) bool { return row.About != "" }) {

@@ -2,6 +2,7 @@
 package report
 
 import (
+	"btrlab/internal/draw"
 	"btrlab/internal/draw/chart"
 	"btrlab/internal/measure/experiment"
 )
@@ -12,6 +13,8 @@ type Meta struct {
 	Command string `json:"command"` // the command line that made it
 	// name and value: processor, memory, kernel, Go, ...; nil: Machine()
 	Machine [][2]string `json:"machine"`
+	// Before is what the page says before the comparisons; a record has it not.
+	Before draw.HTML `json:"-"`
 }
 
 // WaitsPNG draws what the writers of every policy waited for, as on the page; nil when nobody

@@ -2,7 +2,6 @@ package judges
 
 import (
 	"cmp"
-	"fmt"
 	"strings"
 
 	"btrlab/internal/iopath"
@@ -154,11 +153,6 @@ func (w *Workload) traceOf(x *explore.Execution) *scenario.Trace {
 	tr.Scenario, tr.About = w.name, w.asks
 	if w.scenario != nil {
 		tr.About, tr.Policy = w.scenario.About, w.pol().Name
-	}
-	for i := range tr.Steps {
-		if at, ok := studentFrame(tr.Steps[i].Stack); ok {
-			tr.Steps[i].Where = fmt.Sprintf("%s:%d", function(at), at.Line)
-		}
 	}
 	return tr
 }

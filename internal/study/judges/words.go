@@ -19,15 +19,6 @@ func bound(c explore.Coverage) string {
 	return c.String()
 }
 
-// studentFrame is the innermost call of a stack that is in a lab's package.
-func studentFrame(s explore.Stack) (explore.Frame, bool) {
-	i := slices.IndexFunc(s, inLab)
-	if i < 0 {
-		return explore.Frame{}, false
-	}
-	return s[i], true
-}
-
 // inLab says that a call is in a lab's package and not in package kit.
 func inLab(f explore.Frame) bool {
 	return strings.HasPrefix(f.Func, module.Path+"/labs/") && !strings.HasPrefix(f.Func, sandbox.KitPath+".")

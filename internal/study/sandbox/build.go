@@ -146,40 +146,104 @@ func (j *Job) Judge(ctx context.Context, root string, paths []string, o Options)
 // student's files.
 func (j *Job) build(ctx context.Context, root, name, bin string) (wrong []string, err error) {
 	// The student's package is not optimised: an optimised loop has instructions without a line.
-	build := command(ctx, root, "go", "build", "-gcflags="+studentPath(name)+"=-N -l", "-o", bin, "./labs/_grade/"+name)
-	out, err := build.CombinedOutput()
+	out, err := compile(ctx, root, name, bin, "-gcflags="+studentPath(name)+"=-N -l")
+	if out == "" {
+		return nil, err
+	}
+	return j.buildErrors(out, "labs/_grade/"+name+"/"), nil
+}
+
+// compile builds the program in folder name of labs/_grade. out is what the compiler says of the
+// files there, empty if it says nothing.
+func compile(ctx context.Context, root, name, bin string, flags ...string) (out string, err error) {
+	args := append([]string{"build"}, append(flags, "-o", bin, "./labs/_grade/"+name)...)
+	b, err := command(ctx, root, "go", args...).CombinedOutput()
 	var exit *exec.ExitError
 	switch {
 	case err == nil:
-		return nil, nil
+		return "", nil
 	case !errors.As(err, &exit):
-		return nil, err
-	case !strings.Contains(string(out), "labs/_grade/"+name+"/"): // not the student's
-		return nil, fmt.Errorf("%w\n%s", err, out)
+		return "", err
+	case !strings.Contains(string(b), "labs/_grade/"+name+"/"): // not the student's
+		return "", fmt.Errorf("%w\n%s", err, b)
 	}
-	return j.buildErrors(string(out), "labs/_grade/"+name+"/"), nil
+	return string(b), nil
 }
 
 // stage makes a folder of the module with the student's files and a main for them. The caller
 // removes it, also after an error.
 func (j *Job) stage(root string, files []File) (work string, err error) {
+	if work, err = newFolder(root, j.Name); err != nil {
+		return work, err
+	}
+	if err := writePackage(filepath.Join(work, "student"), files); err != nil {
+		return work, err
+	}
+	return work, os.WriteFile(filepath.Join(work, "main.go"), j.program(studentPath(filepath.Base(work))), 0o644)
+}
+
+// newFolder makes a folder for a program in labs/_grade, which the go tool skips.
+func newFolder(root, name string) (work string, err error) {
 	work = filepath.Join(root, "labs", "_grade")
 	if err = os.MkdirAll(work, 0o755); err == nil {
-		work, err = os.MkdirTemp(work, j.Name+"-")
+		work, err = os.MkdirTemp(work, name+"-")
 	}
 	if err != nil {
 		return "", fmt.Errorf("your code is built beside the labs, want a clone that can be written: %w", err)
 	}
-	student := filepath.Join(work, "student")
-	if err := os.Mkdir(student, 0o755); err != nil {
-		return work, err
+	return work, nil
+}
+
+// writePackage writes the files of a package to a new folder.
+func writePackage(dir string, files []File) error {
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
 	}
 	for _, f := range files {
-		if err := os.WriteFile(filepath.Join(student, filepath.Base(f.Path)), f.Data, 0o644); err != nil {
-			return work, err
+		if err := os.WriteFile(filepath.Join(dir, filepath.Base(f.Path)), f.Data, 0o644); err != nil {
+			return err
 		}
 	}
-	return work, os.WriteFile(filepath.Join(work, "main.go"), j.program(studentPath(filepath.Base(work))), 0o644)
+	return nil
+}
+
+// Package is a package of foreign Go for Build: its files, which were checked, and the name of its
+// folder in the program.
+type Package struct {
+	Name  string
+	Files []File
+}
+
+// Build builds a program of foreign packages, with optimisation, for a user who runs it himself:
+// nothing watches it. main makes the text of main.go from the import paths of the packages. wrong
+// is what the compiler says of the packages, a line each; remove deletes what was made, and is
+// never nil.
+func Build(ctx context.Context, root string, packages []Package, main func(paths []string) []byte) (bin string, remove func(), wrong []string, err error) {
+	work, err := newFolder(root, "own")
+	remove = func() {}
+	if err != nil {
+		return "", remove, nil, err
+	}
+	remove = func() { os.RemoveAll(work) }
+	name := filepath.Base(work)
+	var paths []string
+	for _, p := range packages {
+		if err := writePackage(filepath.Join(work, p.Name), p.Files); err != nil {
+			return "", remove, nil, err
+		}
+		paths = append(paths, module.Path+"/labs/_grade/"+name+"/"+p.Name)
+	}
+	if err := os.WriteFile(filepath.Join(work, "main.go"), main(paths), 0o644); err != nil {
+		return "", remove, nil, err
+	}
+	bin = filepath.Join(work, "btrlab")
+	out, err := compile(ctx, root, name, bin)
+	for line := range strings.SplitSeq(strings.TrimSpace(out), "\n") {
+		if line != "" && !strings.HasPrefix(line, "# ") {
+			wrong = append(wrong, strings.ReplaceAll(line, "labs/_grade/"+name+"/", ""))
+		}
+	}
+	return bin, remove, wrong, err
 }
 
 // buildErrors are the compiler's words without the folder. An error in the grader's own file is

@@ -183,7 +183,7 @@ func fill(t *sched.Task, x *fs.FS, left int64) error {
 
 // options are the file system's for an execution.
 func (s *Scenario) options(p *policy.Policy) fs.Options {
-	lab := s.lab
+	lab := s.lab.Under(p)
 	lab.Write, lab.File = nil, nil // until the tasks begin
 	return fs.Options{Policy: p, Now: now, EndioWorkers: 1, CacheBlocks: 256, Memory: fs.NoLimit, DirtyLimit: s.DirtyLimit, DirtyBackground: s.DirtyLimit / 2,
 		Lab: lab}

@@ -86,12 +86,12 @@ func Matrix(scenarios []*Scenario, policies []string, o Options, jobs int, progr
 	var cells []cell
 	for _, s := range scenarios {
 		for _, name := range policies {
-			if len(s.Policies) > 0 && !slices.Contains(s.Policies, name) {
-				continue
-			}
 			p, err := parsePolicy(name)
 			if err != nil {
 				return nil, err
+			}
+			if !s.isAbout(p) {
+				continue
 			}
 			cells = append(cells, cell{s: s, policy: p})
 		}

@@ -66,7 +66,7 @@ func (o *opened) start(s *Scenario, w *explore.World, p *policy.Policy, rule ora
 	o.fs.Resume(w.Task())
 	r := &o.run
 	check, first, second := r.check, r.first.hist, r.second.hist
-	*r = run{s: s, w: w, rule: rule, own: own, policy: p, fs: o.fs, dev: o.dev, check: check, crashes: r.crashes[:0], recoveries: r.recoveries,
+	*r = run{s: s, w: w, rule: rule, own: own, policy: p, lab: s.lab.Under(p), fs: o.fs, dev: o.dev, check: check, crashes: r.crashes[:0], recoveries: r.recoveries,
 		bufs: r.bufs}
 	r.first.start(fileName, o.f, s.File.At, s.File.Size, first)
 	r.second.start(secondName, o.second, 0, s.Second, second)
@@ -117,7 +117,9 @@ func (s *Scenario) open(dev *blockdev.Memory, p *policy.Policy) *opened {
 		// A lab's order, here and below, is for the tasks: the file is made by the policy's.
 		plain := *p
 		plain.WriteSteps = policy.WriteOrder{}
-		opt := s.options(&plain)
+		plain.Own = nil
+		opt := s.options(p)
+		opt.Policy = &plain
 		opt.NewNode = o.nodes.take
 		limit := opt.DirtyLimit
 		opt.DirtyLimit, opt.DirtyBackground = 0, 0
@@ -162,6 +164,7 @@ type run struct {
 	rule   oracle.Rule
 	own    bool
 	policy *policy.Policy
+	lab    iopath.Lab
 	fs     *fs.FS
 	dev    *overlay
 	tick   int64
@@ -583,7 +586,7 @@ func (r *run) batches(o Op, hi int64) []int64 {
 	case o.Direct:
 		step = r.s.File.Extent
 		lo -= lo % step
-	case r.policy.Has(policy.CopyByFolio) || r.s.lab.Write != nil || r.s.lab.File != nil:
+	case r.policy.Has(policy.CopyByFolio) || r.lab.Write != nil || r.lab.File != nil:
 		// a lab may cut where it likes
 		step = 1 << 12
 	}

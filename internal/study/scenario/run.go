@@ -46,6 +46,7 @@ type Result struct {
 
 // Run explores the scenario under policy p.
 func Run(s *Scenario, p *policy.Policy, o Options) (Result, error) {
+	s = s.under(p)
 	cfg, err := s.Config()
 	if err != nil {
 		return Result{}, err
@@ -126,6 +127,9 @@ func (s *Scenario) replayCommand(pol, schedule string, own bool) string {
 	c := fmt.Sprintf("btrlab replay %s %s --policy %s", s.Name, prose.ShellWord(schedule), prose.ShellWord(pol)) + s.flags
 	if own {
 		c += " --own"
+	}
+	if p, err := policy.Parse(pol); err == nil && p.Own != nil {
+		c += " --policy-dir " + prose.ShellWord(p.Own.Dir)
 	}
 	return c
 }

@@ -319,6 +319,22 @@ func (s *Scenario) With(classes []string, deep bool) *Scenario {
 	return &n
 }
 
+// isAbout reports whether the scenario is about p: somebody's own policy is what its preset is.
+func (s *Scenario) isAbout(p *policy.Policy) bool {
+	return len(s.Policies) == 0 || slices.Contains(s.Policies, p.Name) || p.Own != nil && slices.Contains(s.Policies, p.Own.Base)
+}
+
+// under is the scenario with the locks of policy p among its switch points, where p is somebody's
+// own and tasks are not switched everywhere.
+func (s *Scenario) under(p *policy.Policy) *Scenario {
+	if p.Own == nil || len(s.Switch) == 0 {
+		return s
+	}
+	n := *s
+	n.Switch = slices.Concat(s.Switch, p.Own.Classes)
+	return &n
+}
+
 // WithLab is the scenario on a file system with a lab's functions; those for whole writes and files
 // begin with its tasks. No command line replays it.
 func (s *Scenario) WithLab(lab iopath.Lab) *Scenario {

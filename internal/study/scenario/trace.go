@@ -8,6 +8,7 @@ import (
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/judge/oracle"
 	"btrlab/internal/lock/lockdep"
+	"btrlab/internal/module"
 	"btrlab/internal/sched/explore"
 )
 
@@ -156,6 +157,7 @@ type TraceStep struct {
 
 // Replay runs the scenario under p by a schedule and records every step.
 func Replay(s *Scenario, p *policy.Policy, schedule string, own bool) (*Trace, error) {
+	s = s.under(p)
 	cfg, err := s.Config()
 	if err != nil {
 		return nil, err
@@ -273,9 +275,14 @@ func words(kind string, d *explore.Detail) What {
 	return w
 }
 
-// where is the function of the write path that a step is in: the innermost of the rooms that have a
-// story.
+// where is the function that a step is in: the innermost of somebody's own code with its line, or
+// else that of the rooms of the write path that have a story.
 func where(stack explore.Stack) string {
+	for _, at := range stack {
+		if own, ok := strings.CutPrefix(at.Func, module.Path+"/labs/"); ok && !strings.HasPrefix(own, "kit.") {
+			return fmt.Sprintf("%s:%d", own[strings.LastIndexByte(own, '.')+1:], at.Line)
+		}
+	}
 	for _, at := range stack {
 		for _, room := range [...]string{"/iopath/buffered.", "/iopath/setsize.", "/iopath/fallocate.", "/iopath/fsync.", "/data/writeback.", "/data/fileread.", "/data/finish.", "/data/place.", "/data/zero."} {
 			if _, f, ok := strings.Cut(at.Func, room); ok {

@@ -1,0 +1,382 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/draw"
+	"btrlab/internal/fs"
+	"btrlab/internal/iopath/policy"
+	"btrlab/internal/judge/crash"
+	"btrlab/internal/measure/experiment"
+	"btrlab/internal/measure/report"
+	"btrlab/internal/measure/seeds"
+	"btrlab/internal/progs/mkfs"
+	"btrlab/internal/prose"
+	"btrlab/internal/sched/explore"
+	"btrlab/internal/study/own"
+	"btrlab/internal/study/scenario"
+	"btrlab/internal/study/timeline"
+)
+
+// policyTestFlags is the command line of policy test.
+type policyTestFlags struct {
+	sf      searchFlags
+	out     string
+	seconds float64
+	models  []string
+	bounded int
+}
+
+// tested is what policy test finds, as it prints it with --json.
+type tested struct {
+	Policy   string               `json:"policy"`
+	About    string               `json:"about"`
+	Explored []scenario.Result    `json:"explored"`
+	Crash    crashResult          `json:"crash"`
+	Compared []*experiment.Result `json:"compared"`
+	Page     string               `json:"page,omitempty"`
+	Profile  string               `json:"profile,omitempty"`
+
+	// Baseline is the scenarios of what is broken that policy locked breaks as well.
+	Baseline []string `json:"baseline_breaks"`
+
+	traces []*scenario.Trace // of what is broken, in the order of Explored
+	limit  string            // of each search, in words
+}
+
+func (a *app) policyTest() *cobra.Command {
+	var o policyTestFlags
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "test DIR",
+		Short: "explore, crash, measure and profile a policy of your own, and write a page about it",
+		Long: fmt.Sprintf(`Test explores the policy in DIR in every scenario, with at most %d schedules of each unless you say otherwise; cuts the power in every
+sequence of --bounded operations; and, in virtual time, runs seed 002's job under it and under every preset. It prints what the policy keeps,
+what breaks it by which schedule, what it gains, and what its tasks wait for, and writes the same as a page with the steps of each schedule,
+and a profile of the waits for go tool pprof.
+Exit code 1 means that something is lost, or broken that locked keeps.`, scenario.CellSchedules),
+		Example: `  btrlab policy new mine --from unlocked; btrlab policy test mine
+  btrlab policy test mine --schedules 2000 --bounded 0`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs),
+	}
+	f := cmd.Flags()
+	o.sf.flags(cmd)
+	f.StringVar(&o.out, "out", "", "the page (default: the policy's name with .html)")
+	f.Float64Var(&o.seconds, "runtime-seconds", 0.5, "simulated seconds of each run of the comparison; 0 compares nothing")
+	f.StringArrayVar(&o.models, "device-model", []string{"ssd-raid5"}, "latency model of the device; may be repeated")
+	f.IntVar(&o.bounded, "bounded", 1, "cut the power in every sequence of so many operations, 1 or 2; 0 cuts nowhere")
+	outputFlag(cmd, "out")
+	jsonFlag(cmd, &asJSON)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		x, err := own.Read(args[0])
+		if err != nil {
+			return usagef(cmd, "%v", err)
+		}
+		if o.out == "" {
+			o.out = x.Name + ".html"
+		}
+		switch {
+		case o.seconds < 0:
+			return usagef(cmd, "runtime-seconds %g, want 0 or more", o.seconds)
+		case o.bounded < 0 || o.bounded > 2:
+			return usagef(cmd, "bad --bounded, have %d want 0, 1 or 2", o.bounded)
+		}
+		for _, m := range o.models {
+			if err := parseModel(cmd, m); err != nil {
+				return err
+			}
+		}
+		p, err := policy.Parse(x.Name)
+		if err != nil {
+			return err
+		}
+		r := &tested{Policy: p.Name, About: p.About}
+		if err := a.testPolicy(cmd, &o, &p, r); err != nil {
+			return err
+		}
+		if asJSON {
+			err = a.printJSON(r)
+		} else {
+			err = a.printTested(r)
+		}
+		if err == nil && (r.broken() > len(r.Baseline) || r.Crash.Found != nil) {
+			err = errFound
+		}
+		return err
+	}
+	return cmd
+}
+
+// broken is how many scenarios the policy breaks.
+func (r *tested) broken() int { return len(r.traces) }
+
+// testPolicy fills r.
+func (a *app) testPolicy(cmd *cobra.Command, o *policyTestFlags, p *policy.Policy, r *tested) error {
+	if err := a.exploreOwnPolicy(cmd, o, p, r); err != nil {
+		return err
+	}
+	if o.bounded > 0 {
+		if err := a.crashOwnPolicy(o, p, r); err != nil {
+			return err
+		}
+	}
+	if o.seconds > 0 {
+		r.Profile = strings.TrimSuffix(o.out, ".html") + ".pprof"
+		if err := a.compareOwnPolicy(o, r); err != nil {
+			return err
+		}
+	}
+	if err := a.interrupted(); err != nil {
+		return errNothing
+	}
+	r.Page = o.out
+	page := report.Meta{Title: "Policy " + r.Policy, Command: strings.Join(os.Args, " "), Before: r.html()}
+	err := replaceFile(o.out, func(w io.Writer) error { return report.Write(w, page, r.Compared...) })
+	if err != nil {
+		return fmt.Errorf("%s: %w", o.out, err)
+	}
+	return nil
+}
+
+// exploreOwnPolicy explores every scenario that is about the policy.
+func (a *app) exploreOwnPolicy(cmd *cobra.Command, o *policyTestFlags, p *policy.Policy, r *tested) error {
+	st := a.newStatus()
+	defer st.done()
+	s, err := a.searchOptions(cmd, &o.sf, st)
+	if err != nil {
+		return err
+	}
+	r.limit = o.sf.limitCells(&s)
+	jobs := o.sf.cells(&s)
+	progress := func(done, all int) { st.search(fmt.Sprintf("%d/%d", min(done+1, all), all)) }
+	if jobs > 1 {
+		progress = st.several(&s)
+	}
+	r.Explored, err = scenario.Matrix(scenario.All(), []string{p.Name}, s, jobs, progress)
+	st.done()
+	if err != nil {
+		return err
+	}
+	for i := range r.Explored {
+		x := &r.Explored[i]
+		switch {
+		case x.Stopped:
+			return errNothing
+		case x.Verdict != explore.Violated:
+			continue
+		}
+		sc, err := scenario.Lookup(x.Scenario)
+		if err != nil {
+			return err
+		}
+		tr, err := scenario.Replay(sc, p, x.Schedule, o.sf.own)
+		if err != nil {
+			return err
+		}
+		r.traces = append(r.traces, tr)
+		base, err := scenario.Run(sc, policy.MustParse(baseline), s)
+		if err != nil {
+			return err
+		}
+		if base.Verdict == explore.Violated {
+			r.Baseline = append(r.Baseline, x.Scenario)
+		}
+	}
+	return nil
+}
+
+// baseline is the policy that others are held against.
+const baseline = "locked"
+
+// crashOwnPolicy cuts the power in every sequence of a bounded number of operations.
+func (a *app) crashOwnPolicy(o *policyTestFlags, p *policy.Policy, r *tested) error {
+	dev := blockdev.NewMemory(256 << 20)
+	if err := mkfs.Make(a.t, dev, mkfs.Options{}); err != nil {
+		return err
+	}
+	bar := a.newBar("crash", true)
+	sum, err := crash.RunBounded(a.t, dev, crash.Options{FS: fs.Options{Policy: p}}, crash.Bounds{Length: o.bounded, Jobs: runtime.NumCPU(), Stop: a.stop.Load,
+		Progress: func(done int) { bar.set(fmt.Sprintf("crash %d", done), uint64(done), 0) }})
+	bar.done()
+	if err != nil {
+		return err
+	}
+	r.Crash.Sequences, r.Crash.States = sum.Sequences, sum.States
+	if sum.Found != nil {
+		c, err := sum.Recording.Shrink(a.t, sum.Found)
+		if err != nil {
+			return err
+		}
+		r.Crash.Found = lossOf(sum.Recording, c)
+	}
+	return nil
+}
+
+// compareOwnPolicy runs seed 002's job under the policy and every preset in virtual time.
+func (a *app) compareOwnPolicy(o *policyTestFlags, r *tested) (err error) {
+	var c compareFlags
+	compare := &cobra.Command{Use: "compare"}
+	c.flags(compare)
+	args := []string{"--runtime", "vtime", "--policy", strings.Join(append(own.Presets(), r.Policy), ","),
+		"--runtime-seconds", fmt.Sprint(o.seconds), "--lockprofile", r.Profile}
+	for _, m := range o.models {
+		args = append(args, "--device-model", m)
+	}
+	if err := compare.ParseFlags(args); err != nil {
+		return err
+	}
+	r.Compared, err = a.comparison(compare, seeds.Get(seeds.Default), &c)
+	return err
+}
+
+// printTested prints what was found.
+func (a *app) printTested(r *tested) error {
+	a.say("", r.Policy+": "+r.About)
+	fmt.Fprintln(a.out)
+	a.say("explored: ", r.explored())
+	for i, tr := range r.traces {
+		fmt.Fprintln(a.out)
+		a.say("broken: ", fmt.Sprintf("%s, by %s%s. %s", tr.Scenario, schedule(tr.Schedule), r.asBaseline(tr), brokenAt(tr)))
+		fmt.Fprintln(a.out, prose.Command("  ", r.brokenResult(i).Replay, a.width()))
+	}
+	if r.Crash.States > 0 {
+		fmt.Fprintln(a.out)
+		a.say("power cut: ", r.cut())
+	}
+	for _, c := range r.Compared {
+		fmt.Fprintln(a.out)
+		if err := c.WriteText(a.out); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintln(a.out)
+	fmt.Fprintln(a.out, "page: "+r.Page)
+	if r.Profile != "" {
+		fmt.Fprintln(a.out, prose.Command("waits: ", "go tool pprof -top -tagfocus=policy="+prose.ShellWord(r.Policy)+" "+prose.ShellWord(r.Profile), a.width()))
+	}
+	return nil
+}
+
+// brokenResult is the search of the i-th broken scenario.
+func (r *tested) brokenResult(i int) *scenario.Result {
+	for k := range r.Explored {
+		if x := &r.Explored[k]; x.Verdict == explore.Violated {
+			if i == 0 {
+				return x
+			}
+			i--
+		}
+	}
+	return nil
+}
+
+// asBaseline says that the baseline breaks the scenario as well.
+func (r *tested) asBaseline(tr *scenario.Trace) string {
+	if slices.Contains(r.Baseline, tr.Scenario) {
+		return ", which " + baseline + " breaks, too"
+	}
+	return ""
+}
+
+func schedule(s string) string {
+	if s == "" {
+		return "the schedule without preemptions"
+	}
+	return "schedule " + s
+}
+
+// brokenAt says what a schedule breaks, and in which line of the policy.
+func brokenAt(tr *scenario.Trace) string {
+	text, _, _ := strings.Cut(tr.Violation.String(), "\n")
+	if i := timeline.Culprit(tr); i >= 0 && i < len(tr.Steps) && strings.Contains(tr.Steps[i].Where, ":") {
+		return text + "; at " + tr.Steps[i].Where + " of policy.go"
+	}
+	return text
+}
+
+// explored says in how many scenarios what was found.
+func (r *tested) explored() string {
+	var exhausted, bounded, limited int
+	for i := range r.Explored {
+		switch x := &r.Explored[i]; {
+		case x.Verdict == explore.Exhausted:
+			exhausted++
+		case x.Verdict == explore.Violated:
+		case x.Preemptions >= 0:
+			bounded++
+		default:
+			limited++
+		}
+	}
+	schedules := 0
+	for i := range r.Explored {
+		schedules += r.Explored[i].Schedules
+	}
+	return fmt.Sprintf("%s, %s, at most %s of each. %d are kept in every schedule, %d up to a number of preemptions, %d up to a number of schedules; %s.",
+		prose.Count(len(r.Explored), "scenario"), prose.Count(schedules, "schedule"), r.limit, exhausted, bounded, limited, r.brokenCount())
+}
+
+func (r *tested) brokenCount() string {
+	s := "none is broken"
+	switch n := r.broken(); {
+	case n == 1:
+		s = "1 is broken"
+	case n > 1:
+		s = fmt.Sprintf("%d are broken", n)
+	}
+	if n := len(r.Baseline); n > 0 {
+		s += fmt.Sprintf(", of which %s breaks %d as well", baseline, n)
+	}
+	return s
+}
+
+// cut says what the power cuts found.
+func (r *tested) cut() string {
+	s := fmt.Sprintf("%s, %s: ", prose.Count(r.Crash.Sequences, "sequence"), prose.Count(r.Crash.States, "crash state"))
+	if f := r.Crash.Found; f != nil {
+		return s + "LOST " + f.Rule + ": " + f.Text
+	}
+	return s + "nothing that was promised is lost."
+}
+
+// html is what the page says before the comparison.
+func (r *tested) html() draw.HTML {
+	var b draw.Writer
+	b.Add("<section><p>%s</p>", r.About)
+	b.Add("<h2>What it keeps</h2><p>%s</p>", r.explored())
+	if r.Crash.States > 0 {
+		b.Add("<p>Power cut: %s</p>", r.cut())
+	}
+	if f := r.Crash.Found; f != nil {
+		b.Add("<pre>%s</pre>", strings.Join(f.Timeline, "\n"))
+	}
+	if r.broken() > 0 {
+		b.Add("<h2>What breaks it</h2>")
+	}
+	for i, tr := range r.traces {
+		var text strings.Builder
+		if err := timeline.WriteText(&text, tr, timeline.Layout{Width: 110}); err != nil {
+			text.WriteString(err.Error())
+		}
+		b.Add("<h3>%s</h3><p>%s</p><p>By %s%s: <code>%s</code></p>", tr.Scenario+": "+tr.About, brokenAt(tr), schedule(tr.Schedule), r.asBaseline(tr), r.brokenResult(i).Replay)
+		b.Add(`<div class="wide"><pre>%s</pre></div>`, text.String())
+	}
+	b.Add("<details><summary>Every scenario</summary>")
+	b.BeginTable("kept: every schedule; kept&lt;=B: every schedule with at most B preemptions; kept?N: N schedules", "scenario", "verdict", "schedules", "by")
+	for i := range r.Explored {
+		x := &r.Explored[i]
+		b.Row(x.Scenario, x.Cell(), fmt.Sprint(x.Schedules), draw.Words(x.Method))
+	}
+	b.EndTable()
+	b.Add("</details></section>")
+	return b.HTML()
+}

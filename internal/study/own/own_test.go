@@ -1,0 +1,171 @@
+package own_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"btrlab/internal/iopath/policy"
+	"btrlab/internal/study/own"
+	"btrlab/internal/study/sandbox"
+	"btrlab/internal/study/scenario"
+)
+
+// A template does what its preset does: under each, every scenario of the matrix has the same
+// verdict, and every switch of the preset holds where the Go has no say. Two hundred schedules find
+// all of them.
+func TestTemplates(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds a program")
+	}
+	root, err := sandbox.Root(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	var folders []*own.Folder
+	var names []string
+	args := []string{"explore", "--all", "--schedules", "200", "--json", "--jobs", "2"}
+	for _, preset := range own.Presets() {
+		at := filepath.Join(dir, "my-"+preset)
+		if err := own.Make(at, preset, ""); err != nil {
+			t.Fatal(err)
+		}
+		x, err := own.Read(at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		folders, names = append(folders, x), append(names, preset, x.Name)
+		args = append(args, "--policy-dir", at)
+	}
+	bin, remove, err := own.Build(context.Background(), root, folders)
+	defer remove()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(bin, append(args, "--policy", strings.Join(names, ","))...)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	var exit *exec.ExitError
+	if err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 1) { // 1: presets are broken
+		t.Fatalf("%v\n%s", err, stderr.String())
+	}
+	var results []struct{ Scenario, Policy, Verdict, Kind string }
+	if err := json.Unmarshal(out, &results); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	broken, cells := map[string]string{}, map[string]int{}
+	for _, r := range results {
+		cells[r.Policy]++
+		if r.Verdict == "violated" {
+			broken[r.Scenario+" "+r.Policy] = r.Kind
+		}
+	}
+	for _, s := range scenario.Names() {
+		for _, preset := range own.Presets() {
+			if have, want := broken[s+" my-"+preset], broken[s+" "+preset]; have != want {
+				t.Errorf("%s: have %q under the template of %s, want %q", s, have, preset, want)
+			}
+		}
+	}
+	for _, preset := range own.Presets() {
+		if cells["my-"+preset] != cells[preset] || cells[preset] < 60 {
+			t.Errorf("%s: have %d scenarios for the template, want the %d of the preset", preset, cells["my-"+preset], cells[preset])
+		}
+	}
+	if len(broken) < 20 {
+		t.Errorf("have %d broken cells, want those of unlocked, of its drain and of direct I/O", len(broken))
+	}
+}
+
+// What is wrong with a folder is one line that names it, and nothing is built.
+func TestRead(t *testing.T) {
+	const good = "// Package p is a thought.\npackage p\n\nimport \"btrlab/labs/kit\"\n\nfunc Write(t *kit.Task, w *kit.WaitedWrite) error { return nil }\n"
+	for _, tt := range []struct {
+		name  string
+		files map[string]string
+		want  string // of the error; empty is none
+		base  string
+	}{
+		{"empty", nil, "have neither Go nor toggles.txt", ""},
+		{"toggles", map[string]string{"toggles.txt": "# A thought.\nprewait+WRITE_RANGE_LOCK\n"}, "", "prewait+WRITE_RANGE_LOCK"},
+		{"no preset", map[string]string{"toggles.txt": "prewat\n"}, `toggles.txt: line 1: unknown policy "prewat" (did you mean "prewait"?)`, ""},
+		{"no toggle", map[string]string{"toggles.txt": "\nlocked+RANGE\n"}, "toggles.txt: line 2: unknown toggle", ""},
+		{"two", map[string]string{"toggles.txt": "locked\nmodern\n"}, "toggles.txt: line 2: have a second policy", ""},
+		{"comment", map[string]string{"toggles.txt": "# nothing\n"}, "toggles.txt: have no policy", ""},
+		{"go", map[string]string{"p.go": good}, "", own.Switches},
+		{"both", map[string]string{"p.go": good, "toggles.txt": "modern\n"}, "", "modern"},
+		{"other", map[string]string{"p.go": "package p\nfunc Wirte() {}\n"}, "have no function of a policy, want one of New, Write, NewRangeLock, Extent, Sectors, Put", ""},
+		{"no go", map[string]string{"p.go": "package p\nfunc {\n"}, "p.go:2:6: expected 'IDENT'", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			for name, text := range tt.files {
+				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			x, err := own.Read(dir)
+			switch {
+			case tt.want == "" && err != nil:
+				t.Fatal(err)
+			case tt.want == "":
+				if x.Base != tt.base || tt.base != "modern" && x.Name == "go" && x.About != "a thought" {
+					t.Errorf("have base %q, about %q, want base %q", x.Base, x.About, tt.base)
+				}
+			case err == nil || !strings.Contains(err.Error(), tt.want):
+				t.Errorf("have %v, want %q", err, tt.want)
+			}
+		})
+	}
+	if _, err := own.Read(filepath.Join(t.TempDir(), "none")); !os.IsNotExist(err) {
+		t.Errorf("have %v, want that of a folder that is not there", err)
+	}
+}
+
+// What the labs do not allow, a policy may not do either: the line says where.
+func TestBuildRefuses(t *testing.T) {
+	root, err := sandbox.Root(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	code := "package p\n\nimport (\n\t\"os\"\n\n\t\"btrlab/labs/kit\"\n)\n\nvar n int\n\nfunc Extent(t *kit.Task, x *kit.NowaitExtent) error { os.Exit(0); return nil }\n"
+	if err := os.WriteFile(filepath.Join(dir, "p.go"), []byte(code), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	x, err := own.Read(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, remove, err := own.Build(context.Background(), root, []*own.Folder{x})
+	remove()
+	for _, want := range []string{`p.go:4: imports "os"`, "p.go:9: has a variable of the package"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("have %v, want %q", err, want)
+		}
+	}
+}
+
+// A name of a policy is one that no preset has, and a word for --policy.
+func TestNameable(t *testing.T) {
+	for name, ok := range map[string]bool{"mine": true, "a.b-c_9": true, "locked": false, "modern": false, "a+b": false, "a!b": false, "": false, "-x": false,
+		strings.Repeat("x", 41): false, "nowait-6.1": false} {
+		if err := policy.Nameable(name); (err == nil) != ok {
+			t.Errorf("%q: have %v, want ok %v", name, err, ok)
+		}
+	}
+	dir := filepath.Join(t.TempDir(), "twice")
+	for i, ok := range []bool{true, false} {
+		if err := own.Make(dir, "locked", ""); (err == nil) != ok {
+			t.Errorf("time %d: have %v", i+1, fmt.Sprint(err))
+		}
+	}
+}
