@@ -152,7 +152,7 @@ func TestEveryVerbExplained(t *testing.T) {
 func TestExamples(t *testing.T) {
 	found := regexp.MustCompile(`truncate-race( 11:1.*)? --policy unlocked( --out|$)|--all`)
 	// These take their time; with fewer schedules they say the same.
-	short := strings.NewReplacer("explore --all", "explore --all --schedules 20", "btrlab museum", "btrlab museum --schedules 1000")
+	short := strings.NewReplacer("explore --all", "explore --all --schedules 20", "btrlab museum all", "btrlab museum all --schedules 1000")
 	bin := filepath.Dir(program(t))
 	dir := t.TempDir()
 	ran := 0

@@ -8,33 +8,48 @@ import (
 	"github.com/spf13/cobra"
 
 	"btrlab/internal/blockdev"
+	"btrlab/internal/iopath/policy"
 	"btrlab/internal/judge/crash"
 	"btrlab/internal/prose"
+	"btrlab/internal/sched/explore"
 	"btrlab/internal/study/scenario"
 	"btrlab/internal/study/timeline"
 )
 
 func (a *app) museum() *cobra.Command {
 	var asJSON bool
+	var pol string
 	var sf searchFlags
 	var lf layoutFlags
 	cmd := &cobra.Command{
-		Use:   "museum [NUMBER]",
+		Use:   "museum [NUMBER|all]",
 		Short: "show bugs that the kernel had: the story, the schedule, and that the right order passes",
 		Long: fmt.Sprintf(`Museum runs historic bugs of btrfs on the real write path: first the wrong order of steps, which a named toggle switches on,
 then the right order. The numbers are those of labs/reference 9.2; from 31 on there are data races of ours among them. Some lose what
 fsync promised: those come with a workload in which the power is cut anywhere, as btrlab crash does it, under both orders. Without a
-number it lists what was found for each. It tries at most %d schedules of each order unless you say otherwise.
-Exit code 1 means that an exhibit did not prove itself.`, scenario.CellSchedules),
-		Example: "  btrlab museum\n  btrlab museum 23",
+number it lists the exhibits; museum all runs every one, which takes a minute or two, and says what was found for each. With --policy it
+also says whether that policy falls into the same hole. It tries at most %d schedules of each order unless you say otherwise.
+Exit code 1 means that an exhibit did not prove itself, or that the policy of --policy is broken.`, scenario.CellSchedules),
+		Example: "  btrlab museum\n  btrlab museum 23\n  btrlab museum all\n  btrlab museum 1 --policy modern",
 		Args:    cobra.MaximumNArgs(1),
 
 		ValidArgsFunction: first(exhibits),
 	}
+	cmd.Flags().StringVar(&pol, "policy", "", "also explore each exhibit's scenario under this policy")
 	sf.flags(cmd)
 	lf.flags(cmd)
 	jsonFlag(cmd, &asJSON)
+	completePolicies(cmd, "policy")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 && pol == "" {
+			return a.listMuseum(asJSON)
+		}
+		if pol != "" {
+			if err := parsePolicies(cmd, []string{pol}); err != nil {
+				return err
+			}
+		}
+		one := len(args) == 1 && args[0] != "all"
 		st := a.newStatus()
 		defer st.done()
 		o, err := a.searchOptions(cmd, &sf, st)
@@ -47,7 +62,7 @@ Exit code 1 means that an exhibit did not prove itself.`, scenario.CellSchedules
 		ok, stopped := true, false
 		for i := range scenario.Museum {
 			e := &scenario.Museum[i]
-			if len(args) == 1 && args[0] != fmt.Sprint(e.Number) {
+			if one && args[0] != fmt.Sprint(e.Number) {
 				continue
 			}
 			st.search(fmt.Sprintf("exhibit %d", e.Number))
@@ -66,6 +81,12 @@ Exit code 1 means that an exhibit did not prove itself.`, scenario.CellSchedules
 				}
 				x.OK = x.OK && x.Cut.Wrong.Found != nil && x.Cut.Right.Found == nil
 			}
+			if pol != "" {
+				if x.Other, err = underOther(e, pol, o); err != nil {
+					return err
+				}
+				x.OK = x.OK && x.Other.Verdict != explore.Violated
+			}
 			ok = ok && x.OK
 		}
 		st.done()
@@ -74,9 +95,10 @@ Exit code 1 means that an exhibit did not prove itself.`, scenario.CellSchedules
 			return usagef(cmd, "no exhibit %s, want a number that btrlab museum lists", args[0])
 		case asJSON:
 			err = a.printJSON(shown)
-		case len(args) == 1:
+		case one:
 			if err = timeline.WriteExhibit(a.out, shown[0].Shown, a.layout(&lf)); err == nil {
 				a.printCut(shown[0])
+				a.printOther(shown[0], "")
 			}
 		default:
 			for _, x := range shown {
@@ -86,6 +108,7 @@ Exit code 1 means that an exhibit did not prove itself.`, scenario.CellSchedules
 				if x.Found.Replay != "" {
 					fmt.Fprintln(a.out, prose.Command("     ", x.Found.Replay, a.width()))
 				}
+				a.printOther(x, "     ")
 				if x.Cut != nil {
 					a.say("     power cut: ", fmt.Sprintf("wrong: %s; right: %s", x.Cut.Wrong.verdict(), x.Cut.Right.verdict()))
 				}
@@ -108,7 +131,46 @@ Exit code 1 means that an exhibit did not prove itself.`, scenario.CellSchedules
 // has a script.
 type exhibited struct {
 	*scenario.Shown
-	Cut *cutShown `json:"cut,omitempty"`
+	Cut   *cutShown        `json:"cut,omitempty"`
+	Other *scenario.Result `json:"other,omitempty"` // of --policy
+}
+
+// listMuseum lists the exhibits and runs none.
+func (a *app) listMuseum(asJSON bool) error {
+	if asJSON {
+		return a.printJSON(scenario.Museum)
+	}
+	for i := range scenario.Museum {
+		e := &scenario.Museum[i]
+		a.say(fmt.Sprintf("%3d  ", e.Number), fmt.Sprintf("%s (%s)", e.Title, e.Source))
+	}
+	a.say("\nbtrlab museum NUMBER runs one, btrlab museum all every one", "")
+	return nil
+}
+
+// underOther explores the scenario of an exhibit under another policy.
+func underOther(e *scenario.Exhibit, pol string, o scenario.Options) (*scenario.Result, error) {
+	s, err := scenario.Lookup(e.Scenario)
+	if err != nil {
+		return nil, err
+	}
+	r, err := scenario.Run(s, policy.MustParse(pol), o)
+	return &r, err
+}
+
+// printOther prints what the policy of --policy does in the scenario of an exhibit.
+func (a *app) printOther(x *exhibited, indent string) {
+	if x.Other == nil {
+		return
+	}
+	kind := ""
+	if x.Other.Verdict == explore.Violated {
+		kind = ", " + string(x.Other.Kind)
+	}
+	a.say(indent+x.Other.Policy+": ", x.Other.Bound.String()+kind)
+	if x.Other.Replay != "" {
+		fmt.Fprintln(a.out, prose.Command(indent, x.Other.Replay, a.width()))
+	}
 }
 
 // cutShown is the script of an exhibit with the power cut anywhere, under its two orders.

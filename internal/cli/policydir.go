@@ -31,7 +31,7 @@ func policyDirFlags(cmd *cobra.Command) {
 		policyDirFlags(c)
 	}
 	f := cmd.Flags()
-	if f.Lookup("policy") == nil && !slices.Contains([]string{"museum", "practice", "policy list", "policy show"}, strings.TrimPrefix(cmd.CommandPath(), "btrlab ")) {
+	if f.Lookup("policy") == nil && !slices.Contains([]string{"practice", "policy list", "policy show"}, strings.TrimPrefix(cmd.CommandPath(), "btrlab ")) {
 		return
 	}
 	f.StringArray(policyDirFlag, nil, "folder of a policy of your own, which has the folder's name; 'btrlab policy new' makes one; may be repeated")

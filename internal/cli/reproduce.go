@@ -30,6 +30,7 @@ type reproduceFlags struct {
 	seconds, warm                            float64
 	size                                     byteSize
 	calFile, saveFile, costFile, out, choice string
+	policies                                 []string
 	fit                                      int
 	asJSON, sensitivity, surface, published  bool
 }
@@ -60,6 +61,7 @@ of a grid the calibrated row is fitted again and the gain is simulated; some min
   btrlab reproduce 002 --runtime-seconds 20 --json
   btrlab reproduce 002 --sensitivity
   btrlab reproduce 000 --surface --out surface.html
+  btrlab reproduce 002 --policy prewait --size 64M --runtime-seconds 0.2
   btrlab reproduce 002 --save-calibration cal.json && btrlab reproduce 002 --calibration cal.json`,
 		Args:      cobra.ExactArgs(1),
 		ValidArgs: seeds.Names(),
@@ -73,7 +75,7 @@ of a grid the calibrated row is fitted again and the gain is simulated; some min
 		if err != nil {
 			return err
 		}
-		o := reproduce.Options{Calibration: seed.Study.Calibration, Seconds: c.seconds, Warm: c.warm, Size: c.size.n, Choice: c.choice, Published: c.published, Stop: &a.stop}
+		o := reproduce.Options{Calibration: seed.Study.Calibration, Seconds: c.seconds, Warm: c.warm, Size: c.size.n, Choice: c.choice, Published: c.published, Policies: c.policies, Stop: &a.stop}
 		if err := c.read(&o); err != nil {
 			return err
 		}
@@ -93,6 +95,8 @@ func (c *reproduceFlags) flags(cmd *cobra.Command) {
 	outputFlag(cmd, "save-calibration", "out")
 	f.StringVar(&c.costFile, "costs", "", "table of costs: a file that btrlab calibrate has written. cpu_factor multiplies it")
 	f.BoolVar(&c.sensitivity, "sensitivity", false, "change each choice of the calibration by a fifth, and say what that does to both rows")
+	f.StringSliceVar(&c.policies, "policy", nil, "add a row with this policy")
+	completePolicies(cmd, "policy")
 	f.BoolVar(&c.published, "published", false, "leave out the rows of which nothing was published")
 	f.BoolVar(&c.surface, "surface", false, "say how the gain hangs on two choices, at the points of a grid")
 	f.StringVar(&c.choice, "choice", "", "change this choice of the --sensitivity table only, by its name there")
@@ -121,8 +125,13 @@ func (c *reproduceFlags) check(cmd *cobra.Command, seed *seeds.Seed) (err error)
 		err = usagef(cmd, "--choice is for --sensitivity")
 	case c.choice != "" && !slices.Contains(reproduce.Choices(), c.choice):
 		err = usagef(cmd, "choice %q, want one of: %s", c.choice, strings.Join(reproduce.Choices(), ", "))
+	case len(c.policies) > 0 && (c.sensitivity || c.surface):
+		err = usagef(cmd, "--policy goes with neither --sensitivity nor --surface")
 	case c.sensitivity && c.out != "":
 		err = usagef(cmd, "--sensitivity has no page for --out")
+	}
+	if err == nil {
+		err = parsePolicies(cmd, c.policies)
 	}
 	return err
 }

@@ -47,6 +47,8 @@ type Options struct {
 	Stop *atomic.Bool
 	// Published leaves out the rows of which nothing was published.
 	Published bool
+	// Policies have a row each, beside those of the seed: its predicted row under another policy.
+	Policies []string
 	// Choice, if set, is the one that Sense changes.
 	Choice string
 	// Costs, if set, is the table of costs that Calibration.CPU multiplies; nil is cost.Default.
@@ -107,6 +109,20 @@ type Row struct {
 	Stats  vtime.Stats        `json:"machine"`
 }
 
+// withPolicies is the seed with a row for each of the policies.
+func withPolicies(seed *seeds.Seed, policies []string) *seeds.Seed {
+	if len(policies) == 0 {
+		return seed
+	}
+	more := *seed
+	more.Rows = slices.Clone(seed.Rows)
+	of := seed.Row(seed.Ratio[0])
+	for _, name := range policies {
+		more.Rows = append(more.Rows, seeds.Row{Name: name, Policy: name, Set: of.Set, Vary: of.Vary, Ablates: of.Name, About: "the row " + of.Name + " under policy " + name})
+	}
+	return &more
+}
+
 // Run simulates all rows, as many at a time as there are processors.
 func Run(seed *seeds.Seed, o Options) (*Result, error) {
 	if o.Published {
@@ -114,6 +130,7 @@ func Run(seed *seeds.Seed, o Options) (*Result, error) {
 		own.Rows = slices.DeleteFunc(slices.Clone(own.Rows), func(r seeds.Row) bool { return r.Ablates != "" })
 		seed = &own
 	}
+	seed = withPolicies(seed, o.Policies)
 	s := newStudy(seed, o)
 	r := &Result{Seed: seed.Name, Job: "seed-" + seed.Name + ".fio", Seconds: s.seconds, Size: s.size, Content: "not verified: no file data was kept",
 		Rests: seed.Study.Rests(&o.Calibration), Calibration: o.Calibration, Costs: s.costLines()}
