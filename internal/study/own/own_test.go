@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"btrlab/internal/iopath/policy"
@@ -17,60 +18,83 @@ import (
 	"btrlab/internal/study/scenario"
 )
 
-// A template does what its preset does: under each, every scenario of the matrix has the same
-// verdict, and every switch of the preset holds where the Go has no say. Two hundred schedules find
-// all of them.
-func TestTemplates(t *testing.T) {
-	if testing.Short() {
-		t.Skip("builds a program")
-	}
+// built is a program with the six templates, my-PRESET, and the three tries of the tutorial, and
+// what it says of every scenario with two hundred schedules, which is enough to find what is
+// broken.
+var built = sync.OnceValues(func() ([]result, error) {
 	root, err := sandbox.Root(".")
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	dir := t.TempDir()
-	var folders []*own.Folder
-	var names []string
-	args := []string{"explore", "--all", "--schedules", "200", "--json", "--jobs", "2"}
+	dir, err := os.MkdirTemp("", "own")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	dirs := []string{"testdata/try1", "testdata/try2", "testdata/try3"}
 	for _, preset := range own.Presets() {
 		at := filepath.Join(dir, "my-"+preset)
 		if err := own.Make(at, preset, ""); err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
+		dirs = append(dirs, at)
+	}
+	var folders []*own.Folder
+	names := own.Presets()
+	args := []string{"explore", "--all", "--schedules", "200", "--json", "--jobs", "2"}
+	for _, at := range dirs {
 		x, err := own.Read(at)
 		if err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
-		folders, names = append(folders, x), append(names, preset, x.Name)
+		folders, names = append(folders, x), append(names, x.Name)
 		args = append(args, "--policy-dir", at)
 	}
 	bin, remove, err := own.Build(context.Background(), root, folders)
 	defer remove()
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	cmd := exec.Command(bin, append(args, "--policy", strings.Join(names, ","))...)
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	var exit *exec.ExitError
-	if err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 1) { // 1: presets are broken
-		t.Fatalf("%v\n%s", err, stderr.String())
+	if err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 1) { // 1: some are broken
+		return nil, fmt.Errorf("%w\n%s", err, stderr.String())
 	}
-	var results []struct{ Scenario, Policy, Verdict, Kind string }
-	if err := json.Unmarshal(out, &results); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	var results []result
+	return results, json.Unmarshal(out, &results)
+})
+
+// result is what explore says of a scenario under a policy.
+type result struct{ Scenario, Policy, Verdict, Kind, Schedule, Violation string }
+
+func builtResults(t *testing.T) (broken map[string]result, cells map[string]int) {
+	if testing.Short() {
+		t.Skip("builds a program")
 	}
-	broken, cells := map[string]string{}, map[string]int{}
+	results, err := built()
+	if err != nil {
+		t.Fatal(err)
+	}
+	broken, cells = map[string]result{}, map[string]int{}
 	for _, r := range results {
 		cells[r.Policy]++
 		if r.Verdict == "violated" {
-			broken[r.Scenario+" "+r.Policy] = r.Kind
+			broken[r.Scenario+" "+r.Policy] = r
 		}
 	}
+	return broken, cells
+}
+
+// A template does what its preset does: under each, every scenario of the matrix has the same
+// verdict, and every switch of the preset holds where the Go has no say.
+func TestTemplates(t *testing.T) {
+	broken, cells := builtResults(t)
 	for _, s := range scenario.Names() {
 		for _, preset := range own.Presets() {
-			if have, want := broken[s+" my-"+preset], broken[s+" "+preset]; have != want {
+			if have, want := broken[s+" my-"+preset].Kind, broken[s+" "+preset].Kind; have != want {
 				t.Errorf("%s: have %q under the template of %s, want %q", s, have, preset, want)
 			}
 		}
@@ -82,6 +106,44 @@ func TestTemplates(t *testing.T) {
 	}
 	if len(broken) < 20 {
 		t.Errorf("have %d broken cells, want those of unlocked, of its drain and of direct I/O", len(broken))
+	}
+}
+
+// The tutorial's tries are broken and kept as its page says, and the page shows their code.
+func TestTutorial(t *testing.T) {
+	broken, _ := builtResults(t)
+	count := map[string]int{}
+	for _, s := range scenario.Names() {
+		for _, try := range []string{"try1", "try2", "try3"} {
+			r, bad := broken[s+" "+try]
+			if _, base := broken[s+" locked"]; bad && !base {
+				count[try]++
+				if try == "try1" && s == "truncate-race" && !strings.Contains(r.Violation, "a write that leaves a gap") {
+					t.Errorf("have %s, want the gap", r.Violation)
+				}
+			}
+		}
+	}
+	if count["try1"] < 6 || count["try2"] != 6 || count["try3"] != 0 || broken["two-writers-same try2"].Schedule != "15:1" {
+		t.Errorf("have broken %v, two-writers-same by %q; want more than 6, 6 and 0, by 15:1", count, broken["two-writers-same try2"].Schedule)
+	}
+	page, err := os.ReadFile("../../../labs/guide/own-policy.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := strings.Split(string(page), "```go\n")[1:]
+	if len(blocks) != 3 {
+		t.Fatalf("have %d blocks of Go, want 3", len(blocks))
+	}
+	for i, b := range blocks {
+		b, _, _ = strings.Cut(b, "```")
+		code, err := os.ReadFile(fmt.Sprintf("testdata/try%d/policy.go", i+1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(code), b) {
+			t.Errorf("try %d has not what the page shows:\n%s", i+1, b)
+		}
 	}
 }
 
