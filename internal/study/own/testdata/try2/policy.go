@@ -26,12 +26,15 @@ func (p *Policy) Write(t *kit.Task, w *kit.WriteOp) {
 }
 
 // Read needs no lock: a reader sees each page as it is.
-func (p *Policy) Read(t *kit.Task, r *kit.ReadOp) { r.Copy(t) }
+func (p *Policy) Read(t *kit.Task, r *kit.ReadOp) {
+	r.Copy(t)
+}
 
 // Truncate is alone, and waits for what is in flight before its blocks are free.
 func (p *Policy) Truncate(t *kit.Task, x *kit.TruncateOp) {
 	x.Alone(t)
-	if x.SetSize(t) {
+	cuts := x.SetSize(t)
+	if cuts {
 		x.Drain(t)
 		x.DropExtents(t)
 	}

@@ -15,8 +15,8 @@ func (p *Policy) Write(t *kit.Task, w *kit.WriteOp) {
 	r := w.Range(t)
 	if r.Start/kit.PageBytes+kit.BatchMin > (r.End-1)/kit.PageBytes {
 		w.Share(t)
-		if r.End <= w.Size(t) { // nobody cuts it now
-			copyAll(t, w)
+		if w.Size(t) >= r.End { // no truncate comes between now
+			batches(t, w)
 			w.Unlock(t)
 			w.Balance(t)
 			return
@@ -24,25 +24,28 @@ func (p *Policy) Write(t *kit.Task, w *kit.WriteOp) {
 		w.Unlock(t)
 	}
 	w.Alone(t)
-	copyAll(t, w)
+	batches(t, w)
 	w.Unlock(t)
 	w.Balance(t)
 }
 
-// copyAll copies all batches, under the locks that are held.
-func copyAll(t *kit.Task, w *kit.WriteOp) {
+// batches copies all batches, under the locks that are held.
+func batches(t *kit.Task, w *kit.WriteOp) {
 	for more := w.Begin(t); more; {
 		more = w.Batch(t, kit.BatchMax)
 	}
 }
 
 // Read needs no lock: a reader sees each page as it is.
-func (p *Policy) Read(t *kit.Task, r *kit.ReadOp) { r.Copy(t) }
+func (p *Policy) Read(t *kit.Task, r *kit.ReadOp) {
+	r.Copy(t)
+}
 
 // Truncate is alone, and waits for what is in flight before its blocks are free.
 func (p *Policy) Truncate(t *kit.Task, x *kit.TruncateOp) {
 	x.Alone(t)
-	if x.SetSize(t) {
+	cuts := x.SetSize(t)
+	if cuts {
 		x.Drain(t)
 		x.DropExtents(t)
 	}
