@@ -113,16 +113,16 @@ func MainWith(built []own.Compiled, args []string, in io.Reader, out, errw io.Wr
 	case errors.As(err, &stop):
 		each(err, func(err error) {
 			if !errors.Is(err, stop) {
-				fmt.Fprintf(errw, "btrlab: %s\n", shown(errw, oneLine(err)))
+				complain(errw, oneLine(err))
 			}
 		})
 		fmt.Fprintln(errw, "btrlab:", stop)
 		return exitInterrupted
 	case errors.As(err, &usage):
-		fmt.Fprintf(errw, "btrlab: %s; see '%s --help'\n", shown(errw, oneLine(err)), usage.path)
+		complain(errw, fmt.Sprintf("%s; see '%s --help'", oneLine(err), usage.path))
 		return exitUsage
 	default:
-		each(err, func(err error) { fmt.Fprintf(errw, "btrlab: %s\n", shown(errw, oneLine(err))) })
+		each(err, func(err error) { complain(errw, oneLine(err)) })
 		return exitFailed
 	}
 }
@@ -130,11 +130,22 @@ func MainWith(built []own.Compiled, args []string, in io.Reader, out, errw io.Wr
 // run runs the verb that args name.
 func (a *app) run(args []string) error {
 	root := a.root()
-	root.SetArgs(sizesLast(args))
+	root.SetArgs(sizesLast(aliased(args)))
 	root.SetIn(a.in)
 	root.SetOut(a.out)
 	root.SetErr(a.err)
 	return root.Execute()
+}
+
+// complain prints an error: one line, which a terminal of less than its width gets wrapped.
+func complain(w io.Writer, text string) {
+	lines := []string{"btrlab: " + shown(w, text)}
+	if isTerminal(w) {
+		lines = prose.Hang("btrlab: ", "  ", shown(w, text), terminalWidth(w))
+	}
+	for _, l := range lines {
+		fmt.Fprintln(w, l)
+	}
 }
 
 func oneLine(err error) string { return strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; ") }
@@ -278,7 +289,7 @@ An image is named by its path, a file in it as IMAGE:/path. Sizes take the suffi
 	a.openFlags(root)
 	a.partitionFlags(root)
 	a.deviceFlags(root)
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{err, cmd.CommandPath()} })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{flagError(err), cmd.CommandPath()} })
 	wrapArgs(root)
 	return root
 }

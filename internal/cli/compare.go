@@ -226,6 +226,9 @@ func seedOf(cmd *cobra.Command, args []string) (*seeds.Seed, error) {
 	if len(args) > 0 {
 		name = args[0]
 	}
+	if n, err := strconv.Atoi(name); err == nil && n >= 0 && len(name) < 3 {
+		name = fmt.Sprintf("%03d", n) // as labs are: 2 is 002
+	}
 	if s := seeds.Get(name); s != nil {
 		return s, nil
 	}

@@ -101,7 +101,8 @@ func (c printed) exists(targets []string) error {
 	}
 	if f := cmd.Flags().Lookup("policy"); f != nil && f.Changed {
 		for _, name := range strings.Split(strings.Trim(f.Value.String(), "[]"), ",") {
-			if _, err := policy.Parse(name); err != nil && !placeholder.MatchString(name) {
+			dirs, _ := cmd.Flags().GetStringArray(policyDirFlag) // has the folder's name
+			if _, err := policy.Parse(name); err != nil && !placeholder.MatchString(name) && !slices.Contains(dirs, name) {
 				return err
 			}
 		}
@@ -123,7 +124,7 @@ func known(cmd *cobra.Command, arg string) error {
 	case path == "explore" || path == "replay" || path == "step":
 		_, err = scenario.Lookup(arg)
 	case path == "museum":
-		if !slices.ContainsFunc(scenario.Museum, func(e scenario.Exhibit) bool { return fmt.Sprint(e.Number) == arg }) {
+		if arg != "all" && !slices.ContainsFunc(scenario.Museum, func(e scenario.Exhibit) bool { return fmt.Sprint(e.Number) == arg }) {
 			err = fmt.Errorf("no exhibit %s", arg)
 		}
 	case path == "policy show":

@@ -205,7 +205,7 @@ func TestInterruptExplore(t *testing.T) {
 func TestInterrupted(t *testing.T) {
 	for _, args := range []string{
 		"explore truncate-race", "explore truncate-race --json", "explore truncate-race --method dpor", "explore truncate-race --method state",
-		"explore truncate-race --method random", "explore truncate-race --jobs 2", "explore --all", "explore --all --json", "museum", "museum 23 --method portfolio",
+		"explore truncate-race --method random", "explore truncate-race --jobs 2", "explore --all", "explore --all --json", "museum all", "museum 23 --method portfolio",
 		"reproduce 002 --size 1M --runtime-seconds 1", "reproduce 002 --size 1M --runtime-seconds 1 --calibrate 2",
 	} {
 		var out bytes.Buffer

@@ -43,6 +43,7 @@ func (a *app) ls() *cobra.Command {
 	cmd.ValidArgsFunction = a.completeSpec
 	cmd.Flags().BoolVarP(&long, "long", "l", false, "show mode, links, owner, size and time")
 	cmd.Flags().BoolVarP(&recursive, "recursive", "R", false, "list everything below, as paths")
+	cmd.Flags().BoolP("all", "a", true, "names that begin with a dot: they are always listed")
 	cmd.Flags().BoolVarP(&null, "null", "0", false, "end each name with a NUL, as find -print0, and escape nothing")
 	jsonFlag(cmd, &asJSON)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

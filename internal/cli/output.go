@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -28,10 +29,21 @@ func outputFlag(cmd *cobra.Command, names ...string) {
 func checkOutputs(cmd *cobra.Command) (err error) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		if _, ok := f.Annotations[outputMark]; ok && err == nil {
-			err = writable(f.Value.String())
+			if err = refusedKind(cmd, f); err == nil {
+				err = writable(f.Value.String())
+			}
 		}
 	})
 	return err
+}
+
+// refusedKind is an error for a file whose name promises what no verb writes.
+func refusedKind(cmd *cobra.Command, f *pflag.Flag) error {
+	switch kind := strings.ToLower(filepath.Ext(f.Value.String())); kind {
+	case ".pdf", ".png", ".jpg", ".jpeg", ".gif", ".webp", ".ps", ".eps":
+		return usagef(cmd, "--%s %s: btrlab writes no %s, want a page (.html), which a browser prints as one", f.Name, f.Value, strings.ToUpper(kind[1:]))
+	}
+	return nil
 }
 
 // writable says why a file cannot be written. It leaves everything as it is.

@@ -288,7 +288,7 @@ func (a *app) lineCommands() *cobra.Command {
 		}
 	}
 	plain(root)
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{err, cmd.CommandPath()} })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{flagError(err), cmd.CommandPath()} })
 	setHelp(root)
 	wrapArgs(root)
 	return root

@@ -68,8 +68,11 @@ func escape(s string) string {
 
 // width is that of the terminal that the output goes to, in characters; 80 without one, or on a
 // narrower one.
-func (a *app) width() int {
-	f, ok := a.out.(*os.File)
+func (a *app) width() int { return terminalWidth(a.out) }
+
+// terminalWidth is the columns of the terminal that w is, prose.Width if it is none or narrower.
+func terminalWidth(w io.Writer) int {
+	f, ok := w.(*os.File)
 	if !ok {
 		return prose.Width
 	}

@@ -8,10 +8,10 @@ import (
 
 // foreignWords are verbs of btrfs, debugfs, mkfs and the shell, with what does that here.
 var foreignWords = map[string]string{
-	"filesystem show": "info", "filesystem df": "df", "filesystem usage": "df", "filesystem du": "du", "filesystem resize": "resize",
-	"filesystem label": "label", "filesystem sync": "sh, with the line sync", "filesystem mkswapfile": "fallocate",
+	"filesystem resize": "resize",
+	"filesystem sync":   "sh, with the line sync", "filesystem mkswapfile": "fallocate",
 	"filesystem": "info, df, du, resize or label", "show": "info", "usage": "df", "fsinfo": "info", "statfs": "df", "stats": "info", "dumpe2fs": "info",
-	"inspect-internal": "inspect, and dump for the structures", "dump-super": "dump super", "dump-tree": "dump tree", "show_super_stats": "dump super",
+	"inspect-internal": "inspect, and dump for the structures", "show_super_stats": "dump super",
 	"dump_super": "dump super", "ncheck": "inspect inode-resolve", "icheck": "inspect logical-resolve", "testb": "inspect logical-resolve",
 	"restore": "get -r, which leaves out what cannot be read", "rdump": "get -r", "dump_inode": "get", "extract": "get -r", "export": "get -r, or get --tar",
 	"copy-out": "get", "download": "get", "read": "cat", "type": "cat", "more": "cat", "less": "cat",
@@ -21,13 +21,13 @@ var foreignWords = map[string]string{
 	"btrfstune": "uuid", "tune2fs": "uuid or label", "fsid": "uuid", "resize2fs": "resize", "shrink": "resize IMAGE min", "grow": "resize",
 	"fsck": "check", "scrub": "check, which reads all data too", "verify": "check", "repair": "check, which repairs nothing, or rescue zero-log",
 	"zero-log": "rescue zero-log", "balance": "nothing: chunks are made as they are needed", "defrag": "nothing: no verb moves extents",
-	"qgroup": "quota", "sub": "subvolume", "subvol": "subvolume", "device": "the flag --device", "mount": "sh, get or cat: there is no mount",
-	"umount": "nothing: each verb commits", "list": "ls", "dir": "ls -l", "ll": "ls -l", "find": "ls -R", "cd": "nothing: paths are whole",
-	"rename": "mv", "move": "mv", "delete": "rm", "del": "rm", "unlink": "rm", "kill_file": "rm", "rmdir": "rm -r", "symlink": "ln -s", "link": "ln",
-	"hardlink": "ln", "md": "mkdir", "getfattr": "getxattr", "setfattr": "setxattr", "ea_list": "getxattr", "ea_get": "getxattr", "ea_set": "setxattr",
-	"attr": "getxattr or setxattr", "getfacl": "getxattr", "lsxattr": "getxattr", "set_inode_field": "chmod, chown or touch", "sif": "chmod, chown or touch",
-	"fallocate-punch": "fallocate --punch-hole", "punch": "fallocate --punch-hole", "snap": "snapshot", "version": "the flag --version",
-	"logdump": "dump log", "journal": "dump log", "fio": "bench", "run": "bench", "benchmark": "bench", "shell": "sh", "debugfs": "sh",
+	"qgroup": "quota", "device": "the flag --device", "mount": "sh, get or cat: there is no mount",
+	"umount": "nothing: each verb commits", "list": "ls", "dir": "ls -l", "find": "ls -R", "cd": "nothing: paths are whole",
+	"delete": "rm", "kill_file": "rm", "rmdir": "rm -r", "symlink": "ln -s", "link": "ln",
+	"hardlink": "ln", "md": "mkdir", "setfattr": "setxattr", "ea_list": "getxattr", "ea_get": "getxattr", "ea_set": "setxattr",
+	"attr": "getxattr or setxattr", "getfacl": "getxattr", "set_inode_field": "chmod, chown or touch", "sif": "chmod, chown or touch",
+	"fallocate-punch": "fallocate --punch-hole", "punch": "fallocate --punch-hole",
+	"logdump": "dump log", "journal": "dump log", "benchmark": "bench", "run": "bench", "shell": "sh", "debugfs": "sh",
 }
 
 // foreignWord says what does here what the words mean elsewhere, "" if that is not known.

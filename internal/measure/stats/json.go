@@ -107,12 +107,23 @@ func (r *Run) json(plus bool) object {
 	return o
 }
 
-// optionObject leaves flags without a value out, as fio does.
+// optionObject leaves flags without a value out, as fio does. An option that a section has again
+// has its last value, and a file name all of them, as filename=a:b has: a reader of JSON may keep
+// one of two equal keys, and not the same one as another reader.
 func optionObject(list []Option) object {
+	at := map[string]int{}
 	o := object{}
 	for _, p := range list {
-		if p.Value != "" {
+		i, again := at[p.Key]
+		switch {
+		case p.Value == "":
+		case !again:
+			at[p.Key] = len(o)
 			o.add(p.Key, p.Value)
+		case p.Key == "filename":
+			o[i].val = fmt.Sprint(o[i].val, ":", p.Value)
+		default:
+			o[i].val = p.Value
 		}
 	}
 	return o

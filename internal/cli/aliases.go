@@ -1,0 +1,76 @@
+package cli
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// aliases are words of btrfs, fio and the shell that mean here what they mean there: the first words of a
+// command line, and what stands in their place. What means something else is in foreignWords.
+var aliases = []struct{ typed, verb string }{
+	{"fio", "bench"}, {"version", "--version"}, {"ll", "ls -l"}, {"del", "rm"}, {"unlink", "rm"}, {"move", "mv"}, {"rename", "mv"},
+	{"subvol", "subvolume"}, {"sub", "subvolume"}, {"snap", "snapshot"}, {"subvolume snapshot", "snapshot"},
+	{"filesystem df", "df"}, {"filesystem usage", "df"}, {"filesystem show", "info"}, {"filesystem du", "du"}, {"filesystem label", "label"},
+	{"qgroup show", "quota show"}, {"inspect-internal dump-super", "dump super"}, {"inspect-internal dump-tree", "dump tree"},
+	{"inspect-internal inode-resolve", "inspect inode-resolve"}, {"dump-super", "dump super"}, {"dump-tree", "dump tree"},
+	{"lsxattr", "getxattr"}, {"getfattr", "getxattr"},
+}
+
+// groups are the words of btrfs that it takes shortened, whole: fi df, sub list.
+var groups = []string{"filesystem", "inspect-internal", "qgroup", "subvolume"}
+
+// aliased is the command line with our words for theirs. Run, with a job file after it, is bench.
+func aliased(args []string) []string {
+	if len(args) == 0 {
+		return args
+	}
+	if (args[0] == "df" || args[0] == "du") && len(args) > 2 {
+		// their sizes are for people as they are
+		args = slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return arg == "-h" })
+	}
+	words := slices.Clone(args[:min(len(args), 2)])
+	if words[0] == "run" && len(args) > 1 && strings.HasSuffix(args[1], ".fio") {
+		return append([]string{"bench"}, args[1:]...)
+	}
+	for _, g := range groups {
+		if len(words[0]) >= 2 && strings.HasPrefix(g, words[0]) {
+			words[0] = g
+		}
+	}
+	for n := len(words); n > 0; n-- {
+		typed := strings.Join(words[:n], " ")
+		for _, a := range aliases {
+			if a.typed == typed {
+				return append(strings.Fields(a.verb), args[n:]...)
+			}
+		}
+	}
+	if words[0] != args[0] && words[0] == "subvolume" {
+		return append(words[:1], args[1:]...)
+	}
+	return args
+}
+
+var (
+	badArgument  = regexp.MustCompile(`^invalid argument ("(?:[^"\\]|\\.)*") for "(?:-., )?(--[a-z-]+)" flag: strconv\.\w+: .*$`)
+	badShorthand = regexp.MustCompile(`^unknown shorthand flag: '(.)' in -(.+)$`)
+)
+
+// flagError is the error of a flag without the words of its parser: what, have, want.
+func flagError(err error) error {
+	text := err.Error()
+	if m := badArgument.FindStringSubmatch(text); m != nil {
+		value, quoteErr := strconv.Unquote(m[1])
+		if quoteErr == nil {
+			return fmt.Errorf("bad %s, have %q want a number", m[2], value)
+		}
+	}
+	if m := badShorthand.FindStringSubmatch(text); m != nil && len(m[2]) > 0 && unicode.IsLetter(rune(m[1][0])) {
+		return fmt.Errorf("there is no flag -%s", m[1])
+	}
+	return err
+}
