@@ -9,8 +9,9 @@ import (
 	"unicode"
 )
 
-// aliases are words of btrfs, fio and the shell that mean here what they mean there: the first words of a
-// command line, and what stands in their place. What means something else is in foreignWords.
+// aliases are words of btrfs, fio and the shell that mean here what they mean there: the first
+// words of a command line, and what stands in their place. What means something else is in
+// foreignWords.
 var aliases = []struct{ typed, verb string }{
 	{"fio", "bench"}, {"version", "--version"}, {"ll", "ls -l"}, {"del", "rm"}, {"unlink", "rm"}, {"move", "mv"}, {"rename", "mv"},
 	{"subvol", "subvolume"}, {"sub", "subvolume"}, {"snap", "snapshot"}, {"subvolume snapshot", "snapshot"},

@@ -213,6 +213,7 @@ func (f *FS) setPolicy(p *policy.Policy) {
 	f.env.SetPolicy(p)
 	f.data.Logging.Store(p.Has(policy.FsyncLog))
 	f.logs.Follow(p.Set)
+	f.engine.SetBounce(p.Has(policy.WritebackBounce))
 	f.useLab(p)
 	f.museum(p)
 }

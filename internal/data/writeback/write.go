@@ -34,6 +34,16 @@ type part struct {
 	oe    *ordered.Extent
 	pages []*pagecache.Page // of run.pages
 	data  []byte            // what is written: the pages compressed; nil: the pages
+	// bounce is a copy of the pages that is written in their place; nil: the pages
+	bounce []byte
+}
+
+// view is what the device is given of the i-th page.
+func (pt *part) view(t *sched.Task, i int) []byte {
+	if pt.bounce != nil {
+		return pt.bounce[i<<pageShift:][:pageSize]
+	}
+	return pt.pages[i].View(t)
 }
 
 func (e *Engine) getRun(t *sched.Task) *run {
@@ -114,6 +124,18 @@ func (e *Engine) lockRun(t *sched.Task, ip *inode.Inode, w *run, first, end uint
 			p.UnlockPut(t)
 			break
 		}
+		if e.bounce.Load() {
+			if oe := ip.Ordered.First(t, p.Offset(), p.Offset()+pageSize); oe != nil {
+				p.UnlockPut(t)
+				if i > first {
+					oe.Put(t)
+					break
+				}
+				oe.WaitPut(t) // its bytes are written, and its end needs no page of ours
+				i--
+				continue
+			}
+		}
 		// i_size is looked at under the page lock: a writer that extends the file into this page
 		// sets it before it lets the page go.
 		size := ip.Size(t)
@@ -160,7 +182,10 @@ func (e *Engine) writeRun(t *sched.Task, ip *inode.Inode, w *run) error {
 		err = e.runDelalloc(t, ip, w, start, end)
 		ip.Settle(t)
 	}
-	// From here on writeback keeps the pages in place, and unchanged.
+	if e.bounce.Load() {
+		e.bouncePages(t, w)
+	}
+	// From here on writeback keeps the pages in place, and unless they were copied unchanged.
 	for _, p := range w.pages {
 		p.UnlockPut(t)
 	}
@@ -168,6 +193,24 @@ func (e *Engine) writeRun(t *sched.Task, ip *inode.Inode, w *run) error {
 		e.submit(t, ip, pt)
 	}
 	return err
+}
+
+// bouncePages copies the pages of w that go to the device as they are. They are locked.
+//
+// Difference: Linux has no such copy; its block layer had one for devices that asked for it
+// (block/bounce.c), of each page of a bio when it was submitted.
+func (e *Engine) bouncePages(t *sched.Task, w *run) {
+	for i := range w.parts {
+		pt := &w.parts[i]
+		if pt.data != nil {
+			continue
+		}
+		t.Spend(cost.Copy, len(pt.pages)<<pageShift)
+		pt.bounce = make([]byte, 0, len(pt.pages)<<pageShift)
+		for _, p := range pt.pages {
+			pt.bounce = append(pt.bounce, p.View(t)...)
+		}
+	}
 }
 
 // inline decides whether the run is the whole of a small file, which goes into the tree, and
@@ -223,7 +266,7 @@ func (e *Engine) runDelalloc(t *sched.Task, ip *inode.Inode, w *run, start, end 
 		limit := end
 		if x, next := plan.at(cur, end); x != nil {
 			if oe := e.placeCompressed(t, ip, x); oe != nil {
-				w.parts = append(w.parts, part{oe, w.pages[(cur-start)>>pageShift:][:oe.Len>>pageShift], x.data})
+				w.parts = append(w.parts, part{oe: oe, pages: w.pages[(cur-start)>>pageShift:][:oe.Len>>pageShift], data: x.data})
 				cur = oe.End()
 				ip.IOTree.Change(t, oe.Start, cur, extentio.Locked|inode.DelallocBits, 0)
 				continue
@@ -242,7 +285,7 @@ func (e *Engine) runDelalloc(t *sched.Task, ip *inode.Inode, w *run, start, end 
 			}
 			continue
 		}
-		w.parts = append(w.parts, part{ip.AddOrdered(t, x.Type, x.Start, x.Len, x.DiskBytenr), pages, nil})
+		w.parts = append(w.parts, part{oe: ip.AddOrdered(t, x.Type, x.Start, x.Len, x.DiskBytenr), pages: pages})
 		clear := extentio.Locked | inode.DelallocBits
 		if x.Type != ordered.Regular {
 			// The data reservation is not needed; the ordered extent keeps the metadata's, if it
@@ -277,6 +320,8 @@ type wbio struct {
 	oe    *ordered.Extent
 	e     *Engine
 	next  *wbio
+	// bounced: the device was given a copy, and the pages may have changed.
+	bounced bool
 }
 
 func (e *Engine) getBio(t *sched.Task) *wbio {
@@ -313,12 +358,12 @@ func (e *Engine) submit(t *sched.Task, ip *inode.Inode, pt part) {
 		e.submitCompressed(t, ip, pt)
 		return
 	}
-	oe, pages := pt.oe, pt.pages
+	oe, pages, bounce := pt.oe, pt.pages, pt.bounce
 	if oe.Type != ordered.Nocow && ip.Sums() {
 		t.Spend(cost.Checksum, len(pages)<<pageShift)
 		sums := oe.SumsBuffer()
-		for _, p := range pages {
-			sums = ip.FS.Csum.Append(sums, p.View(t))
+		for i := range pages {
+			sums = ip.FS.Csum.Append(sums, pt.view(t, i))
 		}
 		oe.SetSums(t, sums)
 	}
@@ -331,10 +376,16 @@ func (e *Engine) submit(t *sched.Task, ip *inode.Inode, pt part) {
 		b := e.getBio(t)
 		b.ip, b.oe = ip, oe
 		b.bio.Off = int64(at)
+		if b.bounced = bounce != nil; b.bounced {
+			b.bio.Vecs = append(b.bio.Vecs, bounce[:n<<pageShift])
+			bounce = bounce[n<<pageShift:]
+		}
 		for _, p := range pages[:n] {
 			t.Discharge(p)
 			b.pages = append(b.pages, p)
-			b.bio.Vecs = append(b.bio.Vecs, p.Data())
+			if !b.bounced {
+				b.bio.Vecs = append(b.bio.Vecs, p.Data())
+			}
 		}
 		at += format.Logical(n) * pageSize
 		pages = pages[n:]
@@ -355,7 +406,7 @@ func endWrite(t *sched.Task, bio *blockdev.Bio) {
 	t.Spend(cost.Complete, 1)
 	t.Spend(cost.Vec, len(b.pages))
 	n := uint64(len(b.pages)) * pageSize
-	sums := ip.Sums()
+	sums := ip.Sums() && !b.bounced
 	for _, p := range b.pages {
 		if sums {
 			// The device has read the page, and nobody may have changed it meanwhile: its checksum

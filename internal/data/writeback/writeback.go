@@ -75,6 +75,7 @@ type Engine struct {
 	fs     *inode.FS
 	closed atomic.Bool
 	how    atomic.Pointer[compress.Method] // SetCompress
+	bounce atomic.Bool                     // SetBounce
 
 	// The flusher sleeps on flush until kicked or closed.
 	flush   lock.WaitQueue
@@ -103,6 +104,11 @@ func New(t *sched.Task, cfg Config) *Engine {
 	e.Restart(t)
 	return e
 }
+
+// SetBounce says whether the device is given copies of the pages: then a page under writeback may
+// change, and writers do not wait for ordered extents, so that writeback must. No writeback is in
+// flight.
+func (e *Engine) SetBounce(on bool) { e.bounce.Store(on) }
 
 // Restart starts the flusher of an engine that has none: a new one, or one that was closed.
 func (e *Engine) Restart(t *sched.Task) {

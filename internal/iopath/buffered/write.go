@@ -538,6 +538,11 @@ func (w *write) lockExtent(t *sched.Task) error {
 		return w.tryExtent(t, start, end)
 	}
 	for w.pl.Has(policy.CopyByFolio) || start < w.ip.Size(t) {
+		if !w.pl.OrderedWait {
+			w.ip.IOTree.Lock(t, start, end)
+			w.locked = true
+			break
+		}
 		oe := w.ip.LockUnlessOrdered(t, start, end)
 		if oe == nil {
 			w.locked = true

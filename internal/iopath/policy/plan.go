@@ -83,6 +83,9 @@ type WritePlan struct {
 	BatchPages int
 	// StableWait: wait for writeback of each page before it is changed.
 	StableWait bool
+	// OrderedWait: wait for ordered extents of a batch's range before it is changed; else writeback
+	// waits for them before it makes others.
+	OrderedWait bool
 	// ISizeUnderLock: a write takes the end of file, from which it zeroes, under the lock that
 	// keeps it.
 	ISizeUnderLock bool
@@ -231,7 +234,8 @@ func (pl *WritePlan) Make(f *Facts, p *Policy) {
 		Steps:          writeOrder(p),
 		BalanceLast:    p.Has(BalanceOutside) && p.WriteSteps[0] == NoStep,
 		BatchPages:     BatchMaxPages,
-		StableWait:     !(p.Has(StableSkipNodatasum) && f.NoDataSum),
+		StableWait:     !(p.Has(StableSkipNodatasum) && f.NoDataSum) && !p.Has(WritebackBounce),
+		OrderedWait:    !p.Has(WritebackBounce),
 		ISizeUnderLock: !p.Has(WrongStaleISize),
 		ForceRead:      !p.Has(WrongNoForcedRead),
 		NoSnapshot:     !p.Has(WrongSnapshotUnlocked),
@@ -282,7 +286,7 @@ func ForSetsize(f Facts, p *Policy) SetsizePlan {
 	pl := SetsizePlan{
 		Guard:         Guard{DrainDirect: queuesSectors(p)},
 		Steps:         setsizeOrder(p),
-		StableWait:    !p.Has(WrongZeroUnderWriteback),
+		StableWait:    !p.Has(WrongZeroUnderWriteback) && !p.Has(WritebackBounce),
 		HoldReads:     holdsReads(p),
 		LockDiskISize: !p.Has(WrongDiskISizeUnlocked),
 	}

@@ -35,6 +35,14 @@ var Presets = []Policy{
 	},
 }
 
+// BouncePresets are the policies without stable pages. Names does not list them.
+var BouncePresets = []Policy{
+	like(Presets, "prewait", "bounce", "Ko's third question: no stable pages; writeback copies, throttling comes after i_rwsem", func(p *Policy) {
+		p.Put(PrewaitOutside, false)
+		p.Put(WritebackBounce, true)
+	}),
+}
+
 // NowaitPresets are the eras of NOWAIT, oldest first. Names does not list them: for other requests
 // they are the kernels of Presets.
 var NowaitPresets = []Policy{
@@ -106,7 +114,7 @@ func like(list []Policy, of, name, about string, change func(p *Policy)) Policy 
 // All is every policy that has a name: those of buffered writes, of somebody's own, of NOWAIT,
 // sectors and fsync.
 func All() []Policy {
-	return slices.Concat(Presets, added, NowaitPresets, UnalignedPresets, FsyncPresets)
+	return slices.Concat(Presets, BouncePresets, added, NowaitPresets, UnalignedPresets, FsyncPresets)
 }
 
 // Names lists the presets, and after them the policies that were added.

@@ -15,6 +15,7 @@ const (
 	WriteRangeLock
 	CopyByFolio
 	StableSkipNodatasum
+	WritebackBounce
 	PunchRecheckOE
 	ExtentLockBackOff
 	DIOShared
@@ -177,6 +178,13 @@ var toggles = [switches]Toggle{
 		Source:   "ecde48a1a6b3 (6.15)",
 		Kernel:   "fs/btrfs/btrfs_inode.h:btrfs_update_inode_mapping_flags()",
 		Scenario: "a rewrite of a page under writeback in a NOCOW file does not wait",
+	},
+	WritebackBounce: {
+		Name:     "WRITEBACK_BOUNCE",
+		About:    "writeback copies its pages under their locks and writes the copies; it waits for ordered extents, and a write waits for neither",
+		Source:   "an answer to seed 002 (Robbie Ko, 2018-05-23: can stable pages be avoided altogether?); block/bounce.c did it for some devices until 6.16",
+		Kernel:   "fs/btrfs/extent_io.c:extent_writepage_io(), as it could be",
+		Scenario: "stable-pages, ordered-retry: a rewrite of a page under writeback goes on, and the device gets what was written before it",
 	},
 	PunchRecheckOE: {
 		Name:     "PUNCH_RECHECK_OE",

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"btrlab/internal/iopath/policy"
+	"btrlab/internal/judge/oracle"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
 )
@@ -246,6 +247,31 @@ func TestFar(t *testing.T) {
 				t.Errorf("%s under %s, far: %v by %q in %d schedules, want %v by %q in %d: %v", name, pol, have.Verdict, have.Schedule, have.Schedules,
 					want.Verdict, want.Schedule, want.Schedules, have.Violation)
 			}
+		}
+	}
+}
+
+// The third question of seed 002's thread: can stable pages be avoided altogether? Writeback that
+// copies keeps what locked keeps, where a page is changed while the device has it, dirtied again
+// before its ordered extent has ended, and cut off (labs/reference 1.10).
+func TestBounce(t *testing.T) {
+	list := []*Scenario{{
+		Name: "bounce-again", About: "a page is dirtied and written back again before its ordered extent has ended",
+		File:   File{Size: 4 * k, Cached: []oracle.Range{{Lo: 0, Hi: 4 * k}}, Dirty: []oracle.Range{{Lo: 0, Hi: 4 * k}}},
+		Tasks:  []Task{{Name: "writeback", Ops: []Op{Flush()}}, {Name: "writer", Ops: []Op{Write(0, 4*k), Flush()}}},
+		Switch: []string{"page", "stable_page", "ordered_extent", "workqueue_idle", "device"}, Rule: calls, Deep: true,
+	}}
+	for _, name := range []string{"stable-pages", "ordered-retry", "page-state-wait", "append-writeback", "grow-writeback", "truncate-writeback", "nocow-rewrite",
+		"fsync-writeback", "reader-writeback"} {
+		s, err := Lookup(name)
+		must(t, err)
+		list = append(list, s)
+	}
+	for _, s := range list {
+		r, err := Run(s, policy.MustParse("bounce"), Options{Config: func(c *explore.Config) { c.Schedules = 1000 }})
+		must(t, err)
+		if r.Verdict == explore.Violated || r.Schedules < 3 {
+			t.Errorf("%s: %d schedules, %q: %v", s.Name, r.Schedules, r.Schedule, r.Violation)
 		}
 	}
 }
