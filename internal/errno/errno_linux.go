@@ -13,6 +13,7 @@ const (
 	EINTR        = syscall.EINTR
 	EIO          = syscall.EIO
 	EAGAIN       = syscall.EAGAIN
+	EACCES       = syscall.EACCES
 	EBUSY        = syscall.EBUSY
 	EEXIST       = syscall.EEXIST
 	ENOTDIR      = syscall.ENOTDIR

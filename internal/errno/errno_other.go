@@ -18,6 +18,7 @@ const (
 	EINTR        Errno = 4
 	EIO          Errno = 5
 	EAGAIN       Errno = 11
+	EACCES       Errno = 13
 	EBUSY        Errno = 16
 	EEXIST       Errno = 17
 	ENOTDIR      Errno = 20
@@ -50,6 +51,7 @@ var words = map[Errno]string{
 	EINTR:        "interrupted system call",
 	EIO:          "input/output error",
 	EAGAIN:       "resource temporarily unavailable",
+	EACCES:       "permission denied",
 	EBUSY:        "device or resource busy",
 	EEXIST:       "file exists",
 	ENOTDIR:      "not a directory",

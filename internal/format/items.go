@@ -607,6 +607,10 @@ const (
 	S_IFDIR  = 0o040000
 	S_IFCHR  = 0o020000
 	S_IFIFO  = 0o010000
+
+	S_ISUID = 0o4000
+	S_ISGID = 0o2000
+	S_IXGRP = 0o0010
 )
 
 // DirLogEnd is the last index of the range that a DIR_LOG_INDEX item of a log tree covers; the

@@ -62,6 +62,12 @@ const (
 	SetSize
 	SetAtime
 	SetMtime
+	SetAtimeNow // to the time of the call
+	SetMtimeNow
+	// SetNoSUID takes the setuid bit away, and the setgid bit of a file that its group may execute:
+	// what a write, a truncate or a chown does on behalf of a process without CAP_FSETID. Nothing
+	// happens to a directory.
+	SetNoSUID
 )
 
 // SetAttr says how to change attributes. Models struct iattr.
@@ -97,13 +103,33 @@ func (n *Node) SetAttr(t *sched.Task, c SetAttr) error {
 			return err
 		}
 	}
-	h, err := n.fs.trans.StartIn(t, n.vol.root, 1)
+	var acl []byte
+	units := 1
+	if c.Set&SetMode != 0 {
+		var err error
+		if acl, err = n.chmodACL(t, c.Mode); err != nil {
+			return err
+		}
+	}
+	if acl != nil {
+		units += unitsProperty
+	}
+	h, err := n.fs.trans.StartIn(t, n.vol.root, units)
 	if err != nil {
 		return err
+	}
+	if acl != nil {
+		if err := n.fs.store.Setxattr(t, h.Trans(), n.vol.root, n.ip.Ino, ACLAccess, acl); err != nil {
+			return n.fs.abort(t, h, err)
+		}
+		n.ip.ItemsChanged(h.Transid())
 	}
 	n.ip.Change(t, func(it *format.InodeItem) {
 		if c.Set&SetMode != 0 {
 			it.Mode = it.Mode&format.S_IFMT | c.Mode&0o7777
+		}
+		if c.Set&SetNoSUID != 0 {
+			it.Mode = withoutSUID(it.Mode)
 		}
 		if c.Set&SetUID != 0 {
 			it.UID = c.UID
@@ -117,10 +143,39 @@ func (n *Node) SetAttr(t *sched.Task, c SetAttr) error {
 		if c.Set&SetMtime != 0 {
 			it.Mtime = format.TimespecOf(c.Mtime)
 		}
+		if c.Set&SetAtimeNow != 0 {
+			it.Atime = now
+		}
+		if c.Set&SetMtimeNow != 0 {
+			it.Mtime = now
+		}
 		it.Ctime = now
 	})
 	n.ip.LastTransid.Store(h.Transid())
 	return n.fs.end(t, h, nil)
+}
+
+// DropSUID is SetAttr with SetNoSUID if that changes the mode, which it reports. Models
+// file_remove_privs() for a writer without CAP_FSETID.
+func (n *Node) DropSUID(t *sched.Task) (changed bool, err error) {
+	it := n.ip.Item(t)
+	if withoutSUID(it.Mode) == it.Mode {
+		return false, nil
+	}
+	return true, n.SetAttr(t, SetAttr{Set: SetNoSUID})
+}
+
+// withoutSUID is mode without the bits that make a program run for another user. Models
+// setattr_should_drop_suidgid(): setgid without group execution is no such bit, and stays.
+func withoutSUID(mode uint32) uint32 {
+	if mode&format.S_IFMT == format.S_IFDIR {
+		return mode
+	}
+	mode &^= format.S_ISUID
+	if mode&format.S_IXGRP != 0 {
+		mode &^= format.S_ISGID
+	}
+	return mode
 }
 
 // truncate sets the size of a regular file.

@@ -20,7 +20,7 @@ const (
 	unitsSymlink  = 1 // more: its extent
 	unitsProperty = 1 // more: its property
 	unitsUnlink   = 6 // dir item, dir index, inode ref, both inode items, orphan item
-	unitsLink     = 5 // dir item, dir index, inode ref, both inode items
+	unitsLink     = 6 // dir item, dir index, inode ref, both inode items, orphan item
 	// of the old name: dir item, dir index, inode ref, inode item, parent's inode item; of the new
 	// name: dir item, dir index, inode ref
 	unitsRename  = 8
@@ -187,6 +187,44 @@ type creation struct {
 	own    Owner
 	rdev   uint64
 	target string // of a symbolic link
+
+	// What prepare finds out.
+	flags             uint64 // of the inode
+	prop              string // its property, or ""
+	access, byDefault []byte // its ACLs, or nil
+}
+
+// prepare finds out what an inode made in dir takes after it, and what that is in units. Models
+// inode_init_owner(), posix_acl_create() and btrfs_inherit_iflags().
+func (c *creation) prepare(t *sched.Task, dir *Node) (units int, err error) {
+	if c.own.Inherit {
+		if c.access, c.byDefault, err = c.inheritACL(t, dir); err != nil {
+			return 0, err
+		}
+		it := dir.ip.Item(t)
+		if it.Mode&format.S_ISGID != 0 {
+			c.own.GID = it.GID
+			if c.mode&format.S_IFMT == format.S_IFDIR {
+				c.mode |= format.S_ISGID
+			}
+		}
+	}
+	c.flags = inheritFlags(dir.ip.Flags(), c.mode)
+	c.prop = inherited(dir, c.mode, c.flags)
+	units = unitsCreate
+	if c.target != "" {
+		units += unitsSymlink
+	}
+	if c.prop != "" {
+		units += unitsProperty
+	}
+	if c.access != nil {
+		units += unitsProperty
+	}
+	if c.byDefault != nil {
+		units += unitsProperty
+	}
+	return units, nil
 }
 
 // create makes a new inode with a name in dir. Models btrfs_create_new_inode() and
@@ -202,57 +240,120 @@ func (f *FS) create(t *sched.Task, dir *Node, name string, c *creation) (*Node, 
 	if err != nil {
 		return nil, err
 	}
-	flags := inheritFlags(dir.ip.Flags(), c.mode)
-	prop := inherited(dir, c.mode, flags)
-	units := unitsCreate
-	if c.target != "" {
-		units += unitsSymlink
-	}
-	if prop != "" {
-		units += unitsProperty
+	units, err := c.prepare(t, dir)
+	if err != nil {
+		return nil, err
 	}
 	h, err := f.trans.StartIn(t, dir.vol.root, units)
 	if err != nil {
 		return nil, err
 	}
+	n, err := f.createIn(t, h, dir, name, index, c)
+	if errors.Is(err, errNoNumber) {
+		return nil, f.end(t, h, errno.ENOSPC)
+	}
+	if err != nil {
+		return nil, f.abort(t, h, err)
+	}
+	if err := f.end(t, h, nil); err != nil {
+		f.put(t, n)
+		return nil, err
+	}
+	return n, nil
+}
+
+// errNoNumber says that a subvolume has no inode number left; nothing has changed.
+var errNoNumber = errors.New("no inode number is left")
+
+// createIn is create in the transaction of h, at index of dir. Without a name it makes an orphan.
+// The caller puts the node. An error aborts the transaction, but for errNoNumber.
+func (f *FS) createIn(t *sched.Task, h *transaction.Handle, dir *Node, name string, index uint64, c *creation) (*Node, error) {
 	now := f.now()
 	item := format.InodeItem{
 		Generation: h.Transid(), Transid: h.Transid(), Nlink: 1, UID: c.own.UID, GID: c.own.GID,
 		Mode: c.mode, Rdev: c.rdev, Atime: now, Ctime: now, Mtime: now, Otime: now,
 	}
-	item.Flags = flags | compress.PropertyFlags(prop)
+	item.Flags = c.flags | compress.PropertyFlags(c.prop)
 	item.Size = uint64(len(c.target))
 	item.Nbytes = uint64(len(c.target))
+	if name == "" {
+		item.Nlink = 0
+	}
 	ino := format.Ino(dir.vol.nextIno.Add(1) - 1)
 	if ino > format.Ino(format.LAST_FREE_OBJECTID) {
-		return nil, f.end(t, h, errno.ENOSPC)
+		return nil, errNoNumber
 	}
 	tr, r := h.Trans(), dir.vol.root
 	f.logs.Pin(t, r)
-	err = f.store.InsertInode(t, tr, r, ino, &item)
-	if err == nil && prop != "" {
-		err = f.store.Setxattr(t, tr, r, ino, Compression, []byte(prop))
+	err := f.store.InsertInode(t, tr, r, ino, &item)
+	for _, x := range []struct {
+		name  string
+		value []byte
+	}{{Compression, []byte(c.prop)}, {ACLAccess, c.access}, {ACLDefault, c.byDefault}} {
+		if err == nil && len(x.value) > 0 {
+			err = f.store.Setxattr(t, tr, r, ino, x.name, x.value)
+		}
 	}
 	if err == nil && c.target != "" {
 		err = f.store.InsertFileExtent(t, tr, r, ino, 0, &format.FileExtent{
 			Generation: h.Transid(), RAMBytes: uint64(len(c.target)), Type: format.FileExtentTypeInline, Inline: []byte(c.target),
 		})
 	}
-	if err == nil {
+	if err == nil && name == "" {
+		err = f.store.InsertOrphan(t, tr, r, ino)
+	} else if err == nil {
 		err = f.store.AddLink(t, tr, r, dir.ip.Ino, ino, name, format.FtOf(c.mode), index)
 	}
 	f.logs.Unpin(t, r)
 	if err != nil {
-		return nil, f.abort(t, h, err)
+		return nil, err
 	}
-	dir.ip.NameAdded(h.Transid(), index)
-	f.dirSizeChanged(t, dir, h, int64(2*len(name)), now)
+	if name != "" {
+		dir.ip.NameAdded(h.Transid(), index)
+		f.dirSizeChanged(t, dir, h, int64(2*len(name)), now)
+	}
 	n := f.insertNew(t, dir.vol, ino, &item)
 	n.ip.LastTransid.Store(h.Transid())
-	if prop != "" {
+	if c.prop != "" {
 		n.ip.SetCompressProp(dir.ip.CompressProp())
 	}
 	n.ip.ItemsChanged(h.Transid())
+	return n, nil
+}
+
+// Tmpfile makes a regular file without a name in the subvolume of the directory d. Link gives it
+// one, unless flags has O_EXCL; without one it is deleted with its last reference, or by the next
+// open after a crash. Models btrfs_tmpfile() and vfs_tmpfile().
+func (d *Node) Tmpfile(t *sched.Task, flags OpenFlags, mode uint32, own Owner) (*Node, error) {
+	f := d.fs
+	if !d.IsDir() {
+		return nil, errno.ENOTDIR
+	}
+	d.lockParent(t)
+	defer d.ip.Unlock(t)
+	if d.nlink(t) == 0 {
+		return nil, errno.ENOENT
+	}
+	if err := d.writable(); err != nil {
+		return nil, err
+	}
+	c := creation{mode: format.S_IFREG | mode&0o7777, own: own}
+	units, err := c.prepare(t, d)
+	if err != nil {
+		return nil, err
+	}
+	h, err := f.trans.StartIn(t, d.vol.root, units)
+	if err != nil {
+		return nil, err
+	}
+	n, err := f.createIn(t, h, d, "", 0, &c)
+	if errors.Is(err, errNoNumber) {
+		return nil, f.end(t, h, errno.ENOSPC)
+	}
+	if err != nil {
+		return nil, f.abort(t, h, err)
+	}
+	n.linkable.Store(flags&O_EXCL == 0)
 	if err := f.end(t, h, nil); err != nil {
 		f.put(t, n)
 		return nil, err
@@ -304,6 +405,21 @@ func inheritFlags(dir uint64, mode uint32) uint64 {
 	return flags
 }
 
+// DirEnd is an index above those of all names that the directory has. A reader that stops there
+// comes to an end also when names are added meanwhile. Models btrfs_get_dir_last_index().
+func (d *Node) DirEnd(t *sched.Task) (uint64, error) {
+	if !d.IsDir() {
+		return 0, errno.ENOTDIR
+	}
+	d.lockParent(t)
+	defer d.ip.Unlock(t)
+	index, err := d.fs.takeDirIndex(t, d)
+	if err == nil {
+		d.nextIndex--
+	}
+	return index, err
+}
+
 // takeDirIndex gives the next index of a directory, which it reads from the tree the first time.
 // Models btrfs_set_inode_index(). dir is locked for writing.
 func (f *FS) takeDirIndex(t *sched.Task, dir *Node) (uint64, error) {
@@ -351,8 +467,9 @@ func (d *Node) Link(t *sched.Task, name string, n *Node) error {
 	}
 	n.lockChild(t, subChild)
 	defer n.ip.Unlock(t)
-	switch links := n.nlink(t); {
-	case links == 0:
+	links := n.nlink(t)
+	switch {
+	case links == 0 && !n.linkable.Load(): // models vfs_link() of an inode without I_LINKABLE
 		return errno.ENOENT
 	case n.vol != d.vol:
 		return errElsewhere()
@@ -369,6 +486,14 @@ func (d *Node) Link(t *sched.Task, name string, n *Node) error {
 	}
 	f.logs.Pin(t, d.vol.root)
 	err = f.store.AddLink(t, h.Trans(), d.vol.root, d.ip.Ino, n.ip.Ino, name, format.FtOf(n.typ), index)
+	if err == nil && links == 0 { // of Tmpfile
+		f.logs.CommitNext(h.Transid()) // an orphan that the trees may have has no log
+		n.linkable.Store(false)
+		if err := f.store.DelOrphan(t, h.Trans(), n.vol.root, n.ip.Ino); err != nil {
+			f.logs.Unpin(t, d.vol.root)
+			return f.abort(t, h, err)
+		}
+	}
 	f.logs.Unpin(t, d.vol.root)
 	if err != nil {
 		// Nothing has changed yet when the name's item has no room for one more.

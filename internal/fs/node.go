@@ -6,6 +6,7 @@ import (
 	"btrlab/internal/data/inode"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
+	"btrlab/internal/iopath/fsync"
 	"btrlab/internal/sched"
 )
 
@@ -33,12 +34,20 @@ type Node struct {
 
 	refs int // protected by the shard's mu
 
+	linkable atomic.Bool // it was made without a name and may get one: I_LINKABLE
+
 	// nextIndex is the directory's next DIR_INDEX; 0 is not known yet. Protected by i_rwsem.
 	nextIndex uint64
 }
 
-// Owner is the user and the group that a new file belongs to.
-type Owner struct{ UID, GID uint32 }
+// Owner says whom a new file belongs to. With Inherit it also takes after its directory, as a file
+// that a process makes: the group and the setgid bit of a setgid directory, and the directory's
+// default ACL, or without one Umask, which then bounds its permissions.
+type Owner struct {
+	UID, GID uint32
+	Umask    uint32
+	Inherit  bool
+}
 
 // Root is the directory at which paths begin, with one reference for the caller.
 func (f *FS) Root(t *sched.Task) *Node { return f.get(t, f.base) }
@@ -53,9 +62,22 @@ func (f *FS) Node(t *sched.Task, subvol uint64, ino format.Ino) (*Node, error) {
 	return f.iget(t, v, ino)
 }
 
+// Get takes one more reference, beside one that the caller has, and returns n.
+func (n *Node) Get(t *sched.Task) *Node { return n.fs.get(t, n) }
+
 // Forget gives count references back. The last one deletes an inode without names; an error of that
 // is returned, and the inode's orphan item stays for the next open.
 func (n *Node) Forget(t *sched.Task, count int) error { return n.fs.putRefs(t, n, count) }
+
+// Fsync makes the inode durable: a file with its bytes, a directory with its names, as File.Fsync.
+// An error of a write in the background is returned once.
+func (n *Node) Fsync(t *sched.Task) error {
+	if n.fs.opt.ReadOnly {
+		return nil
+	}
+	var seen atomic.Uint64
+	return fsync.Sync(t, &n.fs.env, n.ip, &seen)
+}
 
 // Ino is the inode number.
 func (n *Node) Ino() format.Ino { return n.ip.Ino }

@@ -1,12 +1,10 @@
 package fs
 
 import (
-	"sync/atomic"
 	"time"
 
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
-	"btrlab/internal/iopath/fsync"
 	"btrlab/internal/sched"
 )
 
@@ -26,7 +24,7 @@ func opError(op, path string, err error) error {
 }
 
 // owner is the owner of what is created by path.
-func (f *FS) owner() Owner { return Owner{f.opt.UID, f.opt.GID} }
+func (f *FS) owner() Owner { return Owner{UID: f.opt.UID, GID: f.opt.GID} }
 
 // at does op on what path leads to.
 func (f *FS) at(t *sched.Task, op, path string, follow bool, do func(n *Node) error) error {
@@ -249,11 +247,5 @@ func (f *FS) Removexattr(t *sched.Task, path, name string) error {
 // Fsync makes the file or the directory at path durable: a file with its bytes, a directory with
 // its entries. An error of a write in the background is returned once.
 func (f *FS) Fsync(t *sched.Task, path string) error {
-	return f.at(t, "fsync", path, true, func(n *Node) error {
-		if f.opt.ReadOnly {
-			return nil
-		}
-		var seen atomic.Uint64
-		return fsync.Sync(t, &f.env, n.ip, &seen)
-	})
+	return f.at(t, "fsync", path, true, func(n *Node) error { return n.Fsync(t) })
 }

@@ -10,15 +10,42 @@ import (
 	"btrlab/internal/sched"
 )
 
+// RenameFlags say how RenameWith differs from Rename, as the flags of renameat2(2).
+type RenameFlags uint32
+
+// The flags. RenameExchange goes with no other.
+const (
+	// RenameNoReplace is EEXIST when there is something with the new name.
+	RenameNoReplace RenameFlags = 1 << iota
+	// RenameExchange makes the two names change places; ENOENT without the second one.
+	RenameExchange
+	// RenameWhiteout leaves a whiteout, which is character device 0, under the old name.
+	RenameWhiteout
+)
+
 // Rename moves oldName of d to newName of newDir and replaces what is there, as rename(2). EXDEV
 // when newDir is in another subvolume, unless oldName is a subvolume's name, which goes everywhere.
 // Models do_renameat2() with vfs_rename() and btrfs_rename(), and the order of their errors.
 func (d *Node) Rename(t *sched.Task, oldName string, newDir *Node, newName string) error {
+	return d.RenameWith(t, oldName, newDir, newName, 0, Owner{})
+}
+
+// RenameWith is Rename with flags; own owns a whiteout. EINVAL for flags that do not go together.
+// Models btrfs_rename2(), btrfs_rename_exchange() and new_whiteout_inode(). Difference: a subvolume
+// does not change places and leaves no whiteout (EXDEV), and after an exchange or a whiteout the
+// next fsync commits, where Linux logs.
+func (d *Node) RenameWith(t *sched.Task, oldName string, newDir *Node, newName string, flags RenameFlags, own Owner) error {
+	if flags&^(RenameNoReplace|RenameExchange|RenameWhiteout) != 0 || flags&RenameExchange != 0 && flags != RenameExchange {
+		return errno.EINVAL
+	}
 	if !d.IsDir() || !newDir.IsDir() {
 		return errno.ENOTDIR
 	}
 	for _, name := range []string{oldName, newName} {
 		if name == "" || name == "." || name == ".." {
+			if flags&RenameNoReplace != 0 {
+				return errno.EEXIST
+			}
 			return errno.EBUSY
 		}
 	}
@@ -30,10 +57,10 @@ func (d *Node) Rename(t *sched.Task, oldName string, newDir *Node, newName strin
 	if err != nil {
 		return err
 	}
-	r := rename{f: f, oldDir: d, newDir: newDir, oldName: oldName, newName: newName}
+	r := rename{f: f, oldDir: d, newDir: newDir, oldName: oldName, newName: newName, flags: flags, own: own}
 	err = r.locked(t, trap)
 	f.unlockParents(t, d, newDir)
-	for _, n := range []*Node{r.n, r.victim} {
+	for _, n := range []*Node{r.n, r.victim, r.whiteout} {
 		if n != nil {
 			f.put(t, n)
 		}
@@ -137,10 +164,13 @@ type rename struct {
 	f                *FS
 	oldDir, newDir   *Node
 	oldName, newName string
+	flags            RenameFlags
+	own              Owner // of a whiteout
 
 	entry, over format.DirItem // of the two names; over is zero when there is none
 	n, victim   *Node          // the inodes that they lead to; nil for a subvolume
 	ref         format.RootRef // of the subvolume that moves: where it is linked
+	whiteout    *Node          // what stays under the old name
 }
 
 // entryKey is the identity of what the entry it of dir leads to.
@@ -177,14 +207,26 @@ func (r *rename) locked(t *sched.Task, trap nodeKey) (err error) {
 	if err != nil {
 		return err
 	}
-	replaces := r.over.Name != ""
+	replaces, exchange := r.over.Name != "", r.flags&RenameExchange != 0
+	switch {
+	case replaces && r.flags&RenameNoReplace != 0:
+		return errno.EEXIST
+	case exchange && !replaces:
+		return errno.ENOENT
+	}
 	switch from := entryKey(r.oldDir, r.entry); {
 	case from == trap:
 		return errno.EINVAL // a directory does not move below itself
 	case replaces && entryKey(r.newDir, r.over) == trap:
+		if exchange {
+			return errno.EINVAL
+		}
 		return errno.ENOTEMPTY
 	case r.n != nil && r.n == r.victim, r.n == nil && r.oldDir == r.newDir && r.oldName == r.newName:
 		return nil // two names of one file: nothing happens
+	}
+	if r.flags != 0 && (r.isSubvol() && r.flags != RenameNoReplace || exchange && r.victim == nil) {
+		return fmt.Errorf("a subvolume changes no places and leaves no whiteout: %w", errno.EXDEV)
 	}
 	lockMoved(t, r.n, r.victim)
 	defer unlockMoved(t, r.n, r.victim)
@@ -203,6 +245,9 @@ func (r *rename) locked(t *sched.Task, trap nodeKey) (err error) {
 	}
 	if err != nil {
 		return err
+	}
+	if exchange {
+		return r.exchange(t)
 	}
 	if err := r.mayReplace(t); err != nil {
 		return err
@@ -234,6 +279,12 @@ func (r *rename) allowed(t *sched.Task) error {
 			return err
 		}
 		switch isDir := r.victim == nil || r.victim.IsDir(); {
+		case r.flags&RenameExchange != 0:
+			if isDir && r.victim != nil && r.oldDir != r.newDir { // its ".." changes
+				if err := r.victim.mayChange(); err != nil {
+					return err
+				}
+			}
 		case r.isDir() && !isDir:
 			return errno.ENOTDIR
 		case !r.isDir() && isDir:
@@ -317,9 +368,21 @@ func (r *rename) change(t *sched.Task) error {
 	if r.isSubvol() {
 		units += transaction.UnitsMoveSubvol
 	}
+	var left creation // the whiteout
+	if r.flags&RenameWhiteout != 0 {
+		left = creation{mode: format.S_IFCHR, own: r.own}
+		more, err := left.prepare(t, r.oldDir)
+		if err != nil {
+			return err
+		}
+		units += more
+	}
 	h, err := f.trans.StartIn(t, r.newDir.vol.root, units)
 	if err != nil {
 		return err
+	}
+	if r.flags&RenameWhiteout != 0 {
+		f.logs.CommitNext(h.Transid())
 	}
 	if r.isSubvol() || r.over.Name != "" && r.victim == nil {
 		// no log can say it: BTRFS_FIRST_FREE_OBJECTID in btrfs_rename()
@@ -328,8 +391,70 @@ func (r *rename) change(t *sched.Task) error {
 	f.logs.Pin(t, r.newDir.vol.root)
 	err = r.items(t, h, index)
 	f.logs.Unpin(t, r.newDir.vol.root)
+	if err == nil && r.flags&RenameWhiteout != 0 {
+		err = r.leave(t, h, &left)
+	}
 	if err != nil {
 		return f.abort(t, h, err)
+	}
+	return f.end(t, h, nil)
+}
+
+// leave makes the whiteout c.
+func (r *rename) leave(t *sched.Task, h *transaction.Handle, c *creation) error {
+	index, err := r.f.takeDirIndex(t, r.oldDir)
+	if err == nil {
+		r.whiteout, err = r.f.createIn(t, h, r.oldDir, r.oldName, index, c)
+	}
+	return err
+}
+
+// exchange makes the two names change places. Models btrfs_rename_exchange().
+func (r *rename) exchange(t *sched.Task) error {
+	f, v := r.f, r.oldDir.vol
+	err := f.store.RoomForRef(t, v.root, r.newDir.ip.Ino, r.n.ip.Ino, r.newName)
+	if err == nil {
+		err = f.store.RoomForRef(t, v.root, r.oldDir.ip.Ino, r.victim.ip.Ino, r.oldName)
+	}
+	if err != nil {
+		return err
+	}
+	newIndex, err := f.takeDirIndex(t, r.newDir)
+	if err != nil {
+		return err
+	}
+	oldIndex, err := f.takeDirIndex(t, r.oldDir)
+	if err != nil {
+		return err
+	}
+	h, err := f.trans.StartIn(t, v.root, 2*(unitsRename+unitsNewDir))
+	if err != nil {
+		return err
+	}
+	f.logs.CommitNext(h.Transid())
+	f.logs.Pin(t, v.root)
+	if err = f.delLink(t, h, r.oldDir, r.n, r.oldName); err == nil {
+		err = f.delLink(t, h, r.newDir, r.victim, r.newName)
+	}
+	if err == nil {
+		err = f.store.AddLink(t, h.Trans(), v.root, r.newDir.ip.Ino, r.n.ip.Ino, r.newName, format.FtOf(r.n.typ), newIndex)
+	}
+	if err == nil {
+		err = f.store.AddLink(t, h.Trans(), v.root, r.oldDir.ip.Ino, r.victim.ip.Ino, r.oldName, format.FtOf(r.victim.typ), oldIndex)
+	}
+	f.logs.Unpin(t, v.root)
+	if err != nil {
+		return f.abort(t, h, err)
+	}
+	now := f.now()
+	r.newDir.ip.NameAdded(h.Transid(), newIndex)
+	r.oldDir.ip.NameAdded(h.Transid(), oldIndex)
+	f.dirSizeChanged(t, r.oldDir, h, 0, now)
+	f.dirSizeChanged(t, r.newDir, h, 0, now)
+	for _, n := range []*Node{r.n, r.victim} {
+		n.ip.Change(t, func(i *format.InodeItem) { i.Ctime = now })
+		n.ip.LastTransid.Store(h.Transid())
+		n.ip.ItemsChanged(h.Transid())
 	}
 	return f.end(t, h, nil)
 }

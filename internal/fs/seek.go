@@ -1,6 +1,7 @@
 package fs
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -17,8 +18,7 @@ import (
 // and not written counts as a hole. EIO when the inode is longer than its extents and the image
 // keeps an item for each hole (no NO_HOLES): the size is damaged.
 //
-// Models find_desired_extent(). Difference: a hole with delayed allocation anywhere in it counts as
-// data as a whole.
+// Models find_desired_extent().
 func (f *File) SeekData(t *sched.Task, off int64) (start, end int64, err error) {
 	if off < 0 {
 		return 0, 0, f.opError("seek", off, 0, errno.EINVAL)
@@ -40,8 +40,26 @@ func (f *File) SeekData(t *sched.Task, off int64) (start, end int64, err error) 
 	}
 }
 
+// SeekHole finds the first hole at or after off, as SeekData knows holes; the end of the file is
+// one. io.EOF when off is not inside the file. Models find_desired_extent() for SEEK_HOLE.
+func (f *File) SeekHole(t *sched.Task, off int64) (int64, error) {
+	if off >= f.Size(t) {
+		return 0, io.EOF
+	}
+	for {
+		start, end, err := f.SeekData(t, off)
+		switch {
+		case errors.Is(err, io.EOF), err == nil && start > off:
+			return min(off, f.Size(t)), nil
+		case err != nil:
+			return 0, err
+		}
+		off = end
+	}
+}
+
 // mapAt is the extent at off, a multiple of the sector size or not, in a file that ends at end. A
-// hole or a preallocated extent with delayed allocation in it comes back as Regular.
+// hole or a preallocated extent ends where delayed allocation begins, which comes back as Regular.
 func (f *File) mapAt(t *sched.Task, off, end uint64) (extentmap.Map, error) {
 	ip := f.n.ip
 	start := off &^ (format.SectorSize - 1)
@@ -54,8 +72,12 @@ func (f *File) mapAt(t *sched.Task, off, end uint64) (extentmap.Map, error) {
 		}
 		m, err := f.fs.read.Place.At(t, ip, off)
 		if err == nil && (m.Kind == extentmap.Hole || m.Kind == extentmap.Prealloc) {
-			if ip.IOTree.Count(t, start, min(m.End, end), extentio.Delalloc) != 0 {
-				m.Kind = extentmap.Regular
+			switch from, to, ok := ip.IOTree.FirstSet(t, start, extentio.Delalloc); {
+			case !ok || from >= min(m.End, end):
+			case from > off: // a hole until there
+				m.End = from
+			default:
+				m.Kind, m.End = extentmap.Regular, min(m.End, to)
 			}
 		}
 		ip.IOTree.Unlock(t, start, end)

@@ -60,8 +60,9 @@ type Flags uint32
 
 // The flags. Their values are ours.
 const (
-	Nowait Flags = 1 << iota // IOCB_NOWAIT: EAGAIN where the request would sleep
-	Direct                   // IOCB_DIRECT: not through the page cache
-	DSync                    // IOCB_DSYNC: durable before it returns
-	Append                   // IOCB_APPEND: at the end of the file, whatever Pos says
+	Nowait  Flags = 1 << iota // IOCB_NOWAIT: EAGAIN where the request would sleep
+	Direct                    // IOCB_DIRECT: not through the page cache
+	DSync                     // IOCB_DSYNC: durable before it returns
+	Append                    // IOCB_APPEND: at the end of the file, whatever Pos says
+	NoTimes                   // FMODE_NOCMTIME: the caller sets mtime and ctime
 )

@@ -65,6 +65,7 @@ type write struct {
 	isize   uint64       // i_size before the write, under the lock if the plan says so
 	dropped bool         // i_rwsem was let go for the copy loop
 	bare    bool         // the file's capabilities are gone
+	noTimes bool         // mtime and ctime are the caller's
 	facts   policy.Facts // those of pl
 	held    iopath.Held  // the byte range
 
@@ -88,7 +89,7 @@ type write struct {
 // 1.2, 1.6, 1.7, 4.1.
 func Write(t *sched.Task, env *iopath.Env, ip *inode.Inode, rq kiocb.Request, src iopath.Source) (int, error) {
 	pos, p := rq.Pos, env.Policy()
-	if err := refuse(rq.Flags &^ (kiocb.Append | kiocb.Nowait)); err != nil {
+	if err := refuse(rq.Flags &^ (kiocb.Append | kiocb.Nowait | kiocb.NoTimes)); err != nil {
 		return 0, err
 	}
 	if len(src.Buf) == 0 {
@@ -102,7 +103,8 @@ func Write(t *sched.Task, env *iopath.Env, ip *inode.Inode, rq kiocb.Request, sr
 		return 0, errno.EFBIG
 	}
 	t.Spend(cost.Syscall, 1)
-	w := write{env: env, ip: ip, src: src, p: p, pos: pos, append: app, nowait: rq.Flags&kiocb.Nowait != 0, isize: isize}
+	w := write{env: env, ip: ip, src: src, p: p, pos: pos, append: app, nowait: rq.Flags&kiocb.Nowait != 0, isize: isize,
+		noTimes: rq.Flags&kiocb.NoTimes != 0}
 	w.facts = policy.Facts{Start: pos, End: pos + uint64(len(src.Buf)), ISize: isize, NoDataSum: !ip.Sums(),
 		Nowait: w.nowait, MayNocow: ip.MayNocow(), MayPrivs: !ip.NoSec()}
 	w.pl.Make(&w.facts, p)
@@ -254,7 +256,9 @@ func (w *write) checkWrite(t *sched.Task) error {
 			return err
 		}
 	}
-	w.ip.Touch(t, w.env.Now())
+	if !w.noTimes {
+		w.ip.Touch(t, w.env.Now())
+	}
 	if w.pos > w.isize {
 		end := format.AlignUp(w.pos+uint64(len(w.src.Buf)), format.SectorSize)
 		t.At("expand")

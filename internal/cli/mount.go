@@ -1,0 +1,222 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/fs"
+	"btrlab/internal/iopath/policy"
+	"btrlab/internal/mount"
+)
+
+// mountFlags are the flags of mount, also as -o has them.
+type mountFlags struct {
+	mount.Options
+	ro, daemon, debug bool
+	policy            string
+	cache             string // of the kernel: none or kernel
+	memory            byteSize
+	commit            time.Duration
+	options           []string
+}
+
+func (a *app) mount() *cobra.Command {
+	var o mountFlags
+	cmd := &cobra.Command{
+		Use:   "mount IMAGE DIR",
+		Short: "mount an image at a directory, by FUSE (Linux)",
+		Long: `Mount serves the image at the empty directory DIR, so that every program can use its files; all that they read and write goes
+through btrlab's engine, with the locks of --policy. It stays in the foreground until DIR is unmounted or ^C or SIGTERM comes, and
+commits then; --daemon returns once DIR is mounted. A server that is killed leaves the last commit and the log of the fsyncs after
+it, which the next mount replays. As root it mounts by itself, otherwise it takes fusermount3. A link to btrlab named
+/sbin/mount.fuse.btrlab makes it known to mount(8) and fstab as type fuse.btrlab. -o takes ro, subvol=PATH, subvolid=N, policy=NAME,
+cache=none|kernel, memory=SIZE, commit=SECONDS, device=PATH, degraded, allow_other, nonempty, nosuid, nodev and noexec.`,
+		Example: `  btrlab mount disk.img /mnt
+  btrlab mount disk.img /mnt --daemon --policy unlocked --allow-other
+  btrlab mount disk.img /mnt -o ro,subvol=/home`,
+		Args:              cobra.ExactArgs(2),
+		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
+	}
+	f := cmd.Flags()
+	f.BoolVar(&o.ro, "ro", false, "mount read-only")
+	f.BoolVar(&o.daemon, "daemon", false, "go to the background once the image is mounted")
+	f.BoolVar(&o.AllowOther, "allow-other", false, "let other users use the mount, as its permissions say")
+	f.BoolVar(&o.debug, "debug", false, "print each request of the kernel and its answer")
+	f.StringVar(&o.policy, "policy", "locked", policyUsage())
+	f.StringVar(&o.cache, "cache", "none", "who caches file data: none, only btrlab does, so that its locks decide; kernel, the kernel does too, and writes back later")
+	f.Var(&o.memory, "memory", "memory of btrlab for file contents and metadata (default a quarter of RAM, at most 1G)")
+	f.DurationVar(&o.commit, "commit", fs.DefaultCommitInterval, "commit what is older than this; 0 is never")
+	f.StringSliceVarP(&o.options, "options", "o", nil, "options of mount(8), with commas between them")
+	completePolicies(cmd, "policy")
+	completeFixed(cmd, "cache", []string{"none", "kernel"})
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if a.open != nil {
+			return errors.New("the image is open in sh, want btrlab mount IMAGE DIR")
+		}
+		if !mount.Supported {
+			return usagef(cmd, "mount works on Linux; get, put and sh work on an image without a mount")
+		}
+		if err := a.mountOptions(cmd, &o); err != nil {
+			return err
+		}
+		p, err := policy.Parse(o.policy)
+		if err != nil {
+			return usagef(cmd, "%v", err)
+		}
+		switch o.KernelCache = o.cache == "kernel"; {
+		case !o.KernelCache && o.cache != "none":
+			return usagef(cmd, "bad --cache, have %q want none or kernel", o.cache)
+		case o.memory.set && o.memory.n < minCache:
+			return usagef(cmd, "bad --memory, have %d want at least %d", o.memory.n, minCache)
+		case o.commit < 0:
+			return usagef(cmd, "bad --commit, have %v want 0 or more", o.commit)
+		}
+		a.cache = o.memory
+		if o.Source, err = filepath.Abs(args[0]); err != nil {
+			return err
+		}
+		if o.Dir, err = filepath.Abs(args[1]); err != nil {
+			return err
+		}
+		if err := mount.Check(o.Options); err != nil {
+			return err
+		}
+		if o.daemon && !isDaemon() {
+			return a.startDaemon()
+		}
+		return a.serveMount(args[0], &o, &p)
+	}
+	return cmd
+}
+
+// mountOptions takes the options of -o over.
+func (a *app) mountOptions(cmd *cobra.Command, o *mountFlags) error {
+	for _, opt := range o.options {
+		name, value, has := strings.Cut(opt, "=")
+		set := func(flag string) error {
+			if !has {
+				return usagef(cmd, "option %q, want %s=VALUE", opt, name)
+			}
+			if err := cmd.Flags().Set(flag, value); err != nil {
+				return usagef(cmd, "option %q: %v", opt, err)
+			}
+			return nil
+		}
+		var err error
+		switch name {
+		case "", "rw", "defaults", "auto", "noauto", "nofail", "user", "users", "owner", "_netdev", "suid", "dev", "exec", "async", "atime", "noatime",
+			"relatime", "diratime", "nodiratime", "comment":
+		case "ro":
+			o.ro = true
+		case "allow_other":
+			o.AllowOther = true
+		case "nonempty":
+			o.NonEmpty = true
+		case "nosuid":
+			o.NoSUID = true
+		case "nodev":
+			o.NoDev = true
+		case "noexec":
+			o.NoExec = true
+		case "degraded":
+			a.degraded = true
+		case "debug":
+			o.debug = true
+		case "subvol", "subvolid":
+			err = set("subvol")
+		case "policy", "cache", "memory", "device":
+			err = set(name)
+		case "commit":
+			sec, perr := strconv.ParseUint(value, 10, 32)
+			if perr != nil {
+				return usagef(cmd, "option %q, want commit=SECONDS", opt)
+			}
+			o.commit = time.Duration(sec) * time.Second
+		default:
+			if !strings.HasPrefix(name, "x-") {
+				return usagef(cmd, "unknown option %q", opt)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// serveMount opens the image, mounts it and serves it until the end.
+func (a *app) serveMount(image string, o *mountFlags, p *policy.Policy) error {
+	o.ReadOnly = o.ro || a.noReplay || a.degraded
+	var flags blockdev.Flags
+	if o.ReadOnly {
+		flags = blockdev.ReadOnly
+	}
+	var mu sync.Mutex
+	note := func(line string) {
+		mu.Lock()
+		defer mu.Unlock()
+		a.mountNote(line)
+	}
+	o.Warn = func(err error) { note("warning: " + image + ": " + oneLine(err)) }
+	if o.debug {
+		o.Debug = note
+	}
+	opt := fs.Options{ReadOnly: o.ReadOnly, Policy: p, Memory: a.cacheSize(), Subvol: a.subvol.id, SubvolPath: a.subvol.path, CommitInterval: o.commit}
+	opt.BadCopy = func(err error) { note("warning: " + image + ": a bad copy, another one was read: " + oneLine(err)) }
+	defer a.limitHeap()()
+	return a.openFS(image, flags, opt, func(x *fs.FS) error {
+		m, err := mount.New(x, o.Options)
+		if err != nil {
+			return err
+		}
+		if o.daemon {
+			err = mountedDaemon()
+		} else {
+			_, err = fmt.Fprintf(a.out, "%s is mounted at %s; unmount it, or press ^C, to end\n", image, o.Dir)
+		}
+		if err != nil {
+			err = errors.Join(err, m.Unmount(true))
+		}
+		select {
+		case <-m.Done():
+		case <-a.stopped:
+			if err = m.Unmount(false); errors.Is(err, mount.ErrBusy) {
+				note("warning: " + oneLine(err) + ": its programs get errors from now on")
+				err = m.Unmount(true)
+			}
+			if err != nil {
+				note(oneLine(err) + ": waiting for it to be unmounted")
+				err = nil
+			}
+			<-m.Done()
+		}
+		return errors.Join(err, m.Release(a.t))
+	})
+}
+
+// HelperArgs are the arguments of the program when mount(8) calls it by the name mount.fuse.btrlab,
+// as IMAGE DIR [-sfnv] [-N namespace] [-o options] [-t type]; else args without the name.
+func HelperArgs(args []string) []string {
+	if len(args) == 0 || !strings.HasPrefix(filepath.Base(args[0]), "mount.") {
+		return args[min(1, len(args)):]
+	}
+	out := []string{"mount", "--daemon"}
+	for i := 1; i < len(args); i++ {
+		switch arg := args[i]; {
+		case arg == "-t", arg == "-N":
+			i++
+		case len(arg) > 1 && arg[0] == '-' && strings.Trim(arg[1:], "sfnv") == "":
+		default:
+			out = append(out, arg)
+		}
+	}
+	return out
+}

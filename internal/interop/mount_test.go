@@ -1,0 +1,347 @@
+package interop
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"btrlab/internal/testing/need"
+)
+
+// fuseMount is an image that the program serves at a directory.
+type fuseMount struct {
+	dir string
+	cmd *exec.Cmd
+	err bytes.Buffer
+}
+
+// fuse skips the test where nothing can be mounted by FUSE.
+func fuse(t *testing.T, tools ...string) {
+	t.Helper()
+	linux(t, tools...)
+	if _, err := os.Stat("/dev/fuse"); err != nil {
+		need.Without(t, "/dev/fuse")
+	}
+}
+
+// serve mounts img with the program bin. The mount ends with the test.
+func serve(t *testing.T, bin, img string, flags ...string) *fuseMount {
+	t.Helper()
+	m := &fuseMount{dir: filepath.Join(t.TempDir(), "fuse")}
+	must(t, os.Mkdir(m.dir, 0o755))
+	m.cmd = exec.Command(bin, append([]string{"mount", img, m.dir, "--allow-other"}, flags...)...)
+	m.cmd.Stderr = &m.err
+	out, err := m.cmd.StdoutPipe()
+	must(t, err)
+	must(t, m.cmd.Start())
+	t.Cleanup(func() {
+		if m.cmd.ProcessState == nil {
+			_ = m.cmd.Process.Kill()
+			_ = m.cmd.Wait()
+		}
+		_ = unix.Unmount(m.dir, unix.MNT_DETACH) // it may be gone already
+	})
+	if line, err := io.ReadAll(io.LimitReader(out, 1)); len(line) == 0 {
+		_ = m.cmd.Wait()
+		t.Fatalf("mount %s: %v %s", img, err, m.err.String())
+	}
+	return m
+}
+
+// path is a path below the mount point.
+func (m *fuseMount) path(name string) string { return filepath.Join(m.dir, name) }
+
+// end waits for the program after an umount or a signal.
+func (m *fuseMount) end(t *testing.T) {
+	t.Helper()
+	if err := m.cmd.Wait(); err != nil {
+		t.Errorf("mount ended with %v\n%s", err, m.err.String())
+	}
+}
+
+func (m *fuseMount) umount(t *testing.T) {
+	t.Helper()
+	sh(t, "umount", m.dir)
+	m.end(t)
+}
+
+// TestMount: what programs do with a mounted image is what Linux, which mounts it afterwards, and
+// both checkers find in it: whoever caches file data.
+func TestMount(t *testing.T) {
+	fuse(t, "cp", "setfacl", "getfacl", "setfattr")
+	bin := binary(t)
+	for _, cache := range []string{"none", "kernel"} {
+		t.Run("cache="+cache, func(t *testing.T) {
+			img := image(t, "mount.img")
+			btrlab(t, "mkfs", "-q", "--size", "1G", img)
+			m := serve(t, bin, img, "--cache", cache)
+			want := t.TempDir()
+			fill := newFiller(20261126)
+			for i, n := range []int{0, 1, 2048, 4096, 4097, 300000, 5 << 20} {
+				write(t, filepath.Join(want, "tree", fmt.Sprintf("d%d", i%3), fmt.Sprintf("f%d", i)), fill.bytes(n))
+			}
+			must(t, os.Symlink("d0/f0", filepath.Join(want, "tree", "link")))
+			must(t, os.Link(filepath.Join(want, "tree/d1/f1"), filepath.Join(want, "tree/hard")))
+			must(t, unix.Mkfifo(filepath.Join(want, "tree/fifo"), 0o640))
+			sh(t, "cp", "-a", filepath.Join(want, "tree"), m.dir)
+			sameTree(t, m.dir, want)
+
+			mountNames(t, m)
+			mountBytes(t, m)
+			mountRights(t, m)
+			for _, name := range []string{"names", "bytes", "rights"} { // as the mount has them
+				sh(t, "cp", "-a", m.path(name), want)
+			}
+			m.umount(t)
+			judged(t, img)
+			mounted(t, img, "ro", func(dir string) { sameTree(t, dir, want) })
+			mounted(t, img, "", func(dir string) {
+				if out := sh(t, "getfacl", "-cpn", filepath.Join(dir, "rights/acl/made")); !strings.Contains(out, "user:1000:rw") {
+					t.Errorf("the list that Linux finds: %s", out)
+				}
+				scrubbed(t, dir)
+			})
+		})
+	}
+}
+
+// mountNames makes, links, moves and removes names.
+func mountNames(t *testing.T, m *fuseMount) {
+	t.Helper()
+	must(t, os.Mkdir(m.path("names"), 0o755))
+	for _, name := range []string{"a", "b", "open"} {
+		must(t, os.WriteFile(m.path("names/"+name), []byte(name), 0o644))
+	}
+	at := func(name string) string { return m.path("names/" + name) }
+	rename := func(from, to string, flags uint) error {
+		return unix.Renameat2(unix.AT_FDCWD, at(from), unix.AT_FDCWD, at(to), flags)
+	}
+	if err := rename("a", "b", unix.RENAME_NOREPLACE); !errors.Is(err, unix.EEXIST) {
+		t.Errorf("RENAME_NOREPLACE: %v, want EEXIST", err)
+	}
+	must(t, rename("a", "b", unix.RENAME_EXCHANGE))
+	if p, err := os.ReadFile(at("a")); string(p) != "b" {
+		t.Errorf("after RENAME_EXCHANGE a has %q, %v", p, err)
+	}
+	must(t, rename("b", "c", unix.RENAME_WHITEOUT))
+	var st unix.Stat_t
+	must(t, unix.Lstat(at("b"), &st))
+	if st.Mode != unix.S_IFCHR || st.Rdev != 0 {
+		t.Errorf("whiteout: mode %o device %d", st.Mode, st.Rdev)
+	}
+	must(t, os.Remove(at("b"))) // a device 0,0 is nothing that cp copies
+
+	f, err := os.OpenFile(at("open"), os.O_RDWR, 0)
+	must(t, err)
+	must(t, os.Remove(at("open")))
+	_, err = f.WriteAt([]byte("still here"), 100)
+	must(t, err)
+	p := make([]byte, 10)
+	if _, err := f.ReadAt(p, 100); err != nil || string(p) != "still here" {
+		t.Errorf("read of an unlinked file: %q, %v", p, err)
+	}
+	must(t, f.Close())
+
+	fd, err := unix.Open(m.path("names"), unix.O_TMPFILE|unix.O_RDWR, 0o640)
+	must(t, err)
+	_, err = unix.Write(fd, []byte("temporary"))
+	must(t, err)
+	must(t, unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), unix.AT_FDCWD, at("linked"), unix.AT_SYMLINK_FOLLOW))
+	must(t, unix.Close(fd))
+	if p, err := os.ReadFile(at("linked")); string(p) != "temporary" {
+		t.Errorf("linked: %q, %v", p, err)
+	}
+
+	// A directory that is read while names come and go: what stays is seen once.
+	must(t, os.Mkdir(at("many"), 0o755))
+	for i := range 3000 {
+		must(t, os.WriteFile(at(fmt.Sprintf("many/%04d", i)), nil, 0o600))
+	}
+	d, err := os.Open(at("many"))
+	must(t, err)
+	seen := map[string]int{}
+	for round := 0; ; round++ {
+		list, err := d.Readdirnames(100)
+		for _, name := range list {
+			seen[name]++
+		}
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		must(t, err)
+		if round < 1000 {
+			must(t, os.WriteFile(at(fmt.Sprintf("many/new%d", round)), nil, 0o600))
+			must(t, os.Remove(at(fmt.Sprintf("many/%04d", 2*round+1))))
+		}
+	}
+	must(t, d.Close())
+	for i := 0; i < 3000; i += 2 {
+		if name := fmt.Sprintf("%04d", i); seen[name] != 1 {
+			t.Fatalf("%s was read %d times", name, seen[name])
+		}
+	}
+}
+
+// mountBytes writes in every way, and reads by another one.
+func mountBytes(t *testing.T, m *fuseMount) {
+	t.Helper()
+	must(t, os.Mkdir(m.path("bytes"), 0o755))
+	f, err := os.OpenFile(m.path("bytes/file"), os.O_RDWR|os.O_CREATE, 0o644)
+	must(t, err)
+	fd := int(f.Fd())
+	must(t, f.Truncate(1<<20))
+	read := func(off int64, n int) []byte {
+		p := make([]byte, n)
+		_, err := f.ReadAt(p, off)
+		must(t, err)
+		return p
+	}
+	// A shared mapping and system calls see each other's bytes.
+	p, err := unix.Mmap(fd, 0, 64<<10, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	must(t, err)
+	copy(p[5000:], "by mmap")
+	if have := read(5000, 7); string(have) != "by mmap" {
+		t.Errorf("read after a store to a mapping: %q", have)
+	}
+	_, err = f.WriteAt([]byte("by write"), 20000)
+	must(t, err)
+	if have := string(p[20000:20008]); have != "by write" {
+		t.Errorf("load from a mapping after a write: %q", have)
+	}
+	must(t, unix.Msync(p, unix.MS_SYNC))
+	must(t, unix.Munmap(p))
+
+	direct, err := os.OpenFile(m.path("bytes/file"), os.O_RDWR|syscall.O_DIRECT, 0)
+	must(t, err)
+	page, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	must(t, err)
+	copy(page, "by O_DIRECT")
+	_, err = direct.WriteAt(page, 128<<10)
+	must(t, err)
+	if have := read(128<<10, 11); string(have) != "by O_DIRECT" {
+		t.Errorf("read after O_DIRECT: %q", have)
+	}
+	must(t, direct.Close())
+
+	app, err := os.OpenFile(m.path("bytes/file"), os.O_WRONLY|os.O_APPEND, 0)
+	must(t, err)
+	_, err = app.WriteString("at the end")
+	must(t, err)
+	must(t, app.Close())
+	if have := read(1<<20, 10); string(have) != "at the end" {
+		t.Errorf("read after O_APPEND: %q", have)
+	}
+	must(t, f.Truncate(1<<20))
+
+	must(t, unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 4096, 16384))
+	if have := read(5000, 7); !bytes.Equal(have, make([]byte, 7)) {
+		t.Errorf("read of a hole: %q", have)
+	}
+	must(t, unix.Fallocate(fd, 0, 2<<20, 4096))
+	must(t, unix.Fallocate(fd, unix.FALLOC_FL_ZERO_RANGE|unix.FALLOC_FL_KEEP_SIZE, 200000, 100))
+	must(t, f.Sync())
+	if at, err := unix.Seek(fd, 0, unix.SEEK_DATA); err != nil || at != 128<<10 {
+		t.Errorf("SEEK_DATA: %d, %v", at, err)
+	}
+	if at, err := unix.Seek(fd, 128<<10, unix.SEEK_HOLE); err != nil || at != 132<<10 {
+		t.Errorf("SEEK_HOLE: %d, %v, want %d", at, err, 132<<10)
+	}
+	g, err := os.Create(m.path("bytes/copy"))
+	must(t, err)
+	from := int64(0)
+	for {
+		n, err := unix.CopyFileRange(fd, &from, int(g.Fd()), nil, 1<<30, 0)
+		must(t, err)
+		if n == 0 {
+			break
+		}
+	}
+	must(t, g.Close())
+	must(t, f.Close())
+	if at, err := differ(m.path("bytes/file"), m.path("bytes/copy")); err != nil || at >= 0 {
+		t.Errorf("copy_file_range: differs at %d, %v", at, err)
+	}
+}
+
+// mountRights sets permissions, attributes and lists.
+func mountRights(t *testing.T, m *fuseMount) {
+	t.Helper()
+	must(t, os.Mkdir(m.path("rights"), 0o755))
+	name := m.path("rights/file")
+	must(t, os.WriteFile(name, []byte("x"), 0o755))
+	must(t, unix.Chmod(name, 0o6755))
+	must(t, os.Chown(name, 1000, 100))
+	var st unix.Statx_t
+	must(t, unix.Statx(unix.AT_FDCWD, name, 0, unix.STATX_ALL, &st))
+	if st.Mode&0o7777 != 0o755 || st.Uid != 1000 || st.Mask&unix.STATX_BTIME == 0 || time.Since(time.Unix(st.Btime.Sec, 0)) > time.Hour {
+		t.Errorf("after chown: mode %o owner %d, born %d", st.Mode, st.Uid, st.Btime.Sec)
+	}
+	sh(t, "setfattr", "-n", "user.colour", "-v", "red", name)
+	must(t, os.Mkdir(m.path("rights/acl"), 0o755))
+	sh(t, "setfacl", "-d", "-m", "u:1000:rw", m.path("rights/acl"))
+	must(t, os.WriteFile(m.path("rights/acl/made"), nil, 0o664))
+	if out := sh(t, "getfacl", "-cpn", m.path("rights/acl/made")); !strings.Contains(out, "user:1000:rw") {
+		t.Errorf("the list of what was made in a directory with a default list:\n%s", out)
+	}
+	if out, err := exec.Command("setpriv", "--reuid", "1234", "--clear-groups", "touch", m.path("rights/no")).CombinedOutput(); err == nil {
+		t.Errorf("another user may write in a directory of mode 755: %s", out)
+	}
+}
+
+// TestMountEnds: a signal and an umount commit; a server that is killed leaves what fsync promised,
+// and the last commit of the rest.
+func TestMountEnds(t *testing.T) {
+	fuse(t)
+	bin := binary(t)
+	img := image(t, "ends.img")
+	btrlab(t, "mkfs", "-q", "--size", "512M", img)
+
+	m := serve(t, bin, img)
+	must(t, os.WriteFile(m.path("term"), []byte("by SIGTERM"), 0o644))
+	must(t, m.cmd.Process.Signal(syscall.SIGTERM))
+	m.end(t)
+	judged(t, img)
+
+	m = serve(t, bin, img)
+	f, err := os.Create(m.path("busy")) // the mount is in use when the signal comes
+	must(t, err)
+	_, err = f.WriteString("kept")
+	must(t, err)
+	must(t, m.cmd.Process.Signal(syscall.SIGINT))
+	m.end(t)
+	if _, err := f.WriteString("lost"); err == nil {
+		t.Error("a write after the end of the mount succeeds")
+	}
+	f.Close()
+	judged(t, img)
+
+	m = serve(t, bin, img, "--commit", "0")
+	must(t, os.WriteFile(m.path("unsynced"), []byte("no"), 0o644))
+	f, err = os.Create(m.path("synced"))
+	must(t, err)
+	_, err = f.WriteString("promised")
+	must(t, err)
+	must(t, f.Sync())
+	must(t, m.cmd.Process.Kill())
+	_ = m.cmd.Wait() // killed
+	f.Close()
+	must(t, unix.Unmount(m.dir, unix.MNT_DETACH))
+	mounted(t, img, "", func(dir string) { // Linux replays the log
+		for name, want := range map[string]string{"term": "by SIGTERM", "busy": "kept", "synced": "promised"} {
+			if p, err := os.ReadFile(filepath.Join(dir, name)); string(p) != want {
+				t.Errorf("%s: have %q, %v want %q", name, p, err, want)
+			}
+		}
+	})
+	judged(t, img)
+}

@@ -1,0 +1,25 @@
+package mount
+
+import "errors"
+
+// Options say how to mount.
+type Options struct {
+	Dir         string // the mount point, an empty directory
+	Source      string // what /proc/mounts shows as the device
+	ReadOnly    bool   // as the file system was opened
+	KernelCache bool   // the kernel caches file data and writes it back later
+	AllowOther  bool   // users other than the one who mounts may use the mount
+	NoSUID      bool   // ignore setuid and setgid bits
+	NoDev       bool   // ignore device files
+	NoExec      bool   // run no programs
+	NonEmpty    bool   // the directory may have files, which the mount hides
+
+	// Debug, if set, is told each request and its answer, a line each.
+	Debug func(line string)
+	// Warn, if set, is told errors that have no number for a system call: of a damaged image. Many
+	// requests call it at once.
+	Warn func(err error)
+}
+
+// ErrBusy is an unmount while files of the mount are in use.
+var ErrBusy = errors.New("is in use")

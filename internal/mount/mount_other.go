@@ -1,0 +1,32 @@
+//go:build !linux
+
+package mount
+
+import (
+	"errors"
+	"runtime"
+
+	"btrlab/internal/fs"
+	"btrlab/internal/sched"
+)
+
+// Supported says whether this system can mount.
+const Supported = false
+
+// Mount is a mounted image; there is none on this system.
+type Mount struct{}
+
+// Check says why the directory cannot be a mount point.
+func Check(Options) error { return errors.New("cannot mount on " + runtime.GOOS) }
+
+// New mounts x.
+func New(_ *fs.FS, o Options) (*Mount, error) { return nil, Check(o) }
+
+// Done is closed when the mount has ended.
+func (*Mount) Done() <-chan struct{} { return nil }
+
+// Unmount ends the mount.
+func (*Mount) Unmount(bool) error { return nil }
+
+// Release gives back what the kernel had references to.
+func (*Mount) Release(*sched.Task) error { return nil }

@@ -1,0 +1,185 @@
+package mount
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	iofs "io/fs"
+	"log"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/errno"
+	"btrlab/internal/fs"
+	"btrlab/internal/sched"
+)
+
+// Supported says whether this system can mount.
+const Supported = true
+
+// maxWrite is the bytes of one read or write request; max_pages_limit is the kernel's bound.
+const maxWrite = 1 << 20
+
+// maxBackground is the number of requests of readahead and writeback that the kernel has on the
+// way.
+const maxBackground = 64
+
+// Mount is a mounted image.
+type Mount struct {
+	s    *server
+	fuse *fuse.Server
+	done chan struct{}
+}
+
+// Check says why o.Dir cannot be mounted on, in one line that names it.
+func Check(o Options) error {
+	bad := func(format string, args ...any) error {
+		return &blockdev.NameError{Name: o.Dir, Err: fmt.Errorf(format, args...)}
+	}
+	st, err := os.Stat(o.Dir)
+	switch {
+	case errors.Is(err, syscall.ENOTCONN):
+		return bad("a mount whose server is gone, want a directory: unmount it first")
+	case errors.Is(err, iofs.ErrNotExist):
+		return bad("there is no such directory to mount on")
+	case err != nil:
+		return err
+	case !st.IsDir():
+		return bad("is no directory to mount on")
+	}
+	d, err := os.Open(o.Dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if _, err := d.ReadDir(1); err == nil && !o.NonEmpty {
+		return bad("is not empty, want an empty directory to mount on")
+	}
+	if f, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0); err != nil {
+		return fmt.Errorf("cannot mount: %w: want the kernel's module fuse", err)
+	} else {
+		f.Close()
+	}
+	return nil
+}
+
+// New mounts x at o.Dir and serves it until it is unmounted.
+func New(x *fs.FS, o Options) (*Mount, error) {
+	if err := Check(o); err != nil {
+		return nil, err
+	}
+	m := &Mount{s: newServer(x, o), done: make(chan struct{})}
+	var err error
+	if m.fuse, err = fuse.NewServer(m.s, o.Dir, m.options()); err != nil {
+		err = fmt.Errorf("cannot mount: %w", err)
+		if os.Geteuid() != 0 {
+			err = fmt.Errorf("%w: without root it takes fusermount3", err)
+		}
+		t := m.s.begin()
+		defer m.s.end(t)
+		return nil, errors.Join(&blockdev.NameError{Name: o.Dir, Err: err}, m.Release(t))
+	}
+	go func() {
+		m.fuse.Serve()
+		close(m.done)
+	}()
+	return m, nil
+}
+
+// options are those of the FUSE library.
+func (m *Mount) options() *fuse.MountOptions {
+	o := m.s.opt
+	f := &fuse.MountOptions{
+		Name: "btrlab", FsName: o.Source, AllowOther: o.AllowOther, MaxWrite: maxWrite, MaxBackground: maxBackground,
+		EnableAcl: true, EnableSymlinkCaching: true, ExplicitDataCacheControl: true, DisableSplice: true,
+		Options: []string{"default_permissions"},
+		ExtraCapabilities: fuse.CAP_DIRECT_IO_ALLOW_MMAP | fuse.CAP_HANDLE_KILLPRIV_V2 | fuse.CAP_SETXATTR_EXT |
+			fuse.CAP_DONT_MASK | fuse.CAP_ASYNC_DIO | fuse.CAP_READDIRPLUS_AUTO,
+		Logger: log.New(io.Discard, "", 0),
+		// A broken invariant of the engine ends the program: the image stays at its last commit.
+		PanicHandler: func(v any) fuse.Status { panic(v) },
+	}
+	if o.KernelCache {
+		f.ExtraCapabilities |= fuse.CAP_WRITEBACK_CACHE
+	}
+	if o.Debug != nil {
+		f.Debug, f.Logger = true, log.New(lines(o.Debug), "", 0)
+	}
+	flags := []struct {
+		on     bool
+		flag   uintptr
+		option string
+	}{{true, unix.MS_NOATIME, "noatime"}, {o.ReadOnly, unix.MS_RDONLY, "ro"}, {o.NoSUID, unix.MS_NOSUID, "nosuid"},
+		{o.NoDev, unix.MS_NODEV, "nodev"}, {o.NoExec, unix.MS_NOEXEC, "noexec"}}
+	f.DirectMountStrict = os.Geteuid() == 0
+	for _, x := range flags {
+		switch {
+		case !x.on:
+		case f.DirectMountStrict:
+			f.DirectMountFlags |= x.flag
+		default:
+			f.Options = append(f.Options, x.option)
+		}
+	}
+	return f
+}
+
+// lines is a writer of lines.
+type lines func(line string)
+
+func (f lines) Write(p []byte) (int, error) {
+	f(strings.TrimRight(string(p), "\n"))
+	return len(p), nil
+}
+
+// Done is closed when the mount has ended and no request is under way.
+func (m *Mount) Done() <-chan struct{} { return m.done }
+
+// Unmount ends the mount; ErrBusy while its files are in use. With force it ends nevertheless: the
+// programs that use it get errors from then on.
+func (m *Mount) Unmount(force bool) error {
+	err := m.fuse.Unmount()
+	if err == nil || !force {
+		if errors.Is(err, errno.EBUSY) || err != nil && strings.Contains(err.Error(), "busy") {
+			return &blockdev.NameError{Name: m.s.opt.Dir, Err: ErrBusy}
+		}
+		return err
+	}
+	if d, err := os.Open(m.s.opt.Dir); err == nil { // what the kernel has cached
+		err = unix.Syncfs(int(d.Fd()))
+		d.Close()
+		if err != nil {
+			m.s.warn(err)
+		}
+	}
+	if os.Geteuid() == 0 {
+		return unix.Unmount(m.s.opt.Dir, unix.MNT_FORCE|unix.MNT_DETACH)
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(m.s.opt.Dir, &st); err != nil {
+		return err
+	}
+	return os.WriteFile("/sys/fs/fuse/connections/"+strconv.FormatUint(uint64(unix.Minor(st.Dev)), 10)+"/abort", []byte("1"), 0)
+}
+
+// Release gives back the references that the kernel did not give back before the end: files that
+// were open, and names that it remembered. The mount has ended.
+func (m *Mount) Release(t *sched.Task) (err error) {
+	m.s.handles.each(func(id uint64, h *handle) {
+		if m.s.handles.drop(id); h.file != nil {
+			err = errors.Join(err, h.file.Close(t))
+		}
+	})
+	m.s.nodes.each(func(id uint64, k *known) {
+		if n, refs := m.s.nodes.forget(id, k.count); n != nil {
+			err = errors.Join(err, n.Forget(t, refs))
+		}
+	})
+	return err
+}
