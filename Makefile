@@ -17,7 +17,7 @@ RACE := ./internal/fs/... ./internal/sched ./internal/lock/... ./internal/blockd
 INTEROP := ./internal/blockdev ./internal/meta/fstree ./internal/progs/... ./internal/measure/stats ./internal/study/timeline \
 	./internal/site/pages ./internal/interop
 
-.PHONY: help build site picture demo test race grade handout labs interop notebook notebooks bench mutants drawn fuzz lint portable ci clean
+.PHONY: help build site picture demo test race grade handout labs interop judges notebook notebooks bench mutants drawn fuzz lint portable ci clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,6 +68,9 @@ labs: ## grade every solution (full marks), every planted mistake and every host
 
 interop: build ## let Linux, btrfs-progs and a browser judge (root, btrfs-progs, chromium)
 	BTRLAB_INTEROP=1 $(GO) test -count=1 -v -skip "^TestNumbers" -timeout 20m $(INTEROP)
+
+judges: build ## let fsx, fsstress, pjdfstest and xfstests judge a mounted image (root; XFSTESTS= and PJDFSTEST= name clones)
+	bash internal/mount/judges.sh $(BIN) $(ART)/judges '$(PJDFSTEST)' '$(XFSTESTS)'
 
 notebook: ## open the notebooks in JupyterLab (installed in notebooks/.venv)
 	bash notebooks/run.sh --open

@@ -20,12 +20,12 @@ import (
 // mountFlags are the flags of mount, also as -o has them.
 type mountFlags struct {
 	mount.Options
-	ro, daemon, debug bool
-	policy            string
-	cache             string // of the kernel: none or kernel
-	memory            byteSize
-	commit            time.Duration
-	options           []string
+	ro, daemon, debug, remount bool
+	policy                     string
+	cache                      string // of the kernel: none or kernel
+	memory                     byteSize
+	commit                     time.Duration
+	options                    []string
 }
 
 func (a *app) mount() *cobra.Command {
@@ -38,7 +38,8 @@ through btrlab's engine, with the locks of --policy. It stays in the foreground 
 commits then; --daemon returns once DIR is mounted. A server that is killed leaves the last commit and the log of the fsyncs after
 it, which the next mount replays. As root it mounts by itself, otherwise it takes fusermount3. A link to btrlab named
 /sbin/mount.fuse.btrlab makes it known to mount(8) and fstab as type fuse.btrlab. -o takes ro, subvol=PATH, subvolid=N, policy=NAME,
-cache=none|kernel, memory=SIZE, commit=SECONDS, device=PATH, degraded, allow_other, nonempty, nosuid, nodev and noexec.`,
+cache=none|kernel, memory=SIZE, commit=SECONDS, device=PATH, degraded, fsname=NAME, allow_other, nonempty, nosuid, nodev, noexec, and
+remount to change ro and the last three.`,
 		Example: `  btrlab mount disk.img /mnt
   btrlab mount disk.img /mnt --daemon --policy unlocked --allow-other
   btrlab mount disk.img /mnt -o ro,subvol=/home`,
@@ -80,11 +81,17 @@ cache=none|kernel, memory=SIZE, commit=SECONDS, device=PATH, degraded, allow_oth
 			return usagef(cmd, "bad --commit, have %v want 0 or more", o.commit)
 		}
 		a.cache = o.memory
-		if o.Source, err = filepath.Abs(args[0]); err != nil {
-			return err
+		if o.Source == "" {
+			if o.Source, err = filepath.Abs(args[0]); err != nil {
+				return err
+			}
 		}
 		if o.Dir, err = filepath.Abs(args[1]); err != nil {
 			return err
+		}
+		if o.remount {
+			o.ReadOnly = o.ro
+			return mount.Remount(o.Options)
 		}
 		if err := mount.Check(o.Options); err != nil {
 			return err
@@ -113,11 +120,15 @@ func (a *app) mountOptions(cmd *cobra.Command, o *mountFlags) error {
 		var err error
 		switch name {
 		case "", "rw", "defaults", "auto", "noauto", "nofail", "user", "users", "owner", "_netdev", "suid", "dev", "exec", "async", "atime", "noatime",
-			"relatime", "diratime", "nodiratime", "comment":
+			"relatime", "diratime", "nodiratime", "comment",
+			// of /proc/mounts, for a remount
+			"user_id", "group_id", "default_permissions", "max_read":
 		case "ro":
 			o.ro = true
 		case "allow_other":
 			o.AllowOther = true
+		case "remount":
+			o.remount = true
 		case "nonempty":
 			o.NonEmpty = true
 		case "nosuid":
@@ -132,6 +143,10 @@ func (a *app) mountOptions(cmd *cobra.Command, o *mountFlags) error {
 			o.debug = true
 		case "subvol", "subvolid":
 			err = set("subvol")
+		case "fsname":
+			if o.Source = value; value == "" {
+				return usagef(cmd, "option %q, want fsname=NAME", opt)
+			}
 		case "policy", "cache", "memory", "device":
 			err = set(name)
 		case "commit":

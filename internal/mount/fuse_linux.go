@@ -452,6 +452,9 @@ func (s *server) dropSUID(t *sched.Task, id uint64, n *fs.Node) error {
 func (s *server) Lseek(_ <-chan struct{}, in *fuse.LseekIn, out *fuse.LseekOut) fuse.Status {
 	return s.onFile(in.Fh, func(t *sched.Task, x *fs.File) (err error) {
 		var at int64
+		if int64(in.Offset) < 0 {
+			return syscall.ENXIO
+		}
 		switch in.Whence {
 		case unix.SEEK_DATA:
 			at, _, err = x.SeekData(t, int64(in.Offset))

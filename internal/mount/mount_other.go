@@ -19,6 +19,9 @@ type Mount struct{}
 // Check says why the directory cannot be a mount point.
 func Check(Options) error { return errors.New("cannot mount on " + runtime.GOOS) }
 
+// Remount changes the flags of a mount.
+func Remount(o Options) error { return Check(o) }
+
 // New mounts x.
 func New(_ *fs.FS, o Options) (*Mount, error) { return nil, Check(o) }
 

@@ -111,16 +111,9 @@ func (m *Mount) options() *fuse.MountOptions {
 	if o.Debug != nil {
 		f.Debug, f.Logger = true, log.New(lines(o.Debug), "", 0)
 	}
-	flags := []struct {
-		on     bool
-		flag   uintptr
-		option string
-	}{{true, unix.MS_NOATIME, "noatime"}, {o.ReadOnly, unix.MS_RDONLY, "ro"}, {o.NoSUID, unix.MS_NOSUID, "nosuid"},
-		{o.NoDev, unix.MS_NODEV, "nodev"}, {o.NoExec, unix.MS_NOEXEC, "noexec"}}
 	f.DirectMountStrict = os.Geteuid() == 0
-	for _, x := range flags {
+	for _, x := range o.flags() {
 		switch {
-		case !x.on:
 		case f.DirectMountStrict:
 			f.DirectMountFlags |= x.flag
 		default:
@@ -128,6 +121,40 @@ func (m *Mount) options() *fuse.MountOptions {
 		}
 	}
 	return f
+}
+
+// mountFlag is a flag of mount(2) and its name as an option.
+type mountFlag struct {
+	flag   uintptr
+	option string
+}
+
+// flags are the mount's flags. Times of access do not change.
+func (o *Options) flags() []mountFlag {
+	all := []mountFlag{{unix.MS_NOATIME, "noatime"}}
+	for _, x := range []struct {
+		on bool
+		mountFlag
+	}{{o.ReadOnly, mountFlag{unix.MS_RDONLY, "ro"}}, {o.NoSUID, mountFlag{unix.MS_NOSUID, "nosuid"}},
+		{o.NoDev, mountFlag{unix.MS_NODEV, "nodev"}}, {o.NoExec, mountFlag{unix.MS_NOEXEC, "noexec"}}} {
+		if x.on {
+			all = append(all, x.mountFlag)
+		}
+	}
+	return all
+}
+
+// Remount changes the flags of what is mounted at o.Dir: read-only, and what may be run there. It
+// takes root.
+func Remount(o Options) error {
+	flags := uintptr(unix.MS_REMOUNT)
+	for _, x := range o.flags() {
+		flags |= x.flag
+	}
+	if err := unix.Mount("", o.Dir, "", flags, ""); err != nil {
+		return &blockdev.NameError{Name: o.Dir, Err: fmt.Errorf("cannot remount: %w", err)}
+	}
+	return nil
 }
 
 // lines is a writer of lines.
