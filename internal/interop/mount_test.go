@@ -344,4 +344,23 @@ func TestMountEnds(t *testing.T) {
 		}
 	})
 	judged(t, img)
+
+	// A device that fails: the program is told, and so is who mounted; the last commit stays.
+	m = serve(t, bin, img, "--fault", "eio:write:3+")
+	f, err = os.Create(m.path("failing"))
+	must(t, err)
+	_, err = f.Write(make([]byte, 4<<20))
+	must(t, err)
+	if err := f.Sync(); !errors.Is(err, syscall.EIO) {
+		t.Errorf("fsync on a device that fails: %v, want EIO", err)
+	}
+	f.Close()
+	sh(t, "umount", m.dir)
+	if err := m.cmd.Wait(); err == nil || !strings.Contains(m.err.String(), "input/output error") || strings.Count(m.err.String(), "\n") != 1 {
+		t.Errorf("the end of a mount whose device fails: %v, %q, want one line", err, m.err.String())
+	}
+	judged(t, img)
+	if out, err := exec.Command(bin, "cat", img+":/synced").Output(); string(out) != "promised" {
+		t.Errorf("after the device failed: %q, %v", out, err)
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -274,4 +275,49 @@ func TestCopyRange(t *testing.T) {
 	}
 	c.Must(n.Forget(c.T, 1))
 	c.Must(m.Forget(c.T, 1))
+}
+
+// TestConcurrent: requests for the same names at once leave no node and no handle behind but what
+// the kernel still knows.
+func TestConcurrent(t *testing.T) {
+	c := newClient(t)
+	d := c.mkdir(1, "d")
+	var wg sync.WaitGroup
+	for g := range 6 {
+		wg.Go(func() {
+			h := head(d)
+			for i := range 150 {
+				name := fmt.Sprintf("n%d", (i+g)%5)
+				var out fuse.CreateOut
+				if st := c.s.Create(nil, &fuse.CreateIn{InHeader: h, Flags: unix.O_RDWR, Mode: 0o644 | syscall.S_IFREG}, name, &out); st.Ok() {
+					c.s.Write(nil, &fuse.WriteIn{InHeader: head(out.NodeId), Fh: out.Fh, Offset: uint64(g) * 4096}, []byte("data"))
+					c.s.Release(nil, &fuse.ReleaseIn{Fh: out.Fh})
+					c.s.Forget(out.NodeId, 1)
+				}
+				var e fuse.EntryOut
+				if st := c.s.Lookup(nil, &h, name, &e); st.Ok() && e.NodeId != 0 {
+					var a fuse.AttrOut
+					c.want("getattr", c.s.GetAttr(nil, &fuse.GetAttrIn{InHeader: head(e.NodeId)}, &a), 0)
+					c.s.Forget(e.NodeId, 1)
+				}
+				switch i % 3 {
+				case 0:
+					c.s.Unlink(nil, &h, name)
+				case 1:
+					c.s.Rename(nil, &fuse.RenameIn{InHeader: h, Newdir: d, Flags: uint32(i%2) * unix.RENAME_EXCHANGE}, name, fmt.Sprintf("n%d", i%5))
+				}
+			}
+		})
+	}
+	wg.Wait()
+	c.s.Forget(d, 1)
+	c.s.nodes.each(func(id uint64, k *known) {
+		if id != 1 {
+			t.Errorf("node %d has %d lookups", id, k.count)
+		}
+	})
+	c.s.handles.each(func(id uint64, _ *handle) { t.Errorf("handle %d is left", id) })
+	if n := len(c.s.nodes.ids); n != 1 {
+		t.Errorf("%d nodes have a number, want the root", n)
+	}
 }
