@@ -54,6 +54,9 @@ func (s *Super) TreeFSID() UUID {
 // SysChunkArrayMax is the room for the system chunk array, in bytes.
 const SysChunkArrayMax = 2048
 
+// SysChunkArrayOffset is where the system chunk array begins in a superblock, in bytes.
+const SysChunkArrayOffset = 0x32b
+
 // SuperMirror is the device offset of superblock copy i (0 is the primary).
 func SuperMirror(i int) uint64 {
 	if i == 0 {
@@ -163,7 +166,7 @@ func (s *Super) Decode(b []byte) {
 	s.CacheGeneration = le.Uint64(b[0x22b:])
 	s.UUIDTreeGeneration = le.Uint64(b[0x233:])
 	copy(s.MetadataUUID[:], b[0x23b:])
-	s.SysChunkArray = append([]byte(nil), b[0x32b:0x32b+n]...)
+	s.SysChunkArray = append([]byte(nil), b[SysChunkArrayOffset:SysChunkArrayOffset+n]...)
 	for i := range s.Backups {
 		s.Backups[i].decode(b[0xb2b+i*rootBackupSize:])
 	}
@@ -202,7 +205,7 @@ func (s *Super) Encode(b []byte) {
 	le.PutUint64(b[0x22b:], s.CacheGeneration)
 	le.PutUint64(b[0x233:], s.UUIDTreeGeneration)
 	copy(b[0x23b:], s.MetadataUUID[:])
-	copy(b[0x32b:0x32b+SysChunkArrayMax], s.SysChunkArray)
+	copy(b[SysChunkArrayOffset:SysChunkArrayOffset+SysChunkArrayMax], s.SysChunkArray)
 	for i := range s.Backups {
 		s.Backups[i].encode(b[0xb2b+i*rootBackupSize:])
 	}

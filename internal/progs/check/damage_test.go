@@ -89,6 +89,10 @@ func TestEachRuleFires(t *testing.T) {
 		{"primary superblock torn", "super.bad", func(m *image) { m.write(format.SuperOffset+0x400, []byte("torn")) }},
 		{"unknown csum type", "super.bad", func(m *image) { m.sb.CsumType = 77; m.super() }},
 		{"copy is garbage", "super.copy", func(m *image) { m.write(format.SuperMirror(1), make([]byte, 100)) }},
+		{"inode cache of an old kernel", "inode.cache", func(m *image) {
+			m.add(fsTree, inodeKey(format.FREE_INO_OBJECTID), enc(format.InodeItemSize, &format.InodeItem{Generation: 1, Mode: format.S_IFREG | 0o600}))
+		}},
+		{"entries of a directory that is no orphan", "dir.item dir.ref inode.orphan", func(m *image) { m.orphanDir(false) }},
 		{"copy says other label", "super.copy", func(m *image) {
 			m.sb.Label, m.sb.Bytenr = "other", format.SuperMirror(1)
 			p := make([]byte, format.SuperSize)
@@ -445,6 +449,17 @@ func (m *image) halfOrphan(extent, nbytes uint64) {
 	m.settle()
 }
 
+// orphanDir makes the orphan a directory that is being deleted: it has no size and no DIR_ITEM any
+// more, and still the DIR_INDEX of a file that is gone. With item, the orphan item stays.
+func (m *image) orphanDir(item bool) {
+	m.editInode(orphan, func(i *format.InodeItem) { i.Mode, i.Size, i.Nbytes = format.S_IFDIR|0o755, 0, 0 })
+	d := format.DirItem{Location: inodeKey(999), Transid: 1, Type: format.FtRegFile, Name: "bar"}
+	m.add(fsTree, key(orphan, format.DIR_INDEX_KEY, 2), enc(d.Size(), &d))
+	if !item {
+		m.del(fsTree, key(format.ORPHAN_OBJECTID, format.ORPHAN_ITEM_KEY, orphan))
+	}
+}
+
 // TestRightAsItIs: what looks odd and that the kernel makes, or goes on with, is no damage.
 func TestRightAsItIs(t *testing.T) {
 	base := newImage(t)
@@ -460,6 +475,20 @@ func TestRightAsItIs(t *testing.T) {
 		// Deleting an orphan takes transactions, and its inode item stays as it was until the last.
 		{"an orphan whose last extents are gone", func(m *image) { m.halfOrphan(2*blk, 8*blk) }},
 		{"an orphan whose extents are all gone", func(m *image) { m.editInode(orphan, func(i *format.InodeItem) { i.Size, i.Nbytes = 8*blk, 8*blk }) }},
+		{"an orphan directory whose entries are half gone", func(m *image) { m.orphanDir(true) }},
+		// The array is as long as it says; Linux leaves old bytes after its end.
+		{"a superblock copy with bytes beyond the system chunk array", func(m *image) {
+			p := m.read(format.SuperMirror(1), format.SuperSize)
+			p[format.SysChunkArrayOffset+format.SysChunkArrayMax-1] = 1
+			le.PutUint32(p, format.CRC32C(p[format.CsumField:]))
+			m.write(format.SuperMirror(1), p)
+		}},
+		{"a superblock copy without the log's root", func(m *image) {
+			p := m.read(format.SuperMirror(1), format.SuperSize)
+			p[0x60], p[0x62], p[0x68], p[0xc8] = 0, 1, 1, 1
+			le.PutUint32(p, format.CRC32C(p[format.CsumField:]))
+			m.write(format.SuperMirror(1), p)
+		}},
 		{"an orphan item of an inode with a name", func(m *image) { m.add(fsTree, key(format.ORPHAN_OBJECTID, format.ORPHAN_ITEM_KEY, fileIno), nil) }},
 		{"an orphan item of an inode that is gone", func(m *image) { m.add(fsTree, key(format.ORPHAN_OBJECTID, format.ORPHAN_ITEM_KEY, 999), nil) }},
 		{"an orphan item of a subvolume that is gone", func(m *image) { m.orphanRoot(999) }},

@@ -72,6 +72,7 @@ var Rules = []Rule{
 	{"inode.orphan", "an inode without a name has an orphan item"},
 	{"inode.nbytes", "nbytes is the sum of the file's extents, and of an orphan at least that (10)"},
 	{"inode.flags", "a symbolic link is neither immutable nor append-only"},
+	{"inode.cache", "no tree has the inode cache of before Linux 5.11, which nobody uses or frees"},
 	{"inode.kind", "directories have entries and no data, other inodes no entries"},
 	{"file.extent", "file extents are in order, do not overlap, and stay inside their extents (10)"},
 	{"file.inline", "an inline extent is a small file's only one (10)"},

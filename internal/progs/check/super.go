@@ -135,7 +135,8 @@ func copyOf(p []byte) (s format.Super) {
 	return s
 }
 
-// sameSuper compares two superblocks but for checksum, place, and the log root.
+// sameSuper compares two superblocks but for checksum, place, and the log root. Bytes beyond the
+// end of the system chunk array mean nothing: Linux leaves old ones there.
 func sameSuper(p, q []byte) bool {
 	strip := func(p []byte) []byte {
 		p = bytes.Clone(p)
@@ -143,6 +144,8 @@ func sameSuper(p, q []byte) bool {
 		clear(p[0x30:0x38])
 		clear(p[0x60:0x70])
 		p[0xc8] = 0
+		end := format.SysChunkArrayOffset + min(int(le.Uint32(p[0xa0:])), format.SysChunkArrayMax)
+		clear(p[end : format.SysChunkArrayOffset+format.SysChunkArrayMax])
 		return p
 	}
 	return bytes.Equal(strip(p), strip(q))
