@@ -1,21 +1,34 @@
 package cli
 
 import (
+	"bufio"
+	"errors"
 	"fmt"
+	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"btrlab/internal/blockdev"
+	"btrlab/internal/format"
 	"btrlab/internal/progs/rescue"
+	"btrlab/internal/prose"
+	"btrlab/internal/transfer"
 )
 
 func (a *app) rescue() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "rescue",
-		Short:   "change an image that cannot be opened",
-		Example: "  btrlab rescue zero-log disk.img",
+		Use:   "rescue",
+		Short: "save the files of an image that cannot be opened, or repair its superblocks",
+		Example: `  btrlab rescue copy disk.img saved
+  btrlab rescue zero-log disk.img`,
 	}
-	cmd.AddCommand(&cobra.Command{
+	cmd.AddCommand(a.rescueCopy(), a.rescueScan(), a.rescueFixSuper(), a.rescueOlderRoot(), a.rescueZeroLog())
+	return cmd
+}
+
+func (a *app) rescueZeroLog() *cobra.Command {
+	return &cobra.Command{
 		Use:   "zero-log IMAGE",
 		Short: "drop the log of an image, which cannot be replayed",
 		Long: `Zero-log makes the superblocks point at no log. The file system is then as at its last commit: what was fsynced
@@ -37,6 +50,246 @@ after it is lost. It is for an image whose log cannot be replayed; any verb that
 				return nil
 			})
 		},
+	}
+}
+
+// withDamaged opens the devices of an image, which is read as far as it goes.
+func (a *app) withDamaged(image string, o rescue.Options, title string, f func(im *rescue.Image, b *bar) error) error {
+	b := a.newBar(title, true)
+	defer b.done()
+	o.Progress = func(done, total uint64) { b.set("scan", done, total) }
+	o.Stop = a.interrupted
+	return a.withDevices(image, blockdev.ReadOnly, func(devs []blockdev.Device) error {
+		im, err := rescue.Open(a.t, devs, o)
+		if err != nil {
+			return err
+		}
+		return f(im, b)
 	})
+}
+
+func (a *app) rescueCopy() *cobra.Command {
+	var o rescue.Options
+	var co rescue.CopyOptions
+	var asTar bool
+	cmd := &cobra.Command{
+		Use:   "copy IMAGE DIR",
+		Short: "copy what is left of the files of a damaged image",
+		Long: `Copy reads a damaged image as far as it goes, writes nothing to it and never asks. It needs neither the primary
+superblock nor the trees of extents and checksums; of the tree of chunks, of roots and of files it takes what is left of older states where
+the last one is lost, and finds it by a scan of the whole image. Files go to DIR, which is made if there is none, with owners, modes, times,
+extended attributes, hard links, devices and pipes, or with --tar to the archive DIR, - for standard output. What has no name any more goes
+to DIR/lost+found.
+Each file that is not whole is one line, then a summary follows; the exit code is 1 if something is partial or lost. A sector whose checksum
+is wrong on every copy is copied as it is on the disk, one that cannot be read as zeros.
+A second run goes on where an interrupted one has stopped: files of the same size and time are left as they are.
+The image's log is not replayed: what was fsynced after the last commit is not in the copy.`,
+		Example: `  btrlab rescue copy disk.img saved
+  btrlab rescue copy --tar disk.img saved.tar
+  btrlab rescue copy --generation 5 disk.img older`,
+		Args:              cobra.ExactArgs(2),
+		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
+	}
+	cmd.Flags().BoolVar(&asTar, "tar", false, "write a tar archive")
+	cmd.Flags().Uint64Var(&o.Generation, "generation", 0, "the state as of this transaction, or the newest before it")
+	cmd.Flags().BoolVar(&o.Scan, "scan", false, "scan the whole image first, even if nothing is missing")
+	cmd.Flags().BoolVarP(&co.Snapshots, "snapshots", "s", false, "copy snapshots as well")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		image, dest := args[0], args[1]
+		out := a.out
+		if asTar && dest == "-" {
+			out = a.err
+		}
+		return a.withDamaged(image, o, "rescue", func(im *rescue.Image, b *bar) error {
+			noted := 0
+			notes := func() {
+				for _, n := range im.Notes()[noted:] {
+					fmt.Fprintln(out, "note:", shown(out, n))
+				}
+				noted = len(im.Notes())
+			}
+			notes()
+			co.Report = func(r rescue.Report) {
+				notes()
+				word := "partial"
+				if r.Kind == rescue.Lost {
+					word = "lost"
+				}
+				fmt.Fprintf(out, "%s: %s: %s\n", word, shown(out, "/"+strings.TrimPrefix(r.Path, "/")), shown(out, r.Why))
+			}
+			co.Begin = func(path string, begun uint64) { b.set(fmt.Sprintf("rescue %d files", begun), begun, 0) }
+			refused := func(path string, err error) {
+				fmt.Fprintf(a.err, "btrlab: left out: %s\n", shown(a.err, oneLine(fmt.Errorf("/%s: %w", path, err))))
+			}
+			var sum rescue.Summary
+			var err error
+			if asTar {
+				sum, err = rescueTar(im, a.out, dest, co, refused)
+			} else {
+				sum, err = rescueDir(im, dest, co, refused)
+			}
+			notes()
+			if err != nil {
+				return err
+			}
+			a.printRescued(out, image, sum)
+			if sum.Partial+sum.Lost > 0 {
+				return errFound
+			}
+			return nil
+		})
+	}
+	return cmd
+}
+
+func rescueDir(im *rescue.Image, dest string, o rescue.CopyOptions, refused func(string, error)) (rescue.Summary, error) {
+	to, err := transfer.NewLanding(dest)
+	if err != nil {
+		return rescue.Summary{}, err
+	}
+	to.Refused = refused
+	sum, err := im.Copy(to, o)
+	return sum, errors.Join(err, to.Close())
+}
+
+func rescueTar(im *rescue.Image, stdout io.Writer, dest string, o rescue.CopyOptions, refused func(string, error)) (sum rescue.Summary, err error) {
+	write := func(w io.Writer) error {
+		b := bufio.NewWriterSize(w, 1<<20)
+		to := transfer.NewArchive(b)
+		to.Refused = refused
+		sum, err = im.Copy(to, o)
+		return errors.Join(err, to.Close(), b.Flush())
+	}
+	if dest == "-" {
+		return sum, write(stdout)
+	}
+	err = replaceFile(dest, write)
+	return sum, err
+}
+
+func (a *app) printRescued(out io.Writer, image string, s rescue.Summary) {
+	fmt.Fprintf(out, "%s: %s whole, %d partial, %d lost", image, prose.Count(s.Whole, "file"), s.Partial, s.Lost)
+	if s.Already > 0 {
+		fmt.Fprintf(out, ", %d already there", s.Already)
+	}
+	fmt.Fprintf(out, "; %s, %s\n", prose.Count(s.Dirs, "directory"), humanSize(s.Bytes))
+	if s.Plain > 0 {
+		fmt.Fprintf(out, "  %s of the whole ones without checksums to compare with\n", prose.Count(s.Plain, "file"))
+	}
+	if s.Snapshots > 0 {
+		fmt.Fprintf(out, "  %s left out: --snapshots copies them\n", prose.Count(s.Snapshots, "snapshot"))
+	}
+}
+
+func (a *app) rescueScan() *cobra.Command {
+	var o rescue.Options
+	return &cobra.Command{
+		Use:   "scan IMAGE",
+		Short: "list the superblocks, and the trees of which blocks are left",
+		Long: `Scan reads the whole image and lists its superblocks and, for each tree, how many blocks with a right checksum there are,
+the newest generation, where the newest root is, and the generations of the roots of which older states are left: those that
+rescue copy --generation can begin with. Blocks that are not in use any more are counted as well.`,
+		Example:           "  btrlab rescue scan disk.img",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.Scan = true
+			err := a.withDevices(args[0], blockdev.ReadOnly, func(devs []blockdev.Device) error {
+				for _, s := range rescue.Supers(a.t, devs) {
+					state := fmt.Sprintf("generation %d", s.Generation)
+					if s.Err != nil {
+						state = oneLine(s.Err)
+					}
+					fmt.Fprintf(a.out, "superblock %d at %d: %s\n", s.Copy, s.Bytenr, shown(a.out, state))
+				}
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+			return a.withDamaged(args[0], o, "rescue", func(im *rescue.Image, _ *bar) error {
+				for _, n := range im.Notes() {
+					fmt.Fprintln(a.out, "note:", shown(a.out, n))
+				}
+				trees, err := im.Trees()
+				if err != nil {
+					return err
+				}
+				fmt.Fprintf(a.out, "%-13s %8s %10s %14s %5s  %s\n", "tree", "blocks", "newest", "root", "level", "older roots")
+				for _, t := range trees {
+					older := ""
+					if len(t.Generations) > 1 {
+						older = strings.Trim(fmt.Sprint(t.Generations[1:]), "[]")
+					}
+					fmt.Fprintln(a.out, strings.TrimRight(fmt.Sprintf("%-13s %8d %10d %14d %5d  %s", treeID(t.ID), t.Blocks, t.Newest, t.Root, t.Level, older), " "))
+				}
+				return nil
+			})
+		},
+	}
+}
+
+// treeIDs are the names of trees that every file system has.
+var treeIDs = map[uint64]string{
+	format.ROOT_TREE_OBJECTID: "roots", format.EXTENT_TREE_OBJECTID: "extents", format.CHUNK_TREE_OBJECTID: "chunks", format.DEV_TREE_OBJECTID: "devices",
+	format.FS_TREE_OBJECTID: "files", format.CSUM_TREE_OBJECTID: "checksums", format.QUOTA_TREE_OBJECTID: "quotas", format.UUID_TREE_OBJECTID: "uuids",
+	format.FREE_SPACE_TREE_OBJECTID: "free space", format.BLOCK_GROUP_TREE_OBJECTID: "groups", format.TREE_LOG_OBJECTID: "log",
+	format.DATA_RELOC_TREE_OBJECTID: "relocation",
+}
+
+// treeID is the number of a tree, with its name if it has one.
+func treeID(id uint64) string {
+	text := fmt.Sprint(int64(id))
+	if name := treeIDs[id]; name != "" {
+		text += " " + name
+	}
+	return text
+}
+
+func (a *app) rescueFixSuper() *cobra.Command {
+	return &cobra.Command{
+		Use:               "fix-super IMAGE",
+		Short:             "write a whole superblock over those that are not",
+		Long:              `Fix-super writes the newest whole superblock of each device over its superblocks that are not whole. One that is whole stays as it is.`,
+		Example:           "  btrlab rescue fix-super disk.img",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withDevices(args[0], 0, func(devs []blockdev.Device) error {
+				fixed, err := rescue.FixSuper(a.t, devs)
+				for _, s := range fixed {
+					fmt.Fprintf(a.out, "%s: superblock %d at %d: written, generation %d\n", args[0], s.Copy, s.Bytenr, s.Generation)
+				}
+				if err == nil && len(fixed) == 0 {
+					fmt.Fprintf(a.out, "%s: every superblock is whole\n", args[0])
+				}
+				return err
+			})
+		},
+	}
+}
+
+func (a *app) rescueOlderRoot() *cobra.Command {
+	var generation uint64
+	cmd := &cobra.Command{
+		Use:   "older-root IMAGE",
+		Short: "go back to the root tree of an earlier transaction",
+		Long: `Older-root makes the superblocks point at the root tree of an earlier transaction, one of the four that they keep. What was written
+since is lost. Only its root block is looked at: later transactions may have written over other blocks of that state, so copy the image before,
+and check it afterwards.`,
+		Example:           "  btrlab rescue older-root disk.img",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withDevices(args[0], 0, func(devs []blockdev.Device) error {
+				g, err := rescue.OlderRoot(a.t, devs, generation)
+				if err == nil {
+					fmt.Fprintf(a.out, "%s: root tree of generation %d\n", args[0], g)
+				}
+				return err
+			})
+		},
+	}
+	cmd.Flags().Uint64Var(&generation, "generation", 0, "that of this transaction (default the newest before the present one)")
 	return cmd
 }

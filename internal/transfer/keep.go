@@ -215,19 +215,26 @@ func (o *object) setTimes(atime, mtime time.Time) error {
 // finish gives o the attributes of path, whose owner it has if st says so. What the host refuses is
 // left out and named; an owner that it refuses takes setuid, setgid and capabilities along.
 func (c *Out) finish(path string, at fs.Attr, o *object, st os.FileInfo) error {
-	refused := func(what string, err error) {
+	h := inodeAttrs{uid: at.UID, gid: at.GID, mode: at.Mode, atime: at.Atime, mtime: at.Mtime, flags: at.Flags}
+	return c.Keep.finish(&h, func() ([]xattr, error) { return c.xattrs(at) }, o, st, func(what string, err error) {
 		c.count.w.LeaveOut(LeftOut{Name: path, Err: fmt.Errorf("%s: %w", what, err)})
-	}
+	})
+}
+
+// finish gives o what k keeps of h, whose mode has the type as well; refused is told what the host
+// does not take.
+func (k Keep) finish(h *inodeAttrs, xattrs func() ([]xattr, error), o *object, st os.FileInfo, refused func(what string, err error)) error {
+	symlink := h.mode&format.S_IFMT == format.S_IFLNK
 	uid, gid, known := owner(st)
-	trusted := known && uid == at.UID && gid == at.GID
-	if c.Keep.Owners && !trusted {
-		err := o.chown(int(at.UID), int(at.GID))
+	trusted := known && uid == h.uid && gid == h.gid
+	if k.Owners && !trusted {
+		err := o.chown(int(h.uid), int(h.gid))
 		if trusted = err == nil; !trusted {
-			refused(fmt.Sprintf("owner %d:%d", at.UID, at.GID), err)
+			refused(fmt.Sprintf("owner %d:%d", h.uid, h.gid), err)
 		}
 	}
-	if !at.IsSymlink() {
-		mode := hostMode(at.Mode)
+	if !symlink {
+		mode := hostMode(h.mode)
 		if !trusted {
 			mode &^= iofs.ModeSetuid | iofs.ModeSetgid
 		}
@@ -236,8 +243,8 @@ func (c *Out) finish(path string, at fs.Attr, o *object, st os.FileInfo) error {
 		}
 	}
 	var property []byte
-	if c.Keep.Xattrs {
-		list, err := c.xattrs(at)
+	if k.Xattrs {
+		list, err := xattrs()
 		if err != nil {
 			return &unreadable{err}
 		}
@@ -254,11 +261,11 @@ func (c *Out) finish(path string, at fs.Attr, o *object, st os.FileInfo) error {
 			}
 		}
 	}
-	if err := o.setTimes(at.Atime, at.Mtime); err != nil {
+	if err := o.setTimes(h.atime, h.mtime); err != nil {
 		return err
 	}
 	// Flags of chattr change the property in Linux, and an immutable file takes none.
-	fixed := at.Flags&(format.InodeImmutable|format.InodeAppend) != 0
+	fixed := h.flags&(format.InodeImmutable|format.InodeAppend) != 0
 	setProperty := func() {
 		if property != nil {
 			if err := o.setxattr(fs.Compression, property); err != nil {
@@ -271,12 +278,12 @@ func (c *Out) finish(path string, at fs.Attr, o *object, st os.FileInfo) error {
 	} else {
 		defer setProperty()
 	}
-	if !c.Keep.Flags || at.IsSymlink() {
+	if !k.Flags || symlink {
 		return nil
 	}
 	// Where the data lies and whether it is compressed is the host's business.
 	const storage = format.InodeNoDataCow | format.InodeNoDataSum | format.InodeNoCompress | format.InodeCompress
-	flags := at.Flags & fs.ChattrFlags
+	flags := h.flags & fs.ChattrFlags
 	if host := flagsOfHost(flags); host != 0 {
 		err := o.setFlags(host)
 		if err != nil && flags&^storage != 0 {

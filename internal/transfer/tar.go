@@ -289,12 +289,33 @@ func (c *Out) tarName(a *tar.Writer, path, full, name string, d fs.DirEntry) err
 // tarHeader is the entry of an inode; nil for what Keep leaves out, and for a socket, which
 // archives do not have.
 func (c *Out) tarHeader(path, name string, at fs.Attr) (*tar.Header, error) {
-	e := &tar.Header{Name: name, Mode: int64(at.Mode & 0o7777), Uid: int(at.UID), Gid: int(at.GID), ModTime: at.Mtime, AccessTime: at.Atime, Format: tar.FormatPAX}
-	if !c.Keep.Owners {
+	h := inodeAttrs{uid: at.UID, gid: at.GID, mode: at.Mode, atime: at.Atime, mtime: at.Mtime, rdev: at.Rdev}
+	target := ""
+	var err error
+	if at.IsSymlink() {
+		if target, err = c.x.Readlink(c.t, path); err != nil {
+			return nil, &unreadable{err}
+		}
+	}
+	e := c.Keep.tarHeader(name, &h, int64(at.Size), target)
+	if e == nil || !c.Keep.Xattrs {
+		return e, nil
+	}
+	if h.xattrs, err = c.xattrs(at); err != nil {
+		return nil, &unreadable{err}
+	}
+	c.Keep.tarXattrs(e, h.xattrs, func(err error) { c.count.w.LeaveOut(LeftOut{Name: path, Err: err}) })
+	return e, nil
+}
+
+// tarHeader is the entry of an inode without its extended attributes; h.mode has the type as well.
+func (k Keep) tarHeader(name string, h *inodeAttrs, size int64, target string) *tar.Header {
+	e := &tar.Header{Name: name, Mode: int64(h.mode & 0o7777), Uid: int(h.uid), Gid: int(h.gid), ModTime: h.mtime, AccessTime: h.atime, Format: tar.FormatPAX}
+	if !k.Owners {
 		e.Uid, e.Gid = 0, 0
 		e.Mode &^= 0o6000
 	}
-	kind := at.Mode & format.S_IFMT
+	kind := h.mode & format.S_IFMT
 	switch kind {
 	case format.S_IFDIR:
 		e.Typeflag, e.Name = tar.TypeDir, strings.TrimSuffix(name, "/")+"/"
@@ -302,41 +323,35 @@ func (c *Out) tarHeader(path, name string, at fs.Attr) (*tar.Header, error) {
 			e.Name = "./"
 		}
 	case format.S_IFREG:
-		e.Typeflag, e.Size = tar.TypeReg, int64(at.Size)
+		e.Typeflag, e.Size = tar.TypeReg, size
 	case format.S_IFLNK:
-		target, err := c.x.Readlink(c.t, path)
-		if err != nil {
-			return nil, &unreadable{err}
-		}
 		e.Typeflag, e.Linkname = tar.TypeSymlink, target
 	case format.S_IFCHR, format.S_IFBLK, format.S_IFIFO:
-		if !c.Keep.Special {
-			return nil, nil
+		if !k.Special {
+			return nil
 		}
 		e.Typeflag = map[uint32]byte{format.S_IFCHR: tar.TypeChar, format.S_IFBLK: tar.TypeBlock, format.S_IFIFO: tar.TypeFifo}[kind]
-		e.Devmajor, e.Devminor = int64(at.Rdev>>20), int64(at.Rdev&(1<<20-1))
+		e.Devmajor, e.Devminor = int64(h.rdev>>20), int64(h.rdev&(1<<20-1))
 		if kind == format.S_IFIFO {
 			e.Devmajor, e.Devminor = 0, 0
 		}
 	default:
-		return nil, nil
+		return nil
 	}
-	if !c.Keep.Xattrs {
-		return e, nil
-	}
-	list, err := c.xattrs(at)
-	if err != nil {
-		return nil, &unreadable{err}
-	}
+	return e
+}
+
+// tarXattrs adds extended attributes to an entry; leave is told of one that has no room.
+func (k Keep) tarXattrs(e *tar.Header, list []xattr, leave func(err error)) {
 	size := 0
 	for _, x := range list {
-		if x.name == capability && !c.Keep.Owners {
+		if x.name == capability && !k.Owners {
 			continue
 		}
 		name := xattrRecord + recordName.Replace(x.name)
 		record := len(name) + len(x.value) + 16
 		if size+record > maxRecords-1<<14 { // the rest is for names, times and numbers
-			c.count.w.LeaveOut(LeftOut{Name: path, Err: fmt.Errorf("extended attribute %s: an archive holds 1 MiB of them", x.name)})
+			leave(fmt.Errorf("extended attribute %s: an archive holds 1 MiB of them", x.name))
 			continue
 		}
 		size += record
@@ -345,7 +360,6 @@ func (c *Out) tarHeader(path, name string, at fs.Attr) (*tar.Header, error) {
 		}
 		e.PAXRecords[name] = string(x.value)
 	}
-	return e, nil
 }
 
 // tarContents writes a regular file. An error of the image in the middle of it ends the archive:

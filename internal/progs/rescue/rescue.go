@@ -1,6 +1,6 @@
-// Package rescue changes an image superblock by superblock: one that cannot be opened, or its
-// identifier. It reads and writes through the format and blockdev packages only: what it is called
-// for, the engine refuses.
+// Package rescue copies the files that are left of a damaged image (Open, Image.Copy), and changes
+// an image superblock by superblock: one that cannot be opened, or its identifier. It reads and
+// writes through the format and blockdev packages only: what it is called for, the engine refuses.
 package rescue
 
 import (

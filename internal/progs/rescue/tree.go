@@ -1,0 +1,364 @@
+package rescue
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"sort"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/format"
+)
+
+// errEnd ends a walk over items early, and is no error.
+var errEnd = errors.New("end")
+
+// tree is the leaves of a tree in the order of their keys: some 100 bytes of memory for each leaf.
+type tree struct {
+	im     *Image
+	id     uint64
+	leaves []leaf
+	holes  []span // key ranges of which no leaf is known
+	older  int    // leaves that stand in for newer ones
+}
+
+// leaf is a leaf that has been read once, and the keys that are taken from it: lo to hi.
+type leaf struct {
+	lo, hi             format.Key
+	bytenr, generation uint64
+	off                int64 // on the device dev, if that is not negative
+	dev                int
+	older              bool // a scan has found it, or an older root
+	stale              bool // it stands in for a newer one, which is lost
+	suspect            bool // its checksum is wrong
+}
+
+// span is a range of keys, with both ends.
+type span struct{ lo, hi format.Key }
+
+// whole reports whether nothing of the tree is missing.
+func (tr *tree) whole() bool { return len(tr.holes) == 0 && tr.older == 0 }
+
+// load finds the leaves of a tree. Roots are where it may begin; trusted says that the first of
+// them is the one of the last transaction. Limit, if not 0, is the newest generation.
+//
+// A trusted root that can be read gives the leaves that it leads to. Else the newest root does that
+// can be read, of the roots and those that a scan finds; leaves that are newer than it, which only
+// the scan finds, go before those. What is still missing is taken from older leaves of the tree,
+// the newest first; a snapshot has those of the subvolumes that it was made of, too.
+func (im *Image) load(id uint64, roots []root, limit uint64, trusted bool) (*tree, error) {
+	tr := &tree{im: im, id: id}
+	all := span{format.Key{}, format.MaxKey}
+	usable := func(r root) bool { return r.bytenr != 0 && (limit == 0 || r.generation <= limit) && im.read(r) }
+	if trusted && len(roots) > 0 && usable(roots[0]) {
+		if err := tr.walk(roots[0], all); err != nil {
+			return nil, err
+		}
+		if len(tr.holes) > 0 {
+			if err := im.scan(); err != nil {
+				return nil, err
+			}
+			lost := len(tr.holes)
+			tr.fill(tr.holes, limitOf(limit, roots[0].generation), 0, true)
+			im.note("tree %d: %d parts cannot be read; %d older leaves stand in for them", int64(id), lost, tr.older)
+		}
+		tr.sort()
+		return tr, nil
+	}
+	if err := im.scan(); err != nil {
+		return nil, err
+	}
+	// An item that may be old still says whether the tree is one leaf.
+	single := len(roots) > 0 && !trusted && roots[0].level == 0
+	var newest uint64
+	if len(roots) > 0 {
+		newest = roots[0].generation
+	}
+	for _, r := range im.rootsOf(id, limit) {
+		if r.level > 0 || single {
+			roots = append(roots, r)
+		}
+	}
+	roots = slices.Clone(roots)
+	slices.SortStableFunc(roots, func(a, b root) int { return cmp.Compare(b.generation, a.generation) })
+	base := &tree{im: im, id: id, holes: []span{all}}
+	after := uint64(0) // the generation that base has whole
+	for _, r := range roots {
+		if usable(r) {
+			base.holes = nil
+			if err := base.walk(r, all); err != nil {
+				return nil, err
+			}
+			after = r.generation
+			break
+		}
+	}
+	tr.fill([]span{all}, limit, after, false)
+	holes := tr.holes
+	tr.holes = nil
+	for _, l := range base.leaves {
+		l.older = trusted
+		holes = tr.take(l, holes)
+	}
+	tr.fill(holes, limit, 0, after != 0)
+	tr.sort()
+	switch {
+	case len(tr.leaves) == 0:
+	case after == 0:
+		im.note("tree %d: the root is lost; made of the %d leaves that a scan has found", int64(id), len(tr.leaves))
+	case trusted:
+		im.note("tree %d: the root is lost; taken from its root of generation %d and the newer leaves that a scan has found", int64(id), after)
+	case after != newest:
+		im.note("tree %d: taken from the newest root that a scan has found, of generation %d", int64(id), after)
+	}
+	return tr, nil
+}
+
+func limitOf(limit, generation uint64) uint64 {
+	if limit == 0 {
+		return generation
+	}
+	return min(limit, generation)
+}
+
+// read reports whether the block of a root can be read.
+func (im *Image) read(r root) bool {
+	return r.level < format.MaxLevel && im.block(r.bytenr, r.generation, int(r.level), true) != nil
+}
+
+// walk adds the leaves below r. A part that cannot be read is a hole.
+func (tr *tree) walk(r root, keys span) error {
+	im := tr.im
+	if im.chunkAt(r.bytenr) == nil {
+		if err := im.scan(); err != nil {
+			return err
+		}
+	}
+	n := im.block(r.bytenr, r.generation, int(r.level), false)
+	suspect := n == nil
+	if suspect {
+		n = im.block(r.bytenr, r.generation, int(r.level), true)
+	}
+	if n == nil || !tr.owns(n.Owner()) {
+		tr.holes = append(tr.holes, keys)
+		return nil
+	}
+	if r.level == 0 {
+		l := leaf{lo: keys.lo, hi: keys.hi, bytenr: r.bytenr, generation: r.generation, dev: -1, suspect: suspect}
+		if im.chunkAt(r.bytenr) == nil {
+			if f := im.at(r.bytenr, r.generation); f != nil {
+				l.dev, l.off = f.dev, f.off
+			}
+		}
+		tr.leaves = append(tr.leaves, l)
+		return nil
+	}
+	if err := im.stop(); err != nil {
+		return err
+	}
+	for i := range n.Nritems() {
+		lo, hi := n.Key(i), keys.hi
+		if i == 0 {
+			lo = keys.lo
+		}
+		if i+1 < n.Nritems() {
+			hi = before(n.Key(i + 1))
+		}
+		if hi.Less(lo) {
+			continue // pointers out of order, in a block with a wrong checksum
+		}
+		if err := tr.walk(root{n.Blockptr(i), n.PtrGeneration(i), r.level - 1}, span{lo, hi}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// owns reports whether a block of the owner may be reached by pointers of the tree.
+func (tr *tree) owns(owner uint64) bool {
+	return owner == tr.id || format.IsFSTree(owner) && format.IsFSTree(tr.id)
+}
+
+// before is the largest key less than k; of the smallest it is itself.
+func before(k format.Key) format.Key {
+	if k == (format.Key{}) {
+		return k
+	}
+	if k.Offset--; k.Offset == ^uint64(0) {
+		if k.Type--; k.Type == 0xff {
+			k.Objectid--
+		}
+	}
+	return k
+}
+
+func after(k format.Key) format.Key {
+	if k.Offset++; k.Offset == 0 {
+		if k.Type++; k.Type == 0 {
+			k.Objectid++
+		}
+	}
+	return k
+}
+
+// fill covers holes with leaves that a scan has found: newer ones than after, up to limit if that
+// is not 0, the newest first. Stale says that they stand in for newer ones. What stays uncovered is
+// tr.holes.
+func (tr *tree) fill(holes []span, limit, after uint64, stale bool) {
+	owners := tr.sources()
+	var list []*found
+	for i := range tr.im.found {
+		f := &tr.im.found[i]
+		if f.level == 0 && f.last != (format.Key{}) && f.generation > after && (limit == 0 || f.generation <= limit) && owners[f.owner] > 0 {
+			list = append(list, f)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b *found) int {
+		return cmp.Or(cmp.Compare(owners[a.owner], owners[b.owner]), cmp.Compare(b.generation, a.generation))
+	})
+	for _, f := range list {
+		if len(holes) == 0 {
+			break
+		}
+		l := leaf{lo: f.first, hi: f.last, bytenr: f.bytenr, generation: f.generation, dev: f.dev, off: f.off, older: true, stale: stale}
+		holes = tr.take(l, holes)
+	}
+	tr.holes = holes
+}
+
+// sources ranks the trees whose leaves may stand in for those of this one: 1 for itself, then the
+// subvolumes that it was made of.
+func (tr *tree) sources() map[uint64]int {
+	owners := map[uint64]int{tr.id: 1}
+	if !format.IsFSTree(tr.id) || tr.im.roots == nil {
+		return owners
+	}
+	ids := map[format.UUID]uint64{}
+	parents := map[uint64]format.UUID{}
+	_ = tr.im.eachRoot(func(id uint64, r *format.RootItem) error {
+		ids[r.UUID], parents[id] = id, r.ParentUUID
+		return nil
+	})
+	for id, rank := tr.id, 2; ; rank++ {
+		up := parents[id]
+		next, ok := ids[up]
+		if !ok || up.IsZero() || owners[next] > 0 {
+			return owners
+		}
+		owners[next] = rank
+		id = next
+	}
+}
+
+// eachRoot calls f with each root item.
+func (im *Image) eachRoot(f func(id uint64, r *format.RootItem) error) error {
+	return im.roots.each(format.Key{}, func(k format.Key, b []byte, _ *leaf) error {
+		if k.Type != format.ROOT_ITEM_KEY || len(b) < rootItemMin {
+			return nil
+		}
+		var r format.RootItem
+		r.Decode(b)
+		return f(k.Objectid, &r)
+	})
+}
+
+// take adds the parts of l that lie in holes, and returns what is left of these.
+func (tr *tree) take(l leaf, holes []span) (left []span) {
+	for _, h := range holes {
+		lo, hi := l.lo, l.hi
+		if lo.Less(h.lo) {
+			lo = h.lo
+		}
+		if h.hi.Less(hi) {
+			hi = h.hi
+		}
+		if hi.Less(lo) {
+			left = append(left, h)
+			continue
+		}
+		part := l
+		part.lo, part.hi = lo, hi
+		tr.leaves = append(tr.leaves, part)
+		if l.older {
+			tr.older++
+		}
+		if h.lo.Less(lo) {
+			left = append(left, span{h.lo, before(lo)})
+		}
+		if hi.Less(h.hi) {
+			left = append(left, span{after(hi), h.hi})
+		}
+	}
+	return left
+}
+
+func (tr *tree) sort() {
+	slices.SortFunc(tr.leaves, func(a, b leaf) int { return a.lo.Compare(b.lo) })
+}
+
+// node reads a leaf again; nil if that fails now.
+func (tr *tree) node(l *leaf) format.Node {
+	im := tr.im
+	if l.dev < 0 {
+		return im.block(l.bytenr, l.generation, 0, l.suspect)
+	}
+	key := cacheKey{l.bytenr, l.generation}
+	if n, ok := im.cache.nodes[key]; ok {
+		return n
+	}
+	n := format.Node(make([]byte, im.super.NodeSize))
+	if blockdev.Read(im.t, im.devs[l.dev], n, l.off) != nil || !im.super.CsumType.BlockMatch(n) || !im.header(n, l.bytenr, l.generation, 0) {
+		return nil
+	}
+	im.cache.put(key, n)
+	return n
+}
+
+// each calls f with the items from the key on, in order, until it returns an error, which errEnd
+// ends without one. The bytes are f's until it returns.
+func (tr *tree) each(from format.Key, f func(k format.Key, b []byte, l *leaf) error) error {
+	i := sort.Search(len(tr.leaves), func(i int) bool { return !tr.leaves[i].hi.Less(from) })
+	for ; i < len(tr.leaves); i++ {
+		l := &tr.leaves[i]
+		n := tr.node(l)
+		if n == nil {
+			continue
+		}
+		for s := range n.Nritems() {
+			k := n.Key(s)
+			if k.Less(from) || k.Less(l.lo) || l.hi.Less(k) {
+				continue
+			}
+			if err := f(k, n.Item(s), l); err != nil {
+				if errors.Is(err, errEnd) {
+					return nil
+				}
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// floor is the key of the last item that is not after k; false if there is none.
+func (tr *tree) floor(k format.Key) (at format.Key, ok bool) {
+	i := sort.Search(len(tr.leaves), func(i int) bool { return k.Less(tr.leaves[i].lo) }) - 1
+	for ; i >= 0; i-- {
+		l := &tr.leaves[i]
+		n := tr.node(l)
+		if n == nil {
+			continue
+		}
+		for s := n.Nritems() - 1; s >= 0; s-- {
+			if x := n.Key(s); !k.Less(x) && !x.Less(l.lo) && !l.hi.Less(x) {
+				return x, true
+			}
+		}
+	}
+	return at, false
+}
+
+// misses reports whether a hole has keys from lo to hi.
+func (tr *tree) misses(lo, hi format.Key) bool {
+	return slices.ContainsFunc(tr.holes, func(h span) bool { return !hi.Less(h.lo) && !h.hi.Less(lo) })
+}
