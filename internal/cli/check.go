@@ -16,7 +16,8 @@ func (a *app) check() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check IMAGE",
 		Short: "check every structure and every checksum of an image",
-		Long: `Check reads an image with a walker of its own and prints one line per broken rule. It never writes.
+		Long: `Check reads an image with a walker of its own and prints one line per broken rule: the rule and the place, what is there, what should be, and
+what it means to you, with the file that it is about. It never writes.
 Exit code 1 means that something was found.`,
 		Example:           "  btrlab check disk.img",
 		Args:              cobra.ExactArgs(1),
@@ -57,7 +58,7 @@ Exit code 1 means that something was found.`,
 
 func (a *app) printCheck(image string, res check.Result) {
 	for _, f := range res.Findings {
-		fmt.Fprintln(a.out, shown(a.out, f.String()))
+		fmt.Fprintln(a.out, shown(a.out, f.String()+"; "+f.Means))
 	}
 	for _, n := range res.Notes {
 		fmt.Fprintln(a.out, "note:", shown(a.out, n))

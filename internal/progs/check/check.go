@@ -47,6 +47,8 @@ type Finding struct {
 	Where string `json:"where"`
 	Have  string `json:"have"`
 	Want  string `json:"want"`
+	// Means is what it means to the user, with the file that it is about, if there is one.
+	Means string `json:"means"`
 }
 
 func (f Finding) String() string {
@@ -109,6 +111,8 @@ type checker struct {
 	csums    []span // ascending, merged
 	stray    []strayCsums
 
+	spared map[string]bool // findings about data that has a good copy, by place
+
 	cut                      bool // some walk was
 	extentsWhole, csumsWhole bool // those trees were visited whole
 }
@@ -125,11 +129,12 @@ type span struct{ start, end uint64 }
 // file system that is sound as far as it goes but has a feature this program does not know
 // (*format.UnsupportedError); all else is a Finding.
 func Check(t *sched.Task, dev blockdev.Device, o Options) (Result, error) {
-	c := &checker{t: t, o: o, noData: o.NoData, visited: map[uint64]uint32{}, roots: map[uint64]rootInfo{}}
+	c := &checker{t: t, o: o, noData: o.NoData, visited: map[uint64]uint32{}, roots: map[uint64]rootInfo{}, spared: map[string]bool{}}
 	for _, d := range append([]blockdev.Device{dev}, o.Devices...) {
 		c.devs = append(c.devs, &device{Device: d})
 	}
 	err := c.run()
+	c.explain()
 	sort.SliceStable(c.findings, func(i, j int) bool { return ruleOrder[c.findings[i].Rule] < ruleOrder[c.findings[j].Rule] })
 	if c.dropped > 0 {
 		c.note("%d more findings are not shown", c.dropped)
@@ -194,7 +199,7 @@ func (c *checker) find(rule, where, have, want string) {
 	}
 	c.mu.Lock()
 	if len(c.findings) < findingsMax {
-		c.findings = append(c.findings, Finding{rule, where, have, want})
+		c.findings = append(c.findings, Finding{Rule: rule, Where: where, Have: have, Want: want})
 	} else {
 		c.dropped++
 	}

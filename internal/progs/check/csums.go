@@ -242,12 +242,19 @@ func (c *checker) blameData(d *dataCheck) {
 		return d.bad[i].mirror < d.bad[j].mirror
 	})
 	sort.Slice(c.dataPtrs, func(i, j int) bool { return c.dataPtrs[i].bytenr < c.dataPtrs[j].bytenr })
+	copies := map[uint64]int{} // that are bad
+	for _, b := range d.bad {
+		copies[b.logical]++
+	}
 	for _, b := range d.bad {
 		where := fmt.Sprintf("logical=%d length=%d mirror=%d %s", b.logical, b.length, b.mirror, c.at(b.place))
 		i := sort.Search(len(c.dataPtrs), func(i int) bool { return c.dataPtrs[i].bytenr > b.logical }) - 1
 		if i >= 0 && b.logical-c.dataPtrs[i].bytenr < c.dataPtrs[i].length {
 			p := c.dataPtrs[i]
 			where += fmt.Sprintf(" root=%d ino=%d file_offset=%d", int64(p.owner), p.ino, p.start+b.logical-p.bytenr)
+		}
+		if places, _ := c.chunkAt(b.logical).places(b.logical); copies[b.logical] < len(places) {
+			c.spared[where] = true
 		}
 		if b.readErr != "" {
 			c.find("data.read", where, b.readErr, "")

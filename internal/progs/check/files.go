@@ -86,7 +86,7 @@ func (f *fileCheck) text(n name) []byte { return f.arena[n.at : n.at+uint64(n.le
 // findWhole keeps a finding for the end.
 func (f *fileCheck) findWhole(rule, where, have, want string) {
 	if len(f.whole) < findingsMax {
-		f.whole = append(f.whole, Finding{rule, where, have, want})
+		f.whole = append(f.whole, Finding{Rule: rule, Where: where, Have: have, Want: want})
 	}
 }
 

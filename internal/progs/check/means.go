@@ -1,0 +1,204 @@
+package check
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/format"
+)
+
+// What a finding means to the user: the file that it is about, and the rule's sentence.
+
+// explainMax bounds the findings whose files are looked up.
+const explainMax = 1000
+
+// explain gives the findings their meanings.
+func (c *checker) explain() {
+	p := &paths{c: c, known: map[[2]uint64]string{}}
+	for i := range c.findings {
+		f := &c.findings[i]
+		f.Means = ruleMeans[f.Rule]
+		subject := ""
+		if i < explainMax {
+			subject = p.subject(f.Where)
+		}
+		if f.Rule == "data.csum" || f.Rule == "data.read" {
+			f.Means = c.ofData(f)
+		}
+		if subject != "" {
+			f.Means = subject + ": " + f.Means
+		}
+	}
+}
+
+// ofData says what data that is bad on one copy means.
+func (c *checker) ofData(f *Finding) string {
+	n, _ := number(f.Where, "length")
+	what := fmt.Sprintf("%d bytes", n)
+	if off, ok := number(f.Where, "file_offset"); ok {
+		what += fmt.Sprintf(" at %d", off)
+	}
+	if c.spared[f.Where] {
+		return what + " are bad on one copy; another is whole"
+	}
+	return what + " cannot be read"
+}
+
+// number is the value of a word name=value of a place.
+func number(where, name string) (uint64, bool) {
+	for word := range strings.FieldsSeq(where) {
+		if text, ok := strings.CutPrefix(word, name+"="); ok {
+			v, err := strconv.ParseUint(text, 10, 64)
+			return v, err == nil
+		}
+	}
+	return 0, false
+}
+
+// paths looks paths up in the trees, for findings.
+type paths struct {
+	c     *checker
+	known map[[2]uint64]string // of an inode of a tree
+}
+
+// subject is the file or directory that a place is about; "" if that is none, or unknown.
+func (p *paths) subject(where string) string {
+	root, ok := number(where, "root")
+	if !ok || !format.IsFSTree(root) {
+		return ""
+	}
+	if dir, ok := number(where, "dir"); ok {
+		_, quoted, _ := strings.Cut(where, "name=")
+		quoted, err := strconv.QuotedPrefix(quoted)
+		if err != nil {
+			return ""
+		}
+		name, _ := strconv.Unquote(quoted)
+		return "entry " + join(p.of(root, dir), name)
+	}
+	ino, ok := number(where, "ino")
+	if !ok || strings.HasPrefix(where, "log ") {
+		return ""
+	}
+	kind := "file "
+	p.c.search(root, format.Key{Objectid: ino, Type: format.INODE_ITEM_KEY}, func(_ format.Key, b []byte) bool {
+		if len(b) >= format.InodeItemSize {
+			var i format.InodeItem
+			if i.Decode(b); i.Mode&format.S_IFMT == format.S_IFDIR {
+				kind = "directory "
+			}
+		}
+		return false
+	})
+	return kind + p.of(root, ino)
+}
+
+func join(dir, name string) string {
+	if dir == "/" {
+		return dir + name
+	}
+	return dir + "/" + name
+}
+
+// of is the path of an inode, from the top of the file system; one that has no name is named by its
+// number.
+func (p *paths) of(root, ino uint64) string {
+	id := [2]uint64{root, ino}
+	if path, ok := p.known[id]; ok {
+		return path
+	}
+	lost := fmt.Sprintf("<inode %d of subvolume %d>", ino, root)
+	p.known[id] = lost // a directory below itself comes to it again
+	dir, name := uint64(0), ""
+	if ino == format.FIRST_FREE_OBJECTID {
+		if root == format.FS_TREE_OBJECTID {
+			p.known[id] = "/"
+			return "/"
+		}
+		for _, r := range p.c.rootRefs {
+			if r.child == root {
+				root, dir, name = r.parent, r.Dirid, r.Name
+				break
+			}
+		}
+	} else {
+		p.c.search(root, format.Key{Objectid: ino, Type: format.INODE_REF_KEY}, func(k format.Key, b []byte) bool {
+			switch k.Type {
+			case format.INODE_REF_KEY:
+				if refs, err := format.InodeRefs(b); err == nil && len(refs) > 0 {
+					dir, name = k.Offset, refs[0].Name
+				}
+			case format.INODE_EXTREF_KEY:
+				if refs, err := format.InodeExtrefs(b); err == nil && len(refs) > 0 {
+					dir, name = refs[0].Parent, refs[0].Name
+				}
+			}
+			return name == "" && k.Type <= format.INODE_EXTREF_KEY
+		})
+	}
+	if name == "" {
+		return lost
+	}
+	p.known[id] = join(p.of(root, dir), name)
+	return p.known[id]
+}
+
+// search calls f with the items of an inode of a tree from key on, until it returns false. What
+// cannot be read is left out: the walk has found it.
+func (c *checker) search(root uint64, key format.Key, f func(k format.Key, b []byte) bool) {
+	if r, ok := c.roots[root]; ok {
+		c.searchBlock(r.item.Bytenr, r.item.Generation, int(r.item.Level), key, f)
+	}
+}
+
+func (c *checker) searchBlock(bytenr, generation uint64, level int, key format.Key, f func(k format.Key, b []byte) bool) bool {
+	n := c.peek(bytenr, generation, level)
+	if n == nil {
+		return true
+	}
+	for i := range n.Nritems() {
+		k := n.Key(i)
+		if k.Objectid > key.Objectid {
+			return false
+		}
+		switch {
+		case level == 0:
+			if !k.Less(key) && !f(k, n.Item(i)) {
+				return false
+			}
+		case i+1 < n.Nritems() && !key.Less(n.Key(i+1)): // all of it is before key
+		case !c.searchBlock(n.Blockptr(i), n.PtrGeneration(i), level-1, key, f):
+			return false
+		}
+	}
+	return true
+}
+
+// peek reads a block from its first good copy, without a finding; nil if there is none, or the tree
+// checker does not pass it.
+func (c *checker) peek(bytenr, generation uint64, level int) format.Node {
+	size := uint64(c.sb.NodeSize)
+	ch := c.chunkAt(bytenr)
+	if ch == nil || level < 0 || level >= format.MaxLevel || bytenr+size > ch.start+ch.length {
+		return nil
+	}
+	places, run := ch.places(bytenr)
+	for _, place := range places {
+		n := format.Node(make([]byte, size))
+		if run < size || place.dev == nil || blockdev.Read(c.t, place.dev, n, int64(place.off)) != nil || !c.sb.CsumType.BlockMatch(n) {
+			continue
+		}
+		ctx := format.CheckContext{Root: n.Owner(), SectorSize: c.sb.SectorSize, NodeSize: c.sb.NodeSize, Generation: c.sb.Generation, Level: level,
+			Csum: c.sb.CsumType}
+		check := format.CheckNode
+		if level == 0 {
+			check = format.CheckLeaf
+		}
+		if n.Bytenr() == bytenr && n.Generation() == generation && n.Level() == level && check(n, ctx) == nil {
+			return n
+		}
+	}
+	return nil
+}
