@@ -1,31 +1,54 @@
 package cli
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
+	"os"
 
 	"github.com/spf13/cobra"
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/progs/check"
+	"btrlab/internal/progs/rescue"
 	"btrlab/internal/prose"
 )
 
 func (a *app) check() *cobra.Command {
 	var asJSON bool
 	var o check.Options
+	var repair, dryRun bool
+	var undo string
 	cmd := &cobra.Command{
 		Use:   "check IMAGE",
 		Short: "check every structure and every checksum of an image",
 		Long: `Check reads an image with a walker of its own and prints one line per broken rule: the rule and the place, what is there, what should be, and
 what it means to you, with the file that it is about. It never writes.
-Exit code 1 means that something was found.`,
-		Example:           "  btrlab check disk.img",
+Exit code 1 means that something was found.
+With --repair it puts right what follows from the rest: superblocks and copies of blocks that are bad, from whole ones; counts of files and
+directories; the extent tree with block groups and free space, and the sums of them. It works on a copy in memory, and writes it only if the
+result checks clean, or strictly better, after what was there before has gone to the undo file, by which rescue undo brings it back. Copy the
+files first: rescue copy.`,
+		Example: `  btrlab check disk.img
+  btrlab check --repair --dry-run disk.img`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
 	}
 	cmd.Flags().BoolVar(&o.NoData, "no-data", false, "leave the data and its checksums unread")
+	cmd.Flags().BoolVar(&repair, "repair", false, "repair what follows from the rest of the image")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "with --repair: write nothing")
+	cmd.Flags().StringVar(&undo, "undo", "", "with --repair: the undo file, which must not be there (default IMAGE.undo)")
 	jsonFlag(cmd, &asJSON)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if !repair && (dryRun || undo != "") {
+			return usagef(cmd, "--dry-run and --undo go with --repair")
+		}
+		if repair && asJSON {
+			return usagef(cmd, "--repair has no --json")
+		}
+		if repair {
+			return a.repair(args[0], cmp.Or(undo, args[0]+".undo"), dryRun, o)
+		}
 		var res check.Result
 		bar := a.newBar("check", !asJSON)
 		o.Progress = func(phase string, done, total uint64) { bar.set(phase, done, total) }
@@ -54,6 +77,65 @@ Exit code 1 means that something was found.`,
 		return nil
 	}
 	return cmd
+}
+
+// repair proposes a repair of the image, and carries it out if the image is better then.
+func (a *app) repair(image, undo string, dryRun bool, o check.Options) error {
+	flags := blockdev.Flags(0)
+	if dryRun {
+		flags = blockdev.ReadOnly
+	}
+	return a.withDevices(image, flags, func(devs []blockdev.Device) error {
+		o.Devices = devs[1:]
+		r, err := check.Propose(a.t, devs[0], o)
+		if err != nil {
+			return err
+		}
+		for _, f := range r.Before.Findings {
+			fmt.Fprintln(a.out, shown(a.out, f.String()+"; "+f.Means))
+		}
+		if r.Before.Clean {
+			a.printCheck(image, r.Before)
+			return nil
+		}
+		for _, l := range r.Done {
+			fmt.Fprintln(a.out, "repair:", l)
+		}
+		for _, l := range r.Left {
+			if r.After.Clean {
+				break // another repair has put it right
+			}
+			fmt.Fprintln(a.out, "left:", shown(a.out, l))
+		}
+		left := fmt.Sprintf("%s found, %d left", prose.Count(len(r.Before.Findings), "broken rule"), len(r.After.Findings))
+		switch {
+		case !r.Better():
+			fmt.Fprintf(a.out, "%s: %s: not better, nothing is written\n", image, left)
+			return errFound
+		case dryRun:
+			fmt.Fprintf(a.out, "%s: %s after a repair; nothing is written\n", image, left)
+			return errFound
+		}
+		if err := a.commit(r, undo); err != nil {
+			return err
+		}
+		fmt.Fprintf(a.out, "%s: %s; what was there is in %s\n", image, left, undo)
+		if !r.After.Clean {
+			return errFound
+		}
+		return nil
+	})
+}
+
+// commit writes a repair, after its undo file.
+func (a *app) commit(r *check.Repair, undo string) error {
+	f, err := os.OpenFile(undo, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	w := rescue.NewUndoWriter(f)
+	err = r.Commit(a.t, w.Add, func() error { return errors.Join(w.Close(), f.Sync()) })
+	return errors.Join(err, f.Close())
 }
 
 func (a *app) printCheck(image string, res check.Result) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -23,7 +24,7 @@ func (a *app) rescue() *cobra.Command {
 		Example: `  btrlab rescue copy disk.img saved
   btrlab rescue zero-log disk.img`,
 	}
-	cmd.AddCommand(a.rescueCopy(), a.rescueScan(), a.rescueFixSuper(), a.rescueOlderRoot(), a.rescueZeroLog())
+	cmd.AddCommand(a.rescueCopy(), a.rescueScan(), a.rescueFixSuper(), a.rescueOlderRoot(), a.rescueUndo(), a.rescueZeroLog())
 	return cmd
 }
 
@@ -223,6 +224,32 @@ rescue copy --generation can begin with. Blocks that are not in use any more are
 					}
 					fmt.Fprintln(a.out, strings.TrimRight(fmt.Sprintf("%-13s %8d %10d %14d %5d  %s", treeID(t.ID), t.Blocks, t.Newest, t.Root, t.Level, older), " "))
 				}
+				return nil
+			})
+		},
+	}
+}
+
+func (a *app) rescueUndo() *cobra.Command {
+	return &cobra.Command{
+		Use:               "undo IMAGE FILE",
+		Short:             "take a repair back",
+		Long:              `Undo writes back what was there before check --repair, from its undo file. What was written to the image since may be damaged by it.`,
+		Example:           "  btrlab rescue undo disk.img disk.img.undo",
+		Args:              cobra.ExactArgs(2),
+		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f, err := os.Open(args[1])
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+			return a.withDevices(args[0], 0, func(devs []blockdev.Device) error {
+				n, err := rescue.Undo(a.t, devs, f)
+				if err != nil {
+					return named(args[1], err)
+				}
+				fmt.Fprintf(a.out, "%s: %s written back\n", args[0], humanSize(uint64(n)))
 				return nil
 			})
 		},

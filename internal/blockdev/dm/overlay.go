@@ -1,6 +1,8 @@
 package dm
 
 import (
+	"slices"
+
 	"btrlab/internal/blockdev"
 	"btrlab/internal/lock"
 	"btrlab/internal/lock/lockdep"
@@ -62,6 +64,17 @@ func (o *Overlay) Writes(t *sched.Task) int {
 	o.mu.Lock(t)
 	defer o.mu.Unlock(t)
 	return o.writes
+}
+
+// Written lists the offsets of the blocks of 4 KiB that cover the base, in bytes, ascending.
+func (o *Overlay) Written(t *sched.Task) (offs []int64) {
+	o.mu.Lock(t)
+	for b := range o.blocks {
+		offs = append(offs, b*overlayBlock)
+	}
+	o.mu.Unlock(t)
+	slices.Sort(offs)
+	return offs
 }
 
 // Name is the base's.

@@ -1,6 +1,7 @@
 // Package check judges a btrfs image with a walker of its own. It shares no code with the tree,
 // transaction or file packages that write images, only the on-disk format: the judge does not live
-// with the accused. It never writes.
+// with the accused. Check never writes; a repair (Propose) works on an overlay in memory, and its
+// result is judged by another Check before it is written.
 //
 // The walk goes from the superblock to the chunk tree, the root tree, and every tree that names.
 // Each tree block is read from every mirror once, judged by itself (the format package's tree
@@ -129,6 +130,12 @@ type span struct{ start, end uint64 }
 // file system that is sound as far as it goes but has a feature this program does not know
 // (*format.UnsupportedError); all else is a Finding.
 func Check(t *sched.Task, dev blockdev.Device, o Options) (Result, error) {
+	r, _, err := judged(t, dev, o)
+	return r, err
+}
+
+// judged is Check, with what it knows afterwards.
+func judged(t *sched.Task, dev blockdev.Device, o Options) (Result, *checker, error) {
 	c := &checker{t: t, o: o, noData: o.NoData, visited: map[uint64]uint32{}, roots: map[uint64]rootInfo{}, spared: map[string]bool{}}
 	for _, d := range append([]blockdev.Device{dev}, o.Devices...) {
 		c.devs = append(c.devs, &device{Device: d})
@@ -143,7 +150,7 @@ func Check(t *sched.Task, dev blockdev.Device, o Options) (Result, error) {
 	if r.Findings == nil {
 		r.Findings = []Finding{}
 	}
-	return r, err
+	return r, c, err
 }
 
 var errStop = errors.New("stop")

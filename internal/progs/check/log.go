@@ -177,7 +177,7 @@ func (o *oneLog) extent(n format.Node, k format.Key, b []byte, where string) {
 	}
 	s := span{fe.DiskBytenr, fe.DiskBytenr + fe.DiskNumBytes}
 	o.extents = append(o.extents, s)
-	c.dataPtrs = append(c.dataPtrs, dataPointer{fe.DiskBytenr, fe.DiskNumBytes, n.Bytenr(), o.subvol, k.Objectid, k.Offset - fe.Offset})
+	c.dataPtrs = append(c.dataPtrs, dataPointer{fe.DiskBytenr, fe.DiskNumBytes, n.Bytenr(), o.subvol, k.Objectid, k.Offset - fe.Offset, fe.Generation})
 	if e := c.extentOver(s); e != nil {
 		if e.tree || e.start != s.start || e.length != fe.DiskNumBytes {
 			c.find("log.space", where, fmt.Sprintf("data extent %d..%d over extent %d..%d", s.start, s.end, e.start, e.start+e.length), "free space, or that extent")

@@ -36,6 +36,7 @@ type dataPointer struct {
 	bytenr, length    uint64
 	parent            uint64
 	owner, ino, start uint64 // start: file offset minus extent offset
+	generation        uint64
 }
 
 // walk is one pass over one tree.
@@ -45,7 +46,8 @@ type walk struct {
 	num  uint32
 	// leaf is called for each leaf, in key order. fresh: no walk met this block before.
 	leaf func(n format.Node, fresh bool)
-	log  bool // a log tree: newer than the superblock, unknown to the extent tree
+	met  func(n format.Node) // if set, is called for each block
+	log  bool                // a log tree: newer than the superblock, unknown to the extent tree
 	// counts: a subvolume, whose blocks count in qgroups.
 	counts bool
 	drop   format.Key // of a subvolume that is being deleted: what lies before it is gone
@@ -111,6 +113,9 @@ func (w *walk) block(bytenr, generation uint64, level int, first *format.Key, la
 		return false
 	}
 	c.visited[bytenr] = w.num
+	if w.met != nil {
+		w.met(n)
+	}
 	if w.counts {
 		c.quota.reach = append(c.quota.reach, reach{bytenr, uint64(c.sb.NodeSize), w.root})
 	}
@@ -185,7 +190,7 @@ func (w *walk) dataPointers(n format.Node) {
 		if fe.Type == format.FileExtentTypeInline || fe.DiskBytenr == 0 {
 			continue
 		}
-		w.c.dataPtrs = append(w.c.dataPtrs, dataPointer{fe.DiskBytenr, fe.DiskNumBytes, n.Bytenr(), n.Owner(), k.Objectid, k.Offset - fe.Offset})
+		w.c.dataPtrs = append(w.c.dataPtrs, dataPointer{fe.DiskBytenr, fe.DiskNumBytes, n.Bytenr(), n.Owner(), k.Objectid, k.Offset - fe.Offset, fe.Generation})
 	}
 }
 

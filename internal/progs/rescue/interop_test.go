@@ -93,7 +93,10 @@ func TestAgainstRestore(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	orig := whatIs(t, want)
-	for _, k := range kinds {
+	for i, k := range kinds {
+		if i%4 != 2 && !need.Forced() {
+			continue
+		}
 		t.Run(k.name, func(t *testing.T) {
 			tk := sched.NewTask("test")
 			hurt := filepath.Join(t.TempDir(), "hurt")
