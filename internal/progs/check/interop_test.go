@@ -242,7 +242,7 @@ func TestRepairLinux(t *testing.T) {
 		}
 	}
 	run(t, quotaScript, img, mnt)
-	kinds := [][]uint64{{extentTree}, {extentTree, freeTree}}
+	kinds := [][]uint64{{extentTree}, {extentTree, freeTree, csumTree}}
 	if !need.Forced() {
 		kinds = kinds[:1]
 	}

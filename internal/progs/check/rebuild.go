@@ -23,6 +23,7 @@ import (
 type survey struct {
 	c     *checker
 	owned map[uint64]bool // blocks that their owner comes to
+	data  []span          // of files that have checksums
 }
 
 // newItem is an item of a tree that is made.
@@ -46,6 +47,9 @@ func (c *checker) madeTrees() (ids []uint64) {
 	if c.sb.CompatROFlags&format.CompatROFreeSpaceTree != 0 {
 		ids = append(ids, format.FREE_SPACE_TREE_OBJECTID)
 	}
+	if _, ok := c.roots[format.CSUM_TREE_OBJECTID]; ok && !c.csumsWhole {
+		ids = append(ids, format.CSUM_TREE_OBJECTID)
+	}
 	return ids
 }
 
@@ -57,6 +61,9 @@ func (c *checker) surveyTrees() (*survey, error) {
 	made := c.madeTrees()
 	one := func(id uint64, r format.RootItem, drop format.Key) error {
 		w := n.newWalk(id, func(format.Node, bool) {})
+		if format.IsFSTree(id) {
+			w.leaf = s.leafOf(map[uint64]uint64{})
+		}
 		w.drop = drop
 		w.met = func(b format.Node) {
 			if b.Owner() == id {
@@ -259,6 +266,15 @@ func (c *checker) rebuild() error {
 			return fmt.Errorf("tree %d has no root item", id)
 		}
 	}
+	var sums []newItem
+	if slices.Contains(ids, format.CSUM_TREE_OBJECTID) {
+		if c.sb.Metadump() {
+			return errors.New("the image has no file data to make checksums of")
+		}
+		if sums, err = c.sumItems(s); err != nil {
+			return err
+		}
+	}
 	counts := map[uint64][]int{} // blocks of each level
 	for range 30 {
 		blocks, err := c.place(uses, ids, counts)
@@ -266,6 +282,7 @@ func (c *checker) rebuild() error {
 			return err
 		}
 		trees := c.contents(uses, ids, blocks)
+		trees[format.CSUM_TREE_OBJECTID] = sums
 		stable := true
 		for _, id := range ids {
 			if have := c.levels(trees[id]); !slices.Equal(have, counts[id]) {

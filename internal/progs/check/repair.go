@@ -151,6 +151,10 @@ func (r *Repair) fix(c *checker) bool {
 		if odd[[2]uint64{root, ino}] {
 			continue
 		}
+		if f.Rule == "quota.count" {
+			what, err := c.fixQuota(f)
+			try(what, err)
+		}
 		switch f.Rule {
 		case "inode.nlink", "inode.nbytes", "dir.size":
 			what, err := c.fixInode(f)
@@ -162,7 +166,11 @@ func (r *Repair) fix(c *checker) bool {
 	}
 	for _, f := range c.findings {
 		if c.ofExtents(&f) {
-			try("extent tree, block groups and free space made anew from what the other trees use", c.rebuild())
+			what := "extent tree, block groups and free space made anew from what the other trees use"
+			if slices.Contains(c.madeTrees(), format.CSUM_TREE_OBJECTID) {
+				what += ", and checksums from the data"
+			}
+			try(what, c.rebuild())
 			break
 		}
 	}
@@ -382,6 +390,27 @@ func (c *checker) fixEntry(f *Finding) (string, error) {
 		return what + ": reference in the inode", c.insertItem(root, format.Key{Objectid: ino, Type: format.INODE_REF_KEY, Offset: dir}, encoded(ref.Size(), ref))
 	}
 	return what, errors.New("more than one of its records is wrong")
+}
+
+// fixQuota gives a qgroup the counts that the finding wants.
+func (c *checker) fixQuota(f *Finding) (string, error) {
+	var level, id, rfer, excl uint64
+	what := fmt.Sprintf("%s: %s, was %s", f.Where, f.Want, f.Have)
+	if _, err := fmt.Sscanf(f.Where, "qgroup=%d/%d", &level, &id); err != nil {
+		return what, err
+	}
+	if _, err := fmt.Sscanf(f.Want, "rfer %d excl %d", &rfer, &excl); err != nil {
+		return what, err
+	}
+	return what, c.editItem(format.QUOTA_TREE_OBJECTID, format.Key{Type: format.QGROUP_INFO_KEY, Offset: level<<qgroupLevelShift | id}, func(b []byte) error {
+		if len(b) < 40 {
+			return errors.New("an item of the wrong size")
+		}
+		for i, v := range []uint64{rfer, rfer, excl, excl} { // the second of each is as compressed
+			le.PutUint64(b[8+8*i:], v)
+		}
+		return nil
+	})
 }
 
 // fixDevices makes the device items and the superblocks say what the device extents add up to.

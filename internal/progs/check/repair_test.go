@@ -2,7 +2,9 @@ package check
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"btrlab/internal/blockdev"
@@ -40,8 +42,18 @@ func TestRepair(t *testing.T) {
 			m.subvol(300, 70)
 			m.rootItem(300, func(r *format.RootItem) { r.Refs = 0 })
 		}},
+		{"the count of a qgroup", func(m *image) {
+			m.addQuota(1, m.sb.Generation)
+			m.edit(format.QUOTA_TREE_OBJECTID, key(0, format.QGROUP_INFO_KEY, 1<<qgroupLevelShift|100), func(b []byte) { b[24]++ })
+		}},
 		{"the extent tree", func(m *image) { wipe(m, m.root(extentTree)) }},
 		{"the free space tree", func(m *image) { wipe(m, m.root(freeTree)) }},
+		{"the checksum tree", func(m *image) { wipe(m, m.root(csumTree)) }},
+		{"trees of extents, free space and checksums", func(m *image) {
+			for _, id := range []uint64{extentTree, freeTree, csumTree} {
+				wipe(m, m.root(id))
+			}
+		}},
 		{"both of them, and the superblock", func(m *image) {
 			wipe(m, m.root(extentTree))
 			wipe(m, m.root(freeTree))
@@ -109,6 +121,39 @@ func all(t *testing.T, m *image, d blockdev.Device) []byte {
 		t.Fatal(err)
 	}
 	return p
+}
+
+// TestRepairKeepsSums: of a checksum tree with one leaf left, its checksums stay. Data that is bad
+// by them is bad after the repair; what the lost leaf knew is taken from the disk.
+func TestRepairKeepsSums(t *testing.T) {
+	m := newImage(t)
+	first := key(format.EXTENT_CSUM_OBJECTID, format.EXTENT_CSUM_KEY, m.data0())
+	second := key(format.EXTENT_CSUM_OBJECTID, format.EXTENT_CSUM_KEY, m.data0()+2*blk)
+	n := m.block(m.root(csumTree))
+	sums := slices.Clone(n.Item(0))
+	m.del(csumTree, first)
+	m.add(csumTree, first, sums[:8])
+	m.add(csumTree, second, sums[8:])
+	m.leaf2(csumTree, second, 70)
+	m.settle()
+	if r := m.check(); !r.Clean {
+		t.Fatalf("two leaves:\n%s", r.text())
+	}
+	lost := m.leafOf(csumTree, first)
+	for _, off := range m.copies(lost) {
+		m.write(off, make([]byte, m.sb.NodeSize))
+	}
+	for _, in := range []uint64{0, 3 * blk} { // one sector of each
+		m.write(m.copies(m.data0())[0]+in+17, []byte("rot"))
+	}
+	r, err := Propose(m.tk, m.dev, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := fmt.Sprintf("logical=%d length=%d ", m.data0()+3*blk, blk)
+	if r.After.rules() != "[data.csum]" || len(r.After.Findings) != 1 || !strings.HasPrefix(r.After.Findings[0].Where, want) {
+		t.Errorf("want data.csum at %q\n%s\n%q %q", want, r.After.text(), r.Done, r.Left)
+	}
 }
 
 // TestRepairLeaves: what is lost stays lost. The proposal is none, and says why.
