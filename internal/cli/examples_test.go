@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -9,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"btrlab/internal/progs/rescue"
 )
 
 // The examples of the verbs that work on an image are run by a shell, each beside an image and host
@@ -56,6 +59,13 @@ btrlab sh disk.img made
 btrlab mkfs -q --size 128M other.img
 btrlab send -f snap.stream disk.img:/backup/monday`); code != 0 {
 		t.Fatalf("the image of the examples: exit code %d\n%s", code, out)
+	}
+	undo, err := os.Create(filepath.Join(template, "disk.img.undo")) // of a repair that changed nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(rescue.NewUndoWriter(undo).Close(), undo.Close()); err != nil {
+		t.Fatal(err)
 	}
 	// What an example wants otherwise than the image is.
 	before := map[string]string{
