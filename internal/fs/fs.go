@@ -196,6 +196,10 @@ func (f *FS) Devices() (list []blockdev.Device) {
 	return list
 }
 
+// CacheInodes is the number of inodes in memory above which unused ones are dropped. Those that
+// callers have references to count and are not dropped.
+func (f *FS) CacheInodes() int { return int(f.inodes.limit) }
+
 // Policy is the locking policy in force.
 func (f *FS) Policy() *policy.Policy { return f.env.Policy() }
 

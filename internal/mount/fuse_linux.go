@@ -39,6 +39,11 @@ type server struct {
 	handles            table[handle]
 	tasks              sync.Pool // of *sched.Task
 	kernel             atomic.Pointer[fuse.Server]
+
+	// prune, if set, asks the kernel to forget nodes that it only remembers.
+	prune   func(ids []uint64)
+	pruning atomic.Bool
+	maxed   int // nodes above which it is asked
 }
 
 // handle is an open file, or an open directory.
@@ -52,6 +57,7 @@ func newServer(x *fs.FS, o Options) *server {
 	s.tasks.New = func() any { return sched.NewTask("fuse") }
 	t := s.begin()
 	defer s.end(t)
+	s.maxed = x.CacheInodes()
 	root := x.Root(t)
 	s.top = root.Subvol()
 	s.nodes.remember(root) // FUSE_ROOT_ID is 1, the first number
@@ -98,7 +104,28 @@ func (s *server) on(id uint64, f func(t *sched.Task, n *fs.Node) error) fuse.Sta
 
 func (s *server) String() string { return "btrlab" }
 
-func (s *server) Init(k *fuse.Server) { s.kernel.Store(k) }
+func (s *server) Init(k *fuse.Server) {
+	s.kernel.Store(k)
+	s.prune = func(ids []uint64) { k.PruneNotify(ids) } // a kernel that cannot keeps what it has
+}
+
+// pruneBatch is how many nodes the kernel is asked to forget at once.
+const pruneBatch = 1024
+
+// limitNodes keeps the nodes that the kernel knows within the engine's cache of inodes. The kernel
+// remembers names until it is short of memory itself, and each has an inode in memory here. It is
+// asked by a task of its own, because it may write back what it drops.
+func (s *server) limitNodes() {
+	if s.prune == nil || s.nodes.len() <= s.maxed || !s.pruning.CompareAndSwap(false, true) {
+		return
+	}
+	go func() {
+		defer s.pruning.Store(false)
+		if ids := s.nodes.some(pruneBatch, s.maxed); len(ids) > 0 {
+			s.prune(ids)
+		}
+	}()
+}
 
 // ino is the inode number that programs see. Numbers are unique in a subvolume and the mount is one
 // device, so those of other subvolumes get the subvolume's number above bit 40.
@@ -137,6 +164,7 @@ func (s *server) entry(t *sched.Task, n *fs.Node, out *fuse.EntryOut) {
 	out.SetAttrTimeout(attrTimeout)
 	s.attr(t, n, &out.Attr)
 	out.NodeId = s.nodes.remember(n)
+	s.limitNodes()
 }
 
 // made is entry for a node that was made, or the error.

@@ -321,3 +321,21 @@ func TestConcurrent(t *testing.T) {
 		t.Errorf("%d nodes have a number, want the root", n)
 	}
 }
+
+// TestPrune: the kernel is asked to forget when it knows more nodes than the engine's cache holds.
+func TestPrune(t *testing.T) {
+	c := newClient(t)
+	asked := make(chan []uint64, 100)
+	c.s.maxed, c.s.prune = 10, func(ids []uint64) { asked <- ids }
+	for i := range 9 {
+		c.mkdir(1, fmt.Sprintf("d%d", i))
+	}
+	if len(asked) > 0 {
+		t.Error("asked before there are too many")
+	}
+	c.mkdir(1, "one more")
+	ids := <-asked
+	if slices.Contains(ids, 1) || len(ids) != 10 {
+		t.Errorf("asked to forget %v, want the ten directories", ids)
+	}
+}

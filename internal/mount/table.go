@@ -118,6 +118,32 @@ func (b *nodes) remember(n *fs.Node) uint64 {
 	return id
 }
 
+// some gives about n numbers of nodes that are known, at random and without the root, if more than
+// limit are known.
+func (b *nodes) some(n, limit int) (ids []uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.ids) <= limit {
+		return nil
+	}
+	for _, id := range b.ids {
+		if len(ids) == n {
+			break
+		}
+		if id != 1 {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// len is the number of nodes that are known.
+func (b *nodes) len() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.ids)
+}
+
 // forget takes back so many lookups. It returns the node and the references that the caller gives
 // back: of lookups that the kernel has.
 func (b *nodes) forget(id, count uint64) (*fs.Node, int) {
