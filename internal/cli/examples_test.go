@@ -60,7 +60,7 @@ btrlab mkfs -q --size 128M other.img
 btrlab send -f snap.stream disk.img:/backup/monday`); code != 0 {
 		t.Fatalf("the image of the examples: exit code %d\n%s", code, out)
 	}
-	// of a repair that changed nothing
+	// The undo file of a repair that changed nothing.
 	undo, err := os.Create(filepath.Join(template, "disk.img.undo"))
 	if err != nil {
 		t.Fatal(err)
