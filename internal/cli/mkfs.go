@@ -54,6 +54,7 @@ It refuses what already holds a file system unless --force is given, and a mount
 	f.VarP(&nodeSize, "nodesize", "n", "bytes of a tree block: 4k, 8k, 16k (default), 32k or 64k")
 	f.StringVar(&csum, "csum", "crc32c", "checksums: "+strings.Join(csums, ", "))
 	f.StringSliceVarP(&features, "features", "O", nil, "features: "+strings.Join(mkfs.Features(), ", ")+"; ^NAME is without")
+	f.BoolVarP(&o.Mixed, "mixed", "M", false, "block groups that hold data and metadata, for small devices: of one profile, single by default")
 	f.BoolVar(&reproducible, "reproducible", false, "the same bytes each time: the date is SOURCE_DATE_EPOCH, or that of the newest file, and "+
 		"the identifier is made of label and size, unless --uuid is given")
 	f.BoolVarP(&o.Force, "force", "f", false, "overwrite a file system that is there")

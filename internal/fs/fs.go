@@ -48,6 +48,7 @@ import (
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/lock"
 	"btrlab/internal/meta/fstree"
+	"btrlab/internal/meta/spaceinfo"
 	"btrlab/internal/meta/transaction"
 	"btrlab/internal/meta/volumes"
 	"btrlab/internal/sched"
@@ -342,7 +343,7 @@ func (f *FS) CheckQuiescent(t *sched.Task) {
 	}
 	f.data.CheckQuiescent(t)
 	f.trans.Quota.CheckQuiescent(t)
-	if d := f.trans.Space.Data().Usage(t); d.MayUse != 0 || d.Reserved != 0 || d.Pinned != 0 {
+	if d := f.trans.Space.Data().Usage(t); !f.trans.Space.Mixed() && (d.MayUse != 0 || d.Reserved != 0 || d.Pinned != 0) {
 		panic(fmt.Sprintf("fs: at rest data has may_use=%d reserved=%d pinned=%d", d.MayUse, d.Reserved, d.Pinned))
 	}
 	m, global := f.trans.Space.Metadata().Usage(t), f.trans.Space.Global.Reserved(t)
@@ -408,6 +409,9 @@ func (f *FS) Statfs(t *sched.Task) Statfs {
 		return s
 	}
 	d, m, y := f.trans.Space.Data().Usage(t), f.trans.Space.Metadata().Usage(t), f.trans.Space.System().Usage(t)
+	if f.trans.Space.Mixed() {
+		m = spaceinfo.Usage{} // d has both
+	}
 	s.DataTotal, s.DataUsed, s.DataMayUse, s.DataPinned, s.DataReserved = d.Total, d.Used, d.MayUse, d.Pinned, d.Reserved
 	s.MetadataTotal, s.MetadataUsed, s.MetadataMayUse, s.MetadataPinned, s.MetadataReserved = m.Total, m.Used, m.MayUse, m.Pinned, m.Reserved
 	s.SystemTotal, s.SystemUsed = y.Total, y.Used

@@ -43,8 +43,6 @@ func checkWritable(sb *format.Super) error {
 		return errors.New("image is a seed device: open read-only")
 	case sb.Metadump():
 		return errors.New("image was restored by btrfs-image and has no file data: open read-only")
-	case sb.IncompatFlags&format.IncompatMixedGroups != 0:
-		return errors.New("unsupported feature for writing: mixed block groups: open read-only")
 	case sb.CompatROFlags&^compatROWritable != 0:
 		return fmt.Errorf("unsupported feature for writing: compat_ro %#x: open read-only", sb.CompatROFlags&^compatROWritable)
 	}

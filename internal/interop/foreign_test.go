@@ -73,14 +73,36 @@ func refused(t *testing.T, img, want string) {
 	}
 }
 
-// TestMixedGroups: an image whose block groups hold data and metadata is read and judged.
+// TestMixedGroups: an image whose block groups hold data and metadata is read and written; one of
+// ours is judged as well.
 func TestMixedGroups(t *testing.T) {
 	for _, options := range [][]string{{"--mixed"}, {"--mixed", "-d", "dup", "-m", "dup"}} {
 		img, files := made(t, options...)
 		judged(t, img)
 		readable(t, img, files)
-		refused(t, img, "unsupported feature for writing: mixed block groups")
+		writeNew(t, img, files)
+		judged(t, img)
+		readable(t, img, files)
 	}
+	img, files := filepath.Join(t.TempDir(), "mixed.img"), map[string][]byte{}
+	btrlab(t, "mkfs", "--mixed", "--size", "128M", img)
+	writeNew(t, img, files)
+	judged(t, img)
+	if out := btrlab(t, "cat", img+":/new/x"); out != string(files["new/x"]) {
+		t.Errorf("have %d bytes, want those that were put", len(out))
+	}
+}
+
+// writeNew puts a file of 100,000 bytes into a new directory of the image, and notes it in files.
+func writeNew(t *testing.T, img string, files map[string][]byte) {
+	t.Helper()
+	files["new/x"] = bytes.Repeat([]byte("x"), 100000)
+	host := filepath.Join(t.TempDir(), "x")
+	if err := os.WriteFile(host, files["new/x"], 0o644); err != nil {
+		t.Fatal(err)
+	}
+	btrlab(t, "mkdir", img+":/new")
+	btrlab(t, "put", host, img+":/new/x")
 }
 
 // TestMetadataUUID: an image whose identifier btrfstune changed in the superblock only is read and
@@ -93,13 +115,7 @@ func TestMetadataUUID(t *testing.T) {
 	sh(t, "btrfstune", "-m", img)
 	judged(t, img)
 	readable(t, img, files)
-	files["new/x"] = bytes.Repeat([]byte("x"), 100000)
-	host := filepath.Join(t.TempDir(), "x")
-	if err := os.WriteFile(host, files["new/x"], 0o644); err != nil {
-		t.Fatal(err)
-	}
-	btrlab(t, "mkdir", img+":/new")
-	btrlab(t, "put", host, img+":/new/x")
+	writeNew(t, img, files)
 	judged(t, img)
 	readable(t, img, files)
 }

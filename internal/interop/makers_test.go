@@ -56,9 +56,7 @@ func variants() (list []variant) {
 }
 
 // refusals are the features that are read and not written, in the order in which they are found.
-var refusals = []struct{ option, words string }{
-	{"--mixed", "mixed block groups"},
-}
+var refusals []struct{ option, words string }
 
 // TestMakers: whatever mkfs.btrfs and Linux make is read back as it is; what can be written is
 // written, judged, and read back by Linux.

@@ -245,7 +245,7 @@ func (e *ExtentTree) findInGroups(t *sched.Task, typ, length, align uint64, hint
 	from := sort.Search(len(list), func(i int) bool { return list[i].end() > first })
 	for n := range list {
 		g := list[(from+n)%len(list)]
-		if g.Flags&format.BlockGroupTypeMask != typ || g.freeBytes.Load() < length {
+		if g.Flags&typ == 0 || g.freeBytes.Load() < length {
 			continue
 		}
 		g.mu.Lock(t)
@@ -279,6 +279,9 @@ func (e *ExtentTree) profile(list groupList, typ uint64) uint64 {
 // has already; false when the device has no room. Its items enter the trees in the next run of
 // delayed references. Models btrfs_chunk_alloc().
 func (e *ExtentTree) AllocChunk(t *sched.Task, typ uint64) (bool, error) {
+	if typ != format.BlockGroupSystem {
+		typ = e.space.Of(typ).Type // of both, where block groups are mixed
+	}
 	seen := len(e.list(t))
 	e.chunkMu.Lock(t)
 	defer e.chunkMu.Unlock(t)

@@ -85,7 +85,7 @@ type ticket struct {
 
 // Info is the account of one block-group type. Models struct btrfs_space_info.
 type Info struct {
-	Type uint64 // format.BlockGroupData, ...
+	Type uint64 // format.BlockGroupData, ...; with mixed block groups data and metadata in one
 
 	space *Space
 	mu    lock.Mutex   // leaf; protects all below
@@ -107,14 +107,23 @@ func (i *Info) kind() string {
 		return "data"
 	case format.BlockGroupSystem:
 		return "system"
+	case mixed:
+		return "data and metadata"
 	}
 	return "metadata"
 }
+
+// mixed is the type of block groups that have both.
+const mixed = format.BlockGroupData | format.BlockGroupMetadata
+
+// ofMetadata reports whether the account promises for tree blocks.
+func (i *Info) ofMetadata() bool { return i.Type&format.BlockGroupMetadata != 0 }
 
 // Space is the accounts of one file system.
 type Space struct {
 	nodeSize uint64
 	factor   uint64 // copies of a metadata byte on the device
+	mixed    bool
 	flushers Flushers
 	data     Info
 	metadata Info
@@ -125,6 +134,14 @@ type Space struct {
 
 // New makes empty accounts. metadataCopies is 2 for DUP.
 func New(nodeSize uint32, metadataCopies int) *Space {
+	return newSpace(nodeSize, metadataCopies, false)
+}
+
+// NewMixed is New for a file system with mixed block groups, where data and metadata are one
+// account. Models btrfs_init_space_info().
+func NewMixed(nodeSize uint32, copies int) *Space { return newSpace(nodeSize, copies, true) }
+
+func newSpace(nodeSize uint32, metadataCopies int, one bool) *Space {
 	s := &Space{nodeSize: uint64(nodeSize), factor: uint64(metadataCopies)}
 	for typ, i := range map[uint64]*Info{format.BlockGroupData: &s.data, format.BlockGroupMetadata: &s.metadata,
 		format.BlockGroupSystem: &s.system} {
@@ -133,9 +150,15 @@ func New(nodeSize uint32, metadataCopies int) *Space {
 		i.mu.Init(classInfo)
 		i.cond.Init(&i.mu, classTicket)
 	}
-	s.Global.init(&s.metadata)
+	if s.mixed = one; one {
+		s.data.Type = mixed
+	}
+	s.Global.init(s.Metadata())
 	return s
 }
+
+// Mixed reports whether Data and Metadata are one account.
+func (s *Space) Mixed() bool { return s.mixed }
 
 // SetFlushers opens the door. Without it a short reservation fails.
 func (s *Space) SetFlushers(f Flushers) { s.flushers = f }
@@ -147,7 +170,12 @@ func (s *Space) NodeSize() uint64 { return s.nodeSize }
 func (s *Space) Data() *Info { return &s.data }
 
 // Metadata is the account of tree blocks.
-func (s *Space) Metadata() *Info { return &s.metadata }
+func (s *Space) Metadata() *Info {
+	if s.mixed {
+		return &s.data
+	}
+	return &s.metadata
+}
 
 // System is the account of the chunk tree's blocks.
 func (s *Space) System() *Info { return &s.system }
@@ -160,7 +188,7 @@ func (s *Space) Of(flags uint64) *Info {
 	case flags&format.BlockGroupSystem != 0:
 		return &s.system
 	}
-	return &s.metadata
+	return s.Metadata()
 }
 
 // CalcInsert is the worst case in bytes of inserting items into trees: every level COWed and split.
@@ -273,7 +301,7 @@ func (i *Info) reserveTicketLocked(t *sched.Task, bytes uint64, mode FlushMode) 
 // already. It drops and retakes i.mu. Models maybe_fail_all_tickets().
 func (i *Info) stealLocked(t *sched.Task, bytes uint64, mode FlushMode) error {
 	i.mu.AssertHeld(t)
-	if !mode.steals() || i.Type != format.BlockGroupMetadata {
+	if !mode.steals() || !i.ofMetadata() {
 		return errno.ENOSPC
 	}
 	i.mu.Unlock(t)
@@ -318,7 +346,7 @@ func (i *Info) flushLocked(t *sched.Task, tk *ticket, mode FlushMode) (exhausted
 		func() { i.commit(t) },
 		func() { i.allocChunk(t) },
 	}
-	if i.Type == format.BlockGroupMetadata {
+	if i.ofMetadata() {
 		// Metadata promises are mostly unused: writing delalloc back and a commit return them, a
 		// chunk costs data space. Unless the chunks are nearly full, only a round that won nothing
 		// else makes one (ALLOC_CHUNK and ALLOC_CHUNK_FORCE).
@@ -558,7 +586,7 @@ func (b *BlockRsv) init(i *Info) {
 
 // InitRsv makes b a bucket for one owner that already holds bytes of metadata promises.
 func (s *Space) InitRsv(b *BlockRsv, bytes uint64) {
-	b.init(&s.metadata)
+	b.init(s.Metadata())
 	b.reserved, b.size = bytes, bytes
 }
 

@@ -84,6 +84,9 @@ func Open(t *sched.Task, c Config) (*Manager, error) {
 		}
 	}
 	m.Space = spaceinfo.New(sb.NodeSize, m.copies(format.BlockGroupMetadata))
+	if sb.IncompatFlags&format.IncompatMixedGroups != 0 {
+		m.Space = spaceinfo.NewMixed(sb.NodeSize, m.copies(format.BlockGroupMetadata))
+	}
 	m.Extents = extenttree.New(extenttree.Config{Forest: m.Forest, Volumes: c.Volumes, Space: m.Space,
 		Extent: m.roots[format.EXTENT_TREE_OBJECTID], Chunk: m.roots[format.CHUNK_TREE_OBJECTID],
 		Dev: m.roots[format.DEV_TREE_OBJECTID], FreeSpace: m.roots[format.FREE_SPACE_TREE_OBJECTID],

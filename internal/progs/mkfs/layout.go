@@ -201,12 +201,17 @@ func (m *maker) layout() error {
 	}
 	m.nextLogical = format.BlockReserved
 	m.system = m.newChunk(format.BlockGroupSystem|profile, sys, false)
-	if m.o.Shrink {
+	switch {
+	case m.o.Mixed:
+		m.meta = m.newChunk(format.BlockGroupData|format.BlockGroupMetadata|profile, dataChunk, false)
+	case m.o.Shrink:
 		m.float(profile)
-	} else {
+	default:
 		m.meta = m.newChunk(format.BlockGroupMetadata|profile, meta, false)
 	}
-	m.data = m.newChunk(format.BlockGroupData|profileOf(m.o.DataProfile).Flag, dataChunk, false)
+	if m.data = m.meta; !m.o.Mixed {
+		m.data = m.newChunk(format.BlockGroupData|profileOf(m.o.DataProfile).Flag, dataChunk, false)
+	}
 	for _, d := range m.devs {
 		if d.next > d.size {
 			return blockdev.Errorf(d, "too small for the first chunks, have %d bytes want %d", d.size, d.next)
@@ -265,7 +270,14 @@ func (m *maker) takeData(n, least uint64) (span, error) {
 		if err != nil {
 			return span{}, err
 		}
-		m.data = c
+		m.use(&m.data, c)
+	}
+}
+
+// use makes c the chunk from which data or metadata is taken, or both where they are mixed.
+func (m *maker) use(which **chunk, c *chunk) {
+	if *which = c; m.o.Mixed {
+		m.data, m.meta = c, c
 	}
 }
 
@@ -278,14 +290,14 @@ func (m *maker) takeBlock() (uint64, error) {
 		// One may be left over from a try of describe.
 		i := slices.IndexFunc(m.chunks, func(c *chunk) bool { return c.c.Type == m.meta.c.Type && c.used == 0 })
 		if i >= 0 {
-			m.meta = m.chunks[i]
+			m.use(&m.meta, m.chunks[i])
 			continue
 		}
 		c, err := m.more(m.meta)
 		if err != nil {
 			return 0, err
 		}
-		m.meta = c
+		m.use(&m.meta, c)
 	}
 }
 

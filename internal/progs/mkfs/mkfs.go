@@ -21,6 +21,7 @@
 package mkfs
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -62,6 +63,9 @@ type Options struct {
 	// BlockGroupTree puts the block groups into a tree of their own, as mkfs.btrfs does since 6.19;
 	// Linux reads and writes it since 6.1.
 	BlockGroupTree bool
+	// Mixed makes block groups that hold data and metadata, for small devices: the size of a tree
+	// block is that of a sector, and both have one profile.
+	Mixed bool
 	// LongExtents gives tree blocks EXTENT_ITEMs, as before skinny metadata.
 	LongExtents bool
 	// Holes gives the holes of files items, as before no-holes.
@@ -102,6 +106,7 @@ func always(_ *Options, on bool) bool { return on }
 var features = []feature{
 	{"block-group-tree", func(o *Options, on bool) bool { o.BlockGroupTree = on; return true }},
 	{"bgt", func(o *Options, on bool) bool { o.BlockGroupTree = on; return true }},
+	{"mixed-bg", func(o *Options, on bool) bool { o.Mixed = on; return true }},
 	{"skinny-metadata", func(o *Options, on bool) bool { o.LongExtents = !on; return true }},
 	{"no-holes", func(o *Options, on bool) bool { o.Holes = !on; return true }},
 	{"extref", always}, {"free-space-tree", always}, {"fst", always},
@@ -112,6 +117,9 @@ func (o *Options) incompat() uint64 {
 	flags := incompat | o.Compress.Incompat()
 	if o.NodeSize > format.SectorSize {
 		flags |= format.IncompatBigMetadata
+	}
+	if o.Mixed {
+		flags |= format.IncompatMixedGroups
 	}
 	if !o.LongExtents {
 		flags |= format.IncompatSkinnyMetadata
@@ -255,8 +263,13 @@ func (m *maker) options() error {
 	if err := m.profiles(); err != nil {
 		return err
 	}
-	if o.NodeSize == 0 {
+	switch {
+	case o.NodeSize == 0 && o.Mixed:
+		o.NodeSize = format.SectorSize
+	case o.NodeSize == 0:
 		o.NodeSize = format.NodeSize
+	case o.Mixed && o.NodeSize != format.SectorSize:
+		return fmt.Errorf("bad node size of mixed block groups, have %d want %d", o.NodeSize, format.SectorSize)
 	}
 	if err := CheckNodeSize(int64(o.NodeSize)); err != nil {
 		return err
@@ -291,6 +304,9 @@ const deviceUUIDs = 1 << 56
 // profiles fills the profiles in and checks them.
 func (m *maker) profiles() error {
 	o := &m.o
+	if o.Mixed && o.MetadataProfile == "" {
+		o.MetadataProfile = cmp.Or(o.DataProfile, "single")
+	}
 	if o.MetadataProfile == "" {
 		o.MetadataProfile = "dup"
 		if len(m.devs) > 1 {
@@ -304,6 +320,12 @@ func (m *maker) profiles() error {
 		if err := CheckProfile(p.name, len(m.devs)); err != nil {
 			return fmt.Errorf("bad %s profile, %w", p.what, err)
 		}
+	}
+	switch {
+	case o.Mixed && o.DataProfile != o.MetadataProfile:
+		return fmt.Errorf("bad profiles of mixed block groups, have %s for data and %s for metadata want one", o.DataProfile, o.MetadataProfile)
+	case o.Mixed && o.Shrink:
+		return errors.New("bad options, have mixed block groups to shrink, want either")
 	}
 	if o.Shrink && (len(m.devs) > 1 || o.DataProfile != "single" || o.MetadataProfile != "dup" && o.MetadataProfile != "single") {
 		return fmt.Errorf("bad profiles to shrink, have %s and %s on %d devices want single, and dup or single, on one", o.DataProfile, o.MetadataProfile, len(m.devs))

@@ -24,7 +24,7 @@ func (m *maker) mark() mark {
 
 // restore gives back what was taken since k. Chunks that were made since stay, empty.
 func (m *maker) restore(k mark) {
-	m.meta = k.meta
+	m.use(&m.meta, k.meta)
 	for i, c := range m.chunks {
 		if i < len(k.state) {
 			c.taken, c.cursor, c.used = k.state[i].taken, k.state[i].cursor, k.state[i].used

@@ -370,13 +370,24 @@ func (m *maker) extentTree(groups bool) iter.Seq[item] {
 			next := func(it item) bool {
 				return (!pending || it.key().Objectid == c.logical || group()) && yield(it) && (!pending || group())
 			}
-			for len(blocks) > 0 && blocks[0].bytenr < c.end() {
-				if !next(blockItem{blocks[0], long}) {
-					return
+			for {
+				block, extent := c.end(), c.end()
+				if len(blocks) > 0 {
+					block = blocks[0].bytenr
 				}
-				blocks = blocks[1:]
-			}
-			for len(data) > 0 && data[0].bytenr < c.end() {
+				if len(data) > 0 {
+					extent = data[0].bytenr
+				}
+				if min(block, extent) >= c.end() {
+					break
+				}
+				if block < extent {
+					if !next(blockItem{blocks[0], long}) {
+						return
+					}
+					blocks = blocks[1:]
+					continue
+				}
 				if !next(&data[0]) {
 					return
 				}
