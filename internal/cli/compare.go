@@ -63,7 +63,7 @@ func (a *app) compare() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := a.printCompare(seed.Title, results, c.asJSON, c.out); err != nil {
+		if err := a.printCompare(report.Meta{Title: seed.Title, Machine: c.rt.machine()}, results, c.asJSON, c.out); err != nil {
 			return err
 		}
 		for _, r := range results {
@@ -312,7 +312,7 @@ func (a *app) runCompare(cfg rig.Config, o experiment.Options) (r *experiment.Re
 	return experiment.Compare(a.t, l, o)
 }
 
-func (a *app) printCompare(title string, results []*experiment.Result, asJSON bool, out string) error {
+func (a *app) printCompare(meta report.Meta, results []*experiment.Result, asJSON bool, out string) error {
 	var err error
 	switch {
 	case asJSON && len(results) == 1:
@@ -336,9 +336,8 @@ func (a *app) printCompare(title string, results []*experiment.Result, asJSON bo
 	if strings.HasSuffix(out, ".json") {
 		write = report.Save
 	}
-	err = replaceFile(out, func(w io.Writer) error {
-		return write(w, report.Meta{Title: title, Command: strings.Join(os.Args, " ")}, results...)
-	})
+	meta.Command = strings.Join(os.Args, " ")
+	err = replaceFile(out, func(w io.Writer) error { return write(w, meta, results...) })
 	if err != nil {
 		return fmt.Errorf("report %s: %w", out, err)
 	}

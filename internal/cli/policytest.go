@@ -21,6 +21,7 @@ import (
 	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/prose"
 	"btrlab/internal/sched/explore"
+	"btrlab/internal/sched/vtime"
 	"btrlab/internal/study/own"
 	"btrlab/internal/study/scenario"
 	"btrlab/internal/study/timeline"
@@ -139,7 +140,8 @@ func (a *app) testPolicy(cmd *cobra.Command, o *policyTestFlags, p *policy.Polic
 		return errNothing
 	}
 	r.Page = o.out
-	page := report.Meta{Title: "Policy " + r.Policy, Command: strings.Join(os.Args, " "), Before: r.html()}
+	machine := (&runtimeFlags{name: "vtime", cpus: vtime.DefaultCPUs, locks: "linux"}).machine()
+	page := report.Meta{Machine: machine, Title: "Policy " + r.Policy, Command: strings.Join(os.Args, " "), Before: r.html()}
 	err := replaceFile(o.out, func(w io.Writer) error { return report.Write(w, page, r.Compared...) })
 	if err != nil {
 		return fmt.Errorf("%s: %w", o.out, err)

@@ -72,6 +72,22 @@ func (r *runtimeFlags) check(cmd *cobra.Command, image string) error {
 	return err
 }
 
+// machine is what a page calls the machine of the measurement, nil for this one.
+func (r *runtimeFlags) machine() [][2]string {
+	if r.name != "vtime" {
+		return nil
+	}
+	costs := "the default table"
+	if r.costFile != "" {
+		costs = r.costFile
+	}
+	if len(r.costs) > 0 {
+		costs += ", with " + strings.Join(r.costs, ", ")
+	}
+	return [][2]string{{"Processors", fmt.Sprintf("%d, simulated", r.cpus)}, {"Clock", "virtual: the same figures on every machine"},
+		{"Costs", costs}, {"Locks", "as in " + r.locks}}
+}
+
 // loadCosts takes the costs of a file into t.
 func loadCosts(t *cost.Table, path string) error {
 	f, err := os.Open(path)

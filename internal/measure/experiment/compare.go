@@ -112,7 +112,7 @@ func compare(t *sched.Task, rig Rig, opt Options) (*Result, error) {
 		size *= int64(opt.Files)
 	}
 	first := opt.Job.Jobs[0]
-	res := &Result{Job: filepath.Base(opt.Job.Name), Device: opt.Device, Model: opt.Model, Runtime: first.Runtime.Seconds(),
+	res := &Result{Virtual: t.Runtime() != nil, Job: filepath.Base(opt.Job.Name), Device: opt.Device, Model: opt.Model, Runtime: first.Runtime.Seconds(),
 		Baseline: opt.Variants[0].Name, Parameters: append(append([]stats.Option(nil), opt.Job.Global...), first.Options...)}
 	rows := make([]*rowSum, len(opt.Variants))
 	for i, v := range opt.Variants {

@@ -175,8 +175,11 @@ func (r *Result) Notes() (notes []string) {
 			longest.Policy, draw.Time(float64(longest.Clat.Max)), r.Runtime))
 	}
 	if apart != nil {
-		notes = append(notes, fmt.Sprintf("The fastest round of %s did %.1f times its slowest: this machine is busy, or a run too short; more rounds (--rounds) and "+
-			"--runtime vtime tell more.", apart.Policy, apart.apart()))
+		why := "this machine is busy, or a run too short; more rounds (--rounds) and --runtime vtime tell more"
+		if r.Virtual {
+			why = "a run is too short; longer ones (--runtime-seconds) and more rounds (--rounds) tell more"
+		}
+		notes = append(notes, fmt.Sprintf("The fastest round of %s did %.1f times its slowest: %s.", apart.Policy, apart.apart(), why))
 	}
 	if r.Pass > 0 && r.Pass < 1 {
 		notes = append(notes, fmt.Sprintf("A run of %s moves %.0f %% of its files: less than one pass, in which later requests are smaller.", r.Rows[0].Policy, 100*r.Pass))

@@ -104,3 +104,13 @@ func TestNotes(t *testing.T) {
 		t.Errorf("without a time: %q", n)
 	}
 }
+
+// A run in virtual time is not told that its machine is busy.
+func TestNotesOfVirtualTime(t *testing.T) {
+	r := &Result{Rows: []*Row{rounds("locked", 100, 300)}, Runtime: 10}
+	for virtual, want := range map[bool]string{false: "this machine is busy", true: "a run is too short"} {
+		if r.Virtual = virtual; len(r.Notes()) != 1 || !strings.Contains(r.Notes()[0], want) {
+			t.Errorf("virtual %v: have %q want %q", virtual, r.Notes(), want)
+		}
+	}
+}

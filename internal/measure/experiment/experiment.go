@@ -201,6 +201,8 @@ type Result struct {
 	Rows    []*Row  `json:"rows"`
 
 	Baseline string `json:"-"`
+	// Virtual says that the clock was virtual: no other work of the machine is in the figures.
+	Virtual bool `json:"-"`
 	// Parameters are the job's options, for people.
 	Parameters []stats.Option `json:"-"`
 
