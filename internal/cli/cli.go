@@ -279,7 +279,7 @@ An image is named by its path, a file in it as IMAGE:/path. Sizes take the suffi
 	root.AddGroup(&cobra.Group{ID: "image", Title: "Images:"}, &cobra.Group{ID: "files", Title: "Files in an image:"},
 		&cobra.Group{ID: "measure", Title: "Measure:"}, &cobra.Group{ID: "study", Title: "Study:"})
 	a.add(root, "image", a.mkfs(), a.check(), a.info(), a.df(), a.dump(), a.inspect(), a.quota(), a.resize(), a.label(), a.uuid(), a.rescue())
-	a.add(root, "files", append(a.fileVerbs(), a.sh(), a.mount())...)
+	a.add(root, "files", append(a.fileVerbs(), a.sh(), a.mount(), a.serve())...)
 	a.add(root, "measure", a.bench(), a.compare(), a.calibrate(), a.reproduce())
 	a.add(root, "study", a.explore(), a.replay(), a.step(), a.museum(), a.policy(), a.crash(), a.conform(), completeLabs(a.lab()), a.practice())
 	root.AddCommand(a.man())

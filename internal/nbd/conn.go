@@ -76,7 +76,7 @@ func (c *conn) limit(set func() error) error {
 // begin reads what belongs to q, and starts it. It waits while too much is under way.
 func (c *conn) begin(q request) error {
 	err := q.check(c.s.disk.Size(), c.s.opt.ReadOnly)
-	if err == nil && q.cmd == cmdStatus && !c.status {
+	if err == nil && (q.cmd == cmdStatus && !c.status || q.cmd == cmdTrim && c.s.opt.NoTrim) {
 		err = errno.EINVAL
 	}
 	if err != nil {
@@ -128,18 +128,19 @@ func (c *conn) begin(q request) error {
 // do carries q out. data is what the reply has: of a read its bytes.
 func (c *conn) do(t *sched.Task, q *request, p *[]byte) (data []byte, err error) {
 	off, n, d := int64(q.off), int64(q.n), c.s.disk
-	switch q.cmd {
-	case cmdRead:
-		return *p, d.ReadAt(t, *p, off)
-	case cmdFlush:
+	switch {
+	case q.cmd == cmdFlush:
 		return nil, c.flush(t)
-	case cmdStatus:
+	case n == 0: // nothing to do but what FUA says
+	case q.cmd == cmdRead:
+		return *p, d.ReadAt(t, *p, off)
+	case q.cmd == cmdStatus:
 		return c.extents(t, q)
-	case cmdWrite:
+	case q.cmd == cmdWrite:
 		err = d.WriteAt(t, *p, off)
-	case cmdTrim:
+	case q.cmd == cmdTrim:
 		err = d.Trim(t, off, n)
-	case cmdZeroes:
+	case q.cmd == cmdZeroes:
 		err = d.Zero(t, off, n, q.flags&cmdFlagNoHole == 0)
 	}
 	if err == nil && q.flags&cmdFlagFUA != 0 {

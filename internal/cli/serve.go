@@ -1,0 +1,312 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	iofs "io/fs"
+	"net"
+	"net/url"
+	"os"
+	gopath "path"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/fs"
+	"btrlab/internal/iopath/policy"
+	"btrlab/internal/nbd"
+	"btrlab/internal/sched"
+)
+
+// serveFlags are the flags of serve.
+type serveFlags struct {
+	nbd    string
+	ro     bool
+	any    bool // listen beyond this machine
+	policy string
+	memory byteSize
+	commit time.Duration
+}
+
+func (a *app) serve() *cobra.Command {
+	var o serveFlags
+	cmd := &cobra.Command{
+		Use:   "serve --nbd ADDRESS IMAGE[:/file]",
+		Short: "serve a file of an image, or a whole image, as a disk, by NBD",
+		Long: `Serve exports a file of an image as a disk to clients of the NBD protocol, such as qemu, nbd-client and nbdcopy. All that they read
+and write goes through btrlab's engine, with the locks of --policy. Without a file the whole image is the disk, and the engine is not
+asked. ADDRESS is unix:PATH or tcp:HOST:PORT. HOST is this machine's 127.0.0.1, [::1] or localhost, because nobody asks clients who
+they are; --listen-any takes others. Port 0 takes a free one. What was written is durable once a flush, or a write with FUA, is
+answered. Serve stays in the foreground; ^C or SIGTERM ends it: it answers what has come in, and commits.`,
+		Example: `  btrlab serve --nbd unix:disk.sock disk.img:/vm.raw
+  btrlab serve --nbd tcp:127.0.0.1:10809 --policy unlocked disk.img:/vm.raw
+  btrlab serve --nbd unix:disk.sock --ro disk.img`,
+		Args: cobra.ExactArgs(1),
+	}
+	cmd.ValidArgsFunction = a.completeSpec
+	f := cmd.Flags()
+	f.StringVar(&o.nbd, "nbd", "", "where to listen: unix:PATH or tcp:HOST:PORT (required)")
+	f.BoolVar(&o.ro, "ro", false, "refuse changes")
+	f.BoolVar(&o.any, "listen-any", false, "listen on a HOST that other machines reach, too; they may read and write the disk")
+	f.StringVar(&o.policy, "policy", "locked", policyUsage())
+	f.Var(&o.memory, "memory", "memory of btrlab for file contents and metadata (default a quarter of RAM, at most 1G)")
+	f.DurationVar(&o.commit, "commit", fs.DefaultCommitInterval, "commit what is older than this; 0 is never")
+	completePolicies(cmd, "policy")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if a.open != nil {
+			return errors.New("the image is open in sh, want btrlab serve --nbd ADDRESS IMAGE:/file")
+		}
+		if runtime.GOOS == "js" {
+			return usagef(cmd, "serve needs sockets, and a browser has none")
+		}
+		p, err := policy.Parse(o.policy)
+		switch {
+		case err != nil:
+			return usagef(cmd, "%v", err)
+		case o.memory.set && o.memory.n < minCache:
+			return usagef(cmd, "bad --memory, have %d want at least %d", o.memory.n, minCache)
+		case o.commit < 0:
+			return usagef(cmd, "bad --commit, have %v want 0 or more", o.commit)
+		}
+		network, addr, err := o.address(cmd)
+		if err != nil {
+			return err
+		}
+		image, path, ofFile := a.splitSpec(args[0])
+		for _, name := range []string{"policy", "memory", "commit", "device", "degraded", "subvol", "no-log-replay"} {
+			if f := cmd.Flag(name); !ofFile && f != nil && f.Changed {
+				return usagef(cmd, "--%s is for a file of an image, want IMAGE:/file", name)
+			}
+		}
+		l, err := listen(network, addr)
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		a.cache = o.memory
+		if ofFile {
+			return a.serveFile(l, image, path, &o, &p)
+		}
+		return a.serveImage(l, image, &o)
+	}
+	return cmd
+}
+
+// address takes --nbd apart, for net.Listen.
+func (o *serveFlags) address(cmd *cobra.Command) (network, addr string, err error) {
+	network, addr, ok := strings.Cut(o.nbd, ":")
+	switch {
+	case !ok || addr == "" || network != "unix" && network != "tcp":
+		return "", "", usagef(cmd, "bad --nbd, have %q want unix:PATH or tcp:HOST:PORT", o.nbd)
+	case network == "unix":
+		return network, addr, nil
+	}
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil || port == "" {
+		return "", "", usagef(cmd, "bad --nbd, have %q want tcp:HOST:PORT", o.nbd)
+	}
+	if ip := net.ParseIP(host); !o.any && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return "", "", usagef(cmd, "bad --nbd, %q is reached from other machines, want 127.0.0.1, or --listen-any", host)
+	}
+	return network, addr, nil
+}
+
+// listen is net.Listen. The socket of a server that was killed is taken over.
+func listen(network, addr string) (net.Listener, error) {
+	bad := func(err error) error {
+		var op *net.OpError
+		if errors.As(err, &op) {
+			err = op.Err
+		}
+		return &blockdev.NameError{Name: network + ":" + addr, Err: fmt.Errorf("cannot listen: %w", err)}
+	}
+	if network == "unix" {
+		st, err := os.Lstat(addr)
+		switch {
+		case errors.Is(err, iofs.ErrNotExist):
+		case err != nil:
+			return nil, err
+		case st.Mode()&iofs.ModeSocket == 0:
+			return nil, bad(errors.New("a file is there that is no socket"))
+		default:
+			if c, err := net.Dial(network, addr); err == nil {
+				c.Close()
+				return nil, bad(errors.New("another server has the socket"))
+			}
+			if err := os.Remove(addr); err != nil {
+				return nil, err
+			}
+		}
+	}
+	l, err := net.Listen(network, addr)
+	if err != nil {
+		return nil, bad(err)
+	}
+	return l, nil
+}
+
+// uri is what clients call l.
+func uri(l net.Listener) string {
+	if l.Addr().Network() != "unix" {
+		return "nbd://" + l.Addr().String()
+	}
+	path := l.Addr().String()
+	if whole, err := filepath.Abs(path); err == nil {
+		path = whole
+	}
+	return "nbd+unix:///?socket=" + strings.ReplaceAll(url.PathEscape(filepath.ToSlash(path)), "%2F", "/")
+}
+
+// serveFile serves a file through the engine.
+func (a *app) serveFile(l net.Listener, image, path string, o *serveFlags, p *policy.Policy) error {
+	var flags blockdev.Flags
+	how := fs.O_RDWR
+	if o.ro = o.ro || a.noReplay || a.degraded; o.ro {
+		flags, how = blockdev.ReadOnly, fs.O_RDONLY
+	}
+	opt := fs.Options{ReadOnly: o.ro, Policy: p, Memory: a.cacheSize(), Subvol: a.subvol.id, SubvolPath: a.subvol.path, CommitInterval: o.commit}
+	opt.BadCopy = a.warnCopies(image)
+	defer a.limitHeap()()
+	return a.openFS(image, flags, opt, func(x *fs.FS) error {
+		f, err := x.OpenFile(a.t, path, how, 0)
+		if err != nil {
+			return inImage(image, path, err)
+		}
+		err = a.serveDisk(l, &fileDisk{f, f.Size(a.t)}, image+":"+path, nbd.Options{Name: gopath.Base(path), ReadOnly: o.ro})
+		return inImage(image, path, errors.Join(err, f.Close(a.t)))
+	})
+}
+
+// serveImage serves the bytes of the image itself.
+func (a *app) serveImage(l net.Listener, image string, o *serveFlags) error {
+	var flags blockdev.Flags
+	if o.ro {
+		flags = blockdev.ReadOnly
+	}
+	dev, err := blockdev.Open(image, flags)
+	if err != nil {
+		return named(image, whole(image, err))
+	}
+	err = a.serveDisk(l, &imageDisk{a.faults.on(dev)}, image, nbd.Options{Name: filepath.Base(image), ReadOnly: o.ro, NoTrim: true})
+	return named(image, errors.Join(err, dev.Close()))
+}
+
+// serveDisk serves until SIGINT or SIGTERM comes, and makes durable what was written.
+func (a *app) serveDisk(l net.Listener, d nbd.Disk, name string, o nbd.Options) error {
+	var mu sync.Mutex
+	o.Warn = func(err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		fmt.Fprintf(a.err, "btrlab: warning: %s: %s\n", name, shown(a.err, oneLine(err)))
+	}
+	s := nbd.New(d, o)
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	_, err := fmt.Fprintf(a.out, "%s (%d bytes) is at %s; press ^C to end\n", name, d.Size(), uri(l))
+	if err == nil {
+		select {
+		case <-a.stopped:
+		case err = <-served:
+		}
+	}
+	if err := errors.Join(err, s.Shutdown()); err != nil || o.ReadOnly {
+		return err
+	}
+	return d.Flush(a.t)
+}
+
+// fileDisk is a file of an image as a disk. Its size stays what it was when it was opened.
+type fileDisk struct {
+	f    *fs.File
+	size int64
+}
+
+func (d *fileDisk) Size() int64 { return d.size }
+
+func (d *fileDisk) ReadAt(t *sched.Task, p []byte, off int64) error {
+	n, err := d.f.ReadAt(t, p, off)
+	if n == len(p) {
+		return nil
+	}
+	return err
+}
+
+func (d *fileDisk) WriteAt(t *sched.Task, p []byte, off int64) error {
+	_, err := d.f.WriteAt(t, p, off)
+	return err
+}
+
+func (d *fileDisk) Flush(t *sched.Task) error { return d.f.Fsync(t) }
+
+func (d *fileDisk) Trim(t *sched.Task, off, n int64) error { return d.Zero(t, off, n, true) }
+
+func (d *fileDisk) Zero(t *sched.Task, off, n int64, hole bool) error {
+	mode := uint32(fs.FALLOC_FL_ZERO_RANGE)
+	if hole {
+		mode = fs.FALLOC_FL_PUNCH_HOLE
+	}
+	return d.f.Fallocate(t, mode|fs.FALLOC_FL_KEEP_SIZE, off, n)
+}
+
+// Extents shows space that is reserved and not written as a hole, as SeekData does.
+func (d *fileDisk) Extents(t *sched.Task, off, n int64, f func(n int64, s nbd.State) bool) error {
+	for end := off + n; off < end; {
+		start, stop, err := d.f.SeekData(t, off)
+		switch {
+		case errors.Is(err, io.EOF):
+			start, stop = end, end
+		case err != nil:
+			return err
+		}
+		start, stop = min(start, end), min(stop, end)
+		if start > off && !f(start-off, nbd.Hole|nbd.Zeros) || stop > start && !f(stop-start, 0) {
+			break
+		}
+		off = stop
+	}
+	return nil
+}
+
+// imageDisk is a whole image as a disk.
+type imageDisk struct{ dev blockdev.Device }
+
+func (d *imageDisk) Size() int64 { return d.dev.Size() }
+
+func (d *imageDisk) ReadAt(t *sched.Task, p []byte, off int64) error {
+	return blockdev.Read(t, d.dev, p, off)
+}
+
+func (d *imageDisk) WriteAt(t *sched.Task, p []byte, off int64) error {
+	return blockdev.Write(t, d.dev, p, off)
+}
+
+func (d *imageDisk) Flush(t *sched.Task) error { return blockdev.Flush(t, d.dev) }
+
+// Trim is not offered: a device here has no discard.
+func (d *imageDisk) Trim(*sched.Task, int64, int64) error { return nil }
+
+// zeroBytes is what Zero writes.
+var zeroBytes [256 << 10]byte
+
+func (d *imageDisk) Zero(t *sched.Task, off, n int64, _ bool) error {
+	for n > 0 {
+		k := min(n, int64(len(zeroBytes)))
+		if err := blockdev.Write(t, d.dev, zeroBytes[:k], off); err != nil {
+			return err
+		}
+		off, n = off+k, n-k
+	}
+	return nil
+}
+
+// Extents knows no holes: a device does not say.
+func (d *imageDisk) Extents(_ *sched.Task, _, n int64, f func(n int64, s nbd.State) bool) error {
+	f(n, 0)
+	return nil
+}

@@ -1,0 +1,168 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/fs"
+	"btrlab/internal/nbd"
+	"btrlab/internal/sched"
+)
+
+// TestServe serves a file as a disk to a client that knows as little of NBD as it can: what it has
+// written and flushed is in the file, and the end commits.
+func TestServe(t *testing.T) {
+	img := filepath.Join(t.TempDir(), "disk.img")
+	verb(t, 0, "mkfs", "-q", "--size", "256M", img)
+	verb(t, 0, "touch", img+":/vm.raw")
+	verb(t, 0, "truncate", "--size", "1M", img+":/vm.raw")
+	for _, c := range []struct {
+		spec string
+		size uint64
+	}{{img + ":/vm.raw", 1 << 20}, {img, 256 << 20}} {
+		r, w := io.Pipe()
+		var errw bytes.Buffer
+		a := &app{out: w, err: &errw, t: sched.NewTask("main"), stopped: make(chan struct{})}
+		done := make(chan error, 1)
+		go func() {
+			err := a.run([]string{"serve", "--nbd", "tcp:127.0.0.1:0", c.spec})
+			done <- err
+			w.CloseWithError(errors.Join(err, io.EOF))
+		}()
+		line, err := bufio.NewReader(r).ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, addr, _ := strings.Cut(line, "nbd://")
+		addr, _, _ = strings.Cut(addr, ";")
+		nc, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		read := func(n int) []byte {
+			p := make([]byte, n)
+			if _, err := io.ReadFull(nc, p); err != nil {
+				t.Fatal(err)
+			}
+			return p
+		}
+		be := binary.BigEndian
+		request := func(cmd uint16, off uint64, n uint32, payload string) {
+			p := be.AppendUint16(be.AppendUint16(be.AppendUint32(nil, 0x25609513), 0), cmd)
+			p = be.AppendUint32(be.AppendUint64(be.AppendUint64(p, 7), off), n)
+			if _, err := nc.Write(append(p, payload...)); err != nil {
+				t.Fatal(err)
+			}
+			if h := read(16); be.Uint32(h[4:]) != 0 {
+				t.Fatalf("command %d: error %d", cmd, be.Uint32(h[4:]))
+			}
+		}
+		read(18)
+		if _, err := nc.Write(append([]byte{0, 0, 0, 3}, "IHAVEOPT\x00\x00\x00\x01\x00\x00\x00\x00"...)); err != nil {
+			t.Fatal(err)
+		}
+		if have := be.Uint64(read(10)); have != c.size {
+			t.Errorf("%s: have size %d want %d", c.spec, have, c.size)
+		}
+		last := c.size - 5
+		request(1, last, 5, "hello")
+		request(3, 0, 0, "")
+		if request(0, last, 5, ""); string(read(5)) != "hello" {
+			t.Error("what was written is not read")
+		}
+		request(6, last, 2, "")
+		close(a.stopped)
+		if err := <-done; err != nil || errw.Len() > 0 {
+			t.Errorf("%s: the end is %v, %q", c.spec, err, errw.String())
+		}
+		nc.Close()
+	}
+	if have := verb(t, 0, "cat", "--offset", "1048571", "--length", "5", img+":/vm.raw"); have != "\x00\x00llo" {
+		t.Errorf("the file ends with %q", have)
+	}
+	verb(t, 0, "check", img)
+}
+
+// TestServedExtents: what is written, not yet durable, is data; holes and reserved space read as
+// zeros. To zero without a hole keeps the space.
+func TestServedExtents(t *testing.T) {
+	img := filepath.Join(t.TempDir(), "disk.img")
+	verb(t, 0, "mkfs", "-q", "--size", "256M", img)
+	a := &app{out: io.Discard, err: io.Discard, t: sched.NewTask("main")}
+	err := a.openFS(img, 0, fs.Options{}, func(x *fs.FS) error {
+		f, err := x.Create(a.t, "/f", 0o644)
+		if err != nil {
+			return err
+		}
+		must := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		const block = 4096
+		must(f.Truncate(a.t, 10*block))
+		d := &fileDisk{f, 10 * block}
+		must(d.WriteAt(a.t, bytes.Repeat([]byte{1}, 6*block), 2*block))
+		must(d.Zero(a.t, 3*block, block, true))
+		must(d.Zero(a.t, 5*block, block, false))
+		var n int64
+		states := ""
+		must(d.Extents(a.t, 0, 10*block, func(k int64, s nbd.State) bool {
+			for range k / block {
+				states += string('0' + rune(s))
+			}
+			n += k
+			return true
+		}))
+		if n != 10*block || states != "3303030033" {
+			t.Errorf("have states %s of %d bytes", states, n)
+		}
+		must(d.Flush(a.t))
+		must(x.Sync(a.t)) // a fast fsync does not wait until the space is counted
+		if have := f.Stat(a.t).Blocks * 512; have != 5*block {
+			t.Errorf("have %d bytes of space want %d: 6 were written, 1 became a hole", have, 5*block)
+		}
+		p := make([]byte, 10*block)
+		must(d.ReadAt(a.t, p, 0))
+		for i := range 10 {
+			if have := p[i*block]; have != "0010101100"[i]-'0' {
+				t.Errorf("block %d begins with %d", i, have)
+			}
+		}
+		return f.Close(a.t)
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	verb(t, 0, "check", img)
+}
+
+// TestServedImage: zeroes of many writes that begin and end inside a sector leave the rest.
+func TestServedImage(t *testing.T) {
+	task := sched.NewTask("main")
+	d := &imageDisk{blockdev.NewMemory(1 << 20)}
+	if err := d.WriteAt(task, bytes.Repeat([]byte{1}, 1<<20), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Zero(task, 100, 600<<10, true); err != nil {
+		t.Fatal(err)
+	}
+	p := make([]byte, 1<<20)
+	if err := d.ReadAt(task, p, 0); err != nil {
+		t.Fatal(err)
+	}
+	want := bytes.Repeat([]byte{1}, 1<<20)
+	clear(want[100 : 100+600<<10])
+	if !bytes.Equal(p, want) {
+		t.Error("zeroes are elsewhere")
+	}
+}
