@@ -20,7 +20,7 @@ const (
 	unitsSymlink  = 1 // more: its extent
 	unitsProperty = 1 // more: its property
 	unitsUnlink   = 6 // dir item, dir index, inode ref, both inode items, orphan item
-	unitsLink     = 6 // dir item, dir index, inode ref, both inode items, orphan item
+	unitsLink     = 5 // dir item, dir index, inode ref, both inode items
 	// of the old name: dir item, dir index, inode ref, inode item, parent's inode item; of the new
 	// name: dir item, dir index, inode ref
 	unitsRename  = 8
@@ -480,7 +480,11 @@ func (d *Node) Link(t *sched.Task, name string, n *Node) error {
 	if err != nil {
 		return err
 	}
-	h, err := f.trans.StartIn(t, d.vol.root, unitsLink)
+	units := unitsLink
+	if links == 0 {
+		units++ // the orphan item that goes
+	}
+	h, err := f.trans.StartIn(t, d.vol.root, units)
 	if err != nil {
 		return err
 	}
