@@ -3,14 +3,16 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"io/fs"
+	iofs "io/fs"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
+	"btrlab/internal/fs"
 	"btrlab/internal/progs/dump"
 	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/transfer"
@@ -180,7 +182,31 @@ func (a *app) makeOn(images []string, n int64, want bool, tree *treeFlags, o mkf
 	if shrunk, err = tree.build(a, devs[0], o); err != nil {
 		return info, err
 	}
+	if o.Quota || o.SimpleQuota {
+		if err := a.inOrder(func() error { return a.enableQuota(devs, &o) }); err != nil {
+			return info, err
+		}
+	}
 	return dump.ReadInfo(a.t, devs[0], devs[1:]...)
+}
+
+// enableQuota turns on the quotas that o asks for in a new file system.
+func (a *app) enableQuota(devs []blockdev.Device, o *mkfs.Options) error {
+	open := fs.Options{Memory: reproducibleMemory}
+	if !o.Now.IsZero() {
+		open.Now = func() time.Time { return o.Now }
+	}
+	x, err := fs.Open(a.t, devs, open)
+	if err != nil {
+		return err
+	}
+	if o.SimpleQuota {
+		err = x.EnableSimpleQuota(a.t)
+	}
+	if err == nil && o.Quota {
+		err = x.EnableQuota(a.t)
+	}
+	return withCommit(err, x.Close(a.t))
 }
 
 // shrinkFile gives a regular file the size of its file system.
@@ -197,7 +223,7 @@ func shrinkFile(image string, size int64) error {
 func openForMkfs(image string, n int64, want, force bool) (dev blockdev.Device, made bool, err error) {
 	st, err := os.Stat(image)
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, iofs.ErrNotExist):
 		dev, err = blockdev.Create(image, n)
 		return dev, err == nil, err
 	case err != nil:

@@ -22,12 +22,14 @@ func (a *app) quota() *cobra.Command {
 		Short: "count and limit what subvolumes have",
 		Long: `Quota groups count the extents that each subvolume reaches (referenced), and those that no other reaches
 (exclusive). With a limit a write that would go over it fails with "disk quota exceeded". The counts and limits are those that
-btrfs qgroup show and limit work with.`,
+btrfs qgroup show and limit work with.
+Simple quotas count what a subvolume allocates from the day they are turned on, for as long as anybody refers to it: they cost a commit
+nothing, whatever is shared.`,
 		Example: `  btrlab quota enable disk.img
   btrlab quota limit 100M disk.img:/home
   btrlab quota show disk.img`,
 	}
-	cmd.AddCommand(a.quotaSwitch("enable", "turn quotas on and count what is there", (*fs.FS).EnableQuota),
+	cmd.AddCommand(a.quotaEnable(),
 		a.quotaSwitch("disable", "turn quotas off; counts and limits are gone", (*fs.FS).DisableQuota),
 		a.quotaSwitch("rescan", "count again from the start", (*fs.FS).RescanQuota), a.quotaLimit(), a.quotaShow())
 	return cmd
@@ -44,6 +46,21 @@ func (a *app) quotaSwitch(name, short string, do func(x *fs.FS, t *sched.Task) e
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return a.writeFS(args[0], func(x *fs.FS) error { return quotaError(do(x, a.t)) })
 	}
+	return cmd
+}
+
+// quotaEnable is the switch with a choice of the kind.
+func (a *app) quotaEnable() *cobra.Command {
+	var simple bool
+	cmd := a.quotaSwitch("enable", "turn quotas on and count what is there", func(x *fs.FS, t *sched.Task) error {
+		if simple {
+			return x.EnableSimpleQuota(t)
+		}
+		return x.EnableQuota(t)
+	})
+	cmd.Long = `Enable gives each subvolume a qgroup. With --simple it counts what the subvolume allocates from now on; Linux opens the image since 6.7
+then, also when quotas are off again.`
+	cmd.Flags().BoolVar(&simple, "simple", false, "count what is allocated from now on, by the subvolume that allocates it")
 	return cmd
 }
 
@@ -146,9 +163,10 @@ path of the subvolume.`,
 			if asJSON {
 				return a.printJSON(struct {
 					On           bool           `json:"on"`
+					Simple       bool           `json:"simple"`
 					Inconsistent bool           `json:"inconsistent"`
 					Qgroups      []qgroupResult `json:"qgroups"`
-				}{q.On, q.Inconsistent || q.Rescan, list})
+				}{q.On, q.Simple, q.Inconsistent || q.Rescan, list})
 			}
 			if q.Inconsistent || q.Rescan {
 				fmt.Fprintf(a.err, "btrlab: warning: the counts of %s are out of date: run btrlab quota rescan\n", args[0])

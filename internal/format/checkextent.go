@@ -96,6 +96,10 @@ func (k *checker) extentItem(b []byte) error {
 			if typ == SHARED_BLOCK_REF_KEY && seq&k.mask != 0 {
 				return k.err("unaligned parent of a shared ref, have %d", seq)
 			}
+		case EXTENT_OWNER_REF_KEY:
+			if tree {
+				return k.err("bad inline ref type, have %d on a tree block", typ)
+			}
 		case SHARED_DATA_REF_KEY:
 			if tree {
 				return k.err("bad inline ref type, have %d on a tree block", typ)

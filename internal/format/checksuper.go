@@ -14,7 +14,8 @@ const (
 	compatROKnown   = CompatROFreeSpaceTree | CompatROFreeSpaceTreeValid | CompatROVerity | CompatROBlockGroupTree
 	incompatKnown   = IncompatMixedBackref | IncompatDefaultSubvol | IncompatCompressLZO | IncompatCompressZSTD |
 		IncompatBigMetadata | IncompatExtendedIref | IncompatSkinnyMetadata | IncompatNoHoles |
-		IncompatMetadataUUID | IncompatMixedGroups | IncompatRAID56 | IncompatRAID1C34
+		IncompatMetadataUUID | IncompatMixedGroups | IncompatRAID56 | IncompatRAID1C34 |
+		IncompatSimpleQuota
 )
 
 type featureBit struct {
@@ -27,7 +28,7 @@ var incompatNames = []featureBit{
 	{IncompatCompressLZO, "compress-lzo"}, {IncompatCompressZSTD, "compress-zstd"}, {IncompatBigMetadata, "big-metadata"},
 	{IncompatExtendedIref, "extref"}, {IncompatRAID56, "raid56"}, {IncompatSkinnyMetadata, "skinny-metadata"},
 	{IncompatNoHoles, "no-holes"}, {IncompatMetadataUUID, "metadata-uuid"}, {IncompatRAID1C34, "raid1c34"},
-	{IncompatZoned, "zoned"}, {1 << 13, "extent-tree-v2"}, {1 << 14, "raid-stripe-tree"}, {1 << 16, "squota"},
+	{IncompatZoned, "zoned"}, {1 << 13, "extent-tree-v2"}, {1 << 14, "raid-stripe-tree"}, {IncompatSimpleQuota, "squota"},
 	{1 << 17, "remap-tree"},
 }
 

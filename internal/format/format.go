@@ -73,6 +73,7 @@ const (
 	IncompatMetadataUUID   = 1 << 10
 	IncompatRAID1C34       = 1 << 11
 	IncompatZoned          = 1 << 12
+	IncompatSimpleQuota    = 1 << 16
 )
 
 // Well-known object ids.
@@ -119,6 +120,7 @@ const (
 	ROOT_REF_KEY             = 156
 	EXTENT_ITEM_KEY          = 168
 	METADATA_ITEM_KEY        = 169
+	EXTENT_OWNER_REF_KEY     = 172
 	TREE_BLOCK_REF_KEY       = 176
 	EXTENT_DATA_REF_KEY      = 178
 	SHARED_BLOCK_REF_KEY     = 182
@@ -143,11 +145,11 @@ const (
 
 // knownKeyTypes are all types that btrfs has given to a key (include/uapi/linux/btrfs_tree.h),
 // those of features that this program does not know among them: 0 heads the old free space caches,
-// 36 and 37 are fs-verity's, 172 the owner of an extent in simple quotas, 180 a reference of the
-// first format, 230 a stripe of the RAID stripe tree, 250 a device replace.
+// 36 and 37 are fs-verity's, 180 a reference of the first format, 230 a stripe of the RAID stripe
+// tree, 250 a device replace.
 var knownKeyTypes = func() (known [256]bool) {
 	for _, t := range []uint8{0, INODE_ITEM_KEY, INODE_REF_KEY, INODE_EXTREF_KEY, XATTR_ITEM_KEY, 36, 37, ORPHAN_ITEM_KEY, DIR_LOG_ITEM_KEY, DIR_LOG_INDEX_KEY,
-		DIR_ITEM_KEY, DIR_INDEX_KEY, EXTENT_DATA_KEY, EXTENT_CSUM_KEY, ROOT_ITEM_KEY, ROOT_BACKREF_KEY, ROOT_REF_KEY, EXTENT_ITEM_KEY, METADATA_ITEM_KEY, 172,
+		DIR_ITEM_KEY, DIR_INDEX_KEY, EXTENT_DATA_KEY, EXTENT_CSUM_KEY, ROOT_ITEM_KEY, ROOT_BACKREF_KEY, ROOT_REF_KEY, EXTENT_ITEM_KEY, METADATA_ITEM_KEY, EXTENT_OWNER_REF_KEY,
 		TREE_BLOCK_REF_KEY, EXTENT_DATA_REF_KEY, 180, SHARED_BLOCK_REF_KEY, SHARED_DATA_REF_KEY, BLOCK_GROUP_ITEM_KEY, FREE_SPACE_INFO_KEY,
 		FREE_SPACE_EXTENT_KEY, FREE_SPACE_BITMAP_KEY, DEV_EXTENT_KEY, DEV_ITEM_KEY, CHUNK_ITEM_KEY, 230, QGROUP_STATUS_KEY, QGROUP_INFO_KEY,
 		QGROUP_LIMIT_KEY, QGROUP_RELATION_KEY, TEMPORARY_ITEM_KEY, PERSISTENT_ITEM_KEY, 250, UUID_KEY_SUBVOL, UUID_KEY_RECEIVED_SUBVOL, STRING_ITEM_KEY} {

@@ -269,6 +269,8 @@ func SharedDataRefCount(b []byte) uint32 { return le.Uint32(b) }
 // InlineRef is one inline back reference of an extent item. Which fields count depends on Type:
 // TREE_BLOCK_REF: Offset is the root. SHARED_BLOCK_REF: Offset is the parent's bytenr.
 // EXTENT_DATA_REF: Data. SHARED_DATA_REF: Offset is the parent's bytenr, Count the count.
+// EXTENT_OWNER_REF, the first if it is there, refers to nothing: Offset is the root that allocated
+// the data extent while simple quotas were on, Count is 0.
 type InlineRef struct {
 	Type   uint8
 	Offset uint64
@@ -282,7 +284,7 @@ type InlineRef struct {
 // unknown type.
 func InlineRefSize(typ uint8) int {
 	switch typ {
-	case TREE_BLOCK_REF_KEY, SHARED_BLOCK_REF_KEY:
+	case TREE_BLOCK_REF_KEY, SHARED_BLOCK_REF_KEY, EXTENT_OWNER_REF_KEY:
 		return 9
 	case EXTENT_DATA_REF_KEY:
 		return 1 + ExtentDataRefSize
@@ -318,6 +320,8 @@ func (r *InlineRef) Decode(b []byte) {
 		r.Count = r.Data.Count
 	case SHARED_DATA_REF_KEY:
 		r.Offset, r.Count = le.Uint64(b[1:]), le.Uint32(b[9:])
+	case EXTENT_OWNER_REF_KEY:
+		r.Offset, r.Count = le.Uint64(b[1:]), 0
 	default:
 		r.Offset, r.Count = le.Uint64(b[1:]), 1
 	}

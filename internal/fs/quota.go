@@ -28,7 +28,8 @@ type Qgroup struct {
 
 // Quotas is the state of quotas.
 type Quotas struct {
-	On bool
+	On     bool
+	Simple bool // they count what a subvolume has allocated, not what it reaches
 	// Inconsistent says that the counts are out of date, and Rescan that one was under way when the
 	// image was left.
 	Inconsistent, Rescan bool
@@ -38,7 +39,8 @@ type Quotas struct {
 // Quotas tells what the qgroups have, as of the last commit, and may have.
 func (f *FS) Quotas(t *sched.Task) (Quotas, error) {
 	flags := f.trans.Quota.StatusFlags()
-	q := Quotas{On: f.trans.Quota.On(), Inconsistent: flags&format.QgroupStatusInconsistent != 0, Rescan: flags&format.QgroupStatusRescan != 0}
+	q := Quotas{On: f.trans.Quota.On(), Simple: flags&format.QgroupStatusSimple != 0,
+		Inconsistent: flags&format.QgroupStatusInconsistent != 0, Rescan: flags&format.QgroupStatusRescan != 0}
 	for _, g := range f.trans.Quota.Groups(t) {
 		x := Qgroup{Info: g}
 		if g.ID>>format.QgroupLevelShift == 0 {
@@ -101,15 +103,25 @@ func (f *FS) configureQuota(t *sched.Task, do func(t *sched.Task) error) error {
 }
 
 // EnableQuota turns quotas on: each subvolume gets a qgroup, which counts what it has. The caller
-// has no operation in flight. Models btrfs_ioctl_quota_ctl() with BTRFS_QUOTA_CTL_ENABLE.
-func (f *FS) EnableQuota(t *sched.Task) error { return f.configureQuota(t, f.trans.EnableQuota) }
+// has no operation in flight. EINVAL when simple ones are on. Models btrfs_ioctl_quota_ctl() with
+// BTRFS_QUOTA_CTL_ENABLE.
+func (f *FS) EnableQuota(t *sched.Task) error {
+	return f.configureQuota(t, func(t *sched.Task) error { return f.trans.EnableQuota(t, false) })
+}
+
+// EnableSimpleQuota is EnableQuota with qgroups that count what a subvolume allocates from now on,
+// for as long as anything refers to it. Only Linux 6.7 and later open the image afterwards, also
+// when quotas are off again. Models BTRFS_QUOTA_CTL_ENABLE_SIMPLE_QUOTA.
+func (f *FS) EnableSimpleQuota(t *sched.Task) error {
+	return f.configureQuota(t, func(t *sched.Task) error { return f.trans.EnableQuota(t, true) })
+}
 
 // DisableQuota turns quotas off; counts and limits are gone. The caller has no operation in flight.
 // Models btrfs_ioctl_quota_ctl() with BTRFS_QUOTA_CTL_DISABLE.
 func (f *FS) DisableQuota(t *sched.Task) error { return f.configureQuota(t, f.trans.DisableQuota) }
 
 // RescanQuota counts again from the start; other tasks wait meanwhile as for a commit.
-// qgroup.ErrOff when quotas are off.
+// qgroup.ErrOff when quotas are off, EINVAL when they are simple.
 func (f *FS) RescanQuota(t *sched.Task) error {
 	if err := f.writable(); err != nil {
 		return err

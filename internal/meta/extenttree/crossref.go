@@ -58,12 +58,15 @@ func (e *ExtentTree) CrossRefExist(t *sched.Task, own format.DataRef, bytenr for
 	it.Decode(item)
 	// An item with one inline reference, of that type, has this length. No allocation: a NOWAIT
 	// write asks each time.
-	const one = format.ExtentItemSize + 1 + format.ExtentDataRefSize
-	if len(item) != one || item[format.ExtentItemSize] != format.EXTENT_DATA_REF_KEY {
+	refs := item[format.ExtentItemSize:]
+	if n := format.InlineRefSize(format.EXTENT_OWNER_REF_KEY); len(refs) > n && refs[0] == format.EXTENT_OWNER_REF_KEY {
+		refs = refs[n:]
+	}
+	if len(refs) != 1+format.ExtentDataRefSize || refs[0] != format.EXTENT_DATA_REF_KEY {
 		return true, nil
 	}
 	var ref format.ExtentDataRef
-	ref.Decode(item[format.ExtentItemSize+1:])
+	ref.Decode(refs[1:])
 	return uint64(ref.Count) != it.Refs || ref.DataRef != own, nil
 }
 

@@ -40,6 +40,9 @@ type head struct {
 	data   bool
 	level  uint8
 	first  format.Key // that a new tree block begins with; models btrfs_delayed_extent_op.key
+	// owner is the tree that allocates a new extent, and the one in a tree block's header from the
+	// first drop on. Models btrfs_delayed_ref_head.owning_root.
+	owner uint64
 	// mustInsert says that the extent is allocated but has no extent item: the first added
 	// reference makes it.
 	mustInsert bool
@@ -131,6 +134,9 @@ func (e *ExtentTree) headLocked(t *sched.Task, h head) *head {
 		panic(fmt.Sprintf("extenttree: references to extent %d of %d and of %d bytes in one transaction (insert %v)",
 			h.bytenr, p.num, h.num, h.mustInsert))
 	}
+	if h.owner != 0 {
+		p.owner = h.owner
+	}
 	return p
 }
 
@@ -178,7 +184,7 @@ func (e *ExtentTree) recycleHeads(t *sched.Task, list []*head) {
 // AllocReservedFileExtent queues the first reference to an extent from ReserveExtent.
 // Models btrfs_alloc_reserved_file_extent().
 func (e *ExtentTree) AllocReservedFileExtent(t *sched.Task, tr *ctree.Trans, ref format.DataRef, bytenr format.Logical, numBytes uint64) error {
-	e.addRef(t, head{bytenr: bytenr, num: numBytes, data: true, mustInsert: true}, byFile(ref), 1)
+	e.addRef(t, head{bytenr: bytenr, num: numBytes, data: true, owner: ref.Root, mustInsert: true}, byFile(ref), 1)
 	return nil
 }
 

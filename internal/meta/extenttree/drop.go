@@ -75,7 +75,7 @@ func (d *drop) refsOf(b *ctree.Buffer, full bool) backRef {
 
 // free queues the drop of a reference to b.
 func (d *drop) free(b *ctree.Buffer, ref backRef) {
-	d.e.addRef(d.t, head{bytenr: format.Logical(b.Bytenr), num: d.e.nodeSize, level: uint8(b.Level())}, ref, -1)
+	d.e.addRef(d.t, head{bytenr: format.Logical(b.Bytenr), num: d.e.nodeSize, level: uint8(b.Level()), owner: b.Owner()}, ref, -1)
 	d.budget--
 }
 

@@ -89,7 +89,8 @@ type ExtentTree struct {
 
 	logs logBlocks
 
-	tracing atomic.Bool // quotas are on: SetTracing
+	tracing    atomic.Bool   // quotas are on: SetTracing
+	ownedSince atomic.Uint64 // simple quotas are on: SetOwned
 
 	// commitBlocks counts the blocks of the trees that a commit itself changes, for the size of the
 	// global reserve.
@@ -102,9 +103,10 @@ type ExtentTree struct {
 	dirtyGroups []*BlockGroup
 	fstOp       fstOp
 	bytesUsed   uint64
-	deviceUsed  []uint64   // physical bytes of the chunks that have their items, by device
-	path        ctree.Path // of the item at work
-	path2       ctree.Path // of a look elsewhere while path is held, and of the free space tree
+	owned       map[uint64]int64 // for TakeOwned
+	deviceUsed  []uint64         // physical bytes of the chunks that have their items, by device
+	path        ctree.Path       // of the item at work
+	path2       ctree.Path       // of a look elsewhere while path is held, and of the FST
 }
 
 // enter makes t the committer until leave. A transaction has one at a time; a second one would
@@ -121,7 +123,8 @@ func (e *ExtentTree) leave() { e.committer.Store(nil) }
 func New(c Config) *ExtentTree {
 	e := &ExtentTree{forest: c.Forest, vols: c.Volumes, space: c.Space, root: c.Extent, chunk: c.Chunk, dev: c.Dev,
 		fst: c.FreeSpace, csums: c.Csums, nodeSize: uint64(c.NodeSize), skinny: c.Skinny, devSize: c.Volumes.Size(),
-		uuid: c.ChunkTreeUUID, heads: make(map[format.Logical]*head), running: make(map[format.Logical]*head), traced: make(map[format.Logical]Traced)}
+		uuid: c.ChunkTreeUUID, heads: make(map[format.Logical]*head), running: make(map[format.Logical]*head), traced: make(map[format.Logical]Traced),
+		owned: make(map[uint64]int64)}
 	if e.groupsIn = c.Groups; e.groupsIn == nil {
 		e.groupsIn = c.Extent
 	}
@@ -249,7 +252,8 @@ func (e *ExtentTree) AllocTreeBlock(t *sched.Task, tr *ctree.Trans, r *ctree.Roo
 // the end of btrfs_alloc_tree_block().
 func (e *ExtentTree) RefTreeBlock(t *sched.Task, r *ctree.Root, bytenr uint64, level int, first format.Key) {
 	if r.ID != format.TREE_LOG_OBJECTID {
-		e.addRef(t, head{bytenr: format.Logical(bytenr), num: e.nodeSize, level: uint8(level), first: first, mustInsert: true}, byTree(r.ID), 1)
+		e.addRef(t, head{bytenr: format.Logical(bytenr), num: e.nodeSize, level: uint8(level), first: first, owner: r.ID, mustInsert: true},
+			byTree(r.ID), 1)
 	}
 }
 
@@ -264,7 +268,7 @@ func (e *ExtentTree) FreeTreeBlock(t *sched.Task, tr *ctree.Trans, r *ctree.Root
 	level := b.Node.Level()
 	young := b.Node.Generation() == tr.ID
 	bytenr := format.Logical(b.Bytenr)
-	e.addRef(t, head{bytenr: bytenr, num: e.nodeSize, level: uint8(level)}, byTree(r.ID), -1)
+	e.addRef(t, head{bytenr: bytenr, num: e.nodeSize, level: uint8(level), owner: b.Owner()}, byTree(r.ID), -1)
 	if last && young && e.cancelHead(t, bytenr) {
 		info, typ := e.infoOf(r.ID)
 		e.giveBack(t, spanOf(bytenr, e.nodeSize))

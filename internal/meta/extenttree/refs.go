@@ -8,7 +8,8 @@ package extenttree
 //	| refs | generation | flags | 178 | root | ino | offset | count | 178 | ...
 //	+------+------------+-------+-----+------+-----+--------+-------+-----+--- - -
 //	 ExtentItem                  inline references, ascending by type, then descending by hash, root or parent;
-//	                             a tree block's is only 176 and the root
+//	                             a tree block's is only 176 and the root; with simple quotas data has first
+//	                             172 and the root that allocated it, which counts for nothing in refs
 //
 //	key (bytenr EXTENT_DATA_REF hash)
 //	+------+-----+--------+-------+
@@ -230,6 +231,7 @@ func (e *ExtentTree) dropExtentRef(t *sched.Task, tr *ctree.Trans, h *head, i in
 		}
 		e.counted(t, h, i)
 		p.Release(t)
+		e.owns(h.ownerOf(refs), -int64(h.num), it.Generation)
 		if !h.data {
 			e.countTreeBlock(r.Root, -1)
 		}

@@ -130,7 +130,11 @@ func (e *ExtentTree) insertExtent(t *sched.Task, tr *ctree.Trans, h *head) error
 	}
 	key := e.extentKey(h)
 	refs := it.RefsStart(key.Type)
-	if err := e.forest.InsertEmptyItem(t, tr, e.root, p, key, refs+r.Size); err != nil {
+	owner := format.InlineRef{Type: format.EXTENT_OWNER_REF_KEY, Offset: h.owner}
+	if h.data && e.ownedSince.Load() != 0 {
+		owner.Size = format.InlineRefSize(owner.Type)
+	}
+	if err := e.forest.InsertEmptyItem(t, tr, e.root, p, key, refs+owner.Size+r.Size); err != nil {
 		p.Release(t)
 		return err
 	}
@@ -140,11 +144,15 @@ func (e *ExtentTree) insertExtent(t *sched.Task, tr *ctree.Trans, h *head) error
 		info := format.TreeBlockInfo{First: h.first, Level: h.level}
 		info.Encode(b[format.ExtentItemSize:])
 	}
-	r.Encode(b[refs:])
+	if owner.Size > 0 {
+		owner.Encode(b[refs:])
+	}
+	r.Encode(b[refs+owner.Size:])
 	e.forest.DirtyLeaf(t, tr, p)
 	e.counted(t, h, first)
 	p.Release(t)
 
+	e.owns(h.owner, int64(h.num), tr.ID)
 	e.account(h, true)
 	e.space.Of(e.group(h.bytenr).Flags).Recorded(t, h.num)
 	if err := e.fstRemove(t, tr, h.span()); err != nil {

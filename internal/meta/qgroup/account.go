@@ -42,8 +42,9 @@ func (q *Quota) Settle(t *sched.Task, tr *ctree.Trans, last, now TreeAt) error {
 	if !q.On() {
 		return nil
 	}
-	traced := q.extents.TakeTraced(t)
+	traced, owned := q.extents.TakeTraced(t), q.extents.TakeOwned(t)
 	d := delta{}
+	q.own(t, d, owned)
 	if err := q.changes(t, d, traced, last, now); err != nil {
 		q.status.Flags |= format.QgroupStatusInconsistent
 	}
@@ -89,6 +90,24 @@ func (q *Quota) changes(t *sched.Task, d delta, traced []extenttree.Traced, last
 	return nil
 }
 
+// own adds what subvolumes have allocated and lost: with simple quotas all of it is theirs alone.
+// Models the counting in btrfs_record_squota_delta().
+func (q *Quota) own(t *sched.Task, d delta, owned map[uint64]int64) {
+	q.mu.Lock(t)
+	defer q.mu.Unlock(t)
+	q.state.Read(t, nameState)
+	for id, n := range owned {
+		g := q.find(t, id)
+		if g == nil {
+			continue
+		}
+		for _, a := range g.up {
+			x := d.of(a)
+			x.rfer, x.excl = x.rfer+n, x.excl+n
+		}
+	}
+}
+
 // account adds what it means that an extent of n bytes, which the subvolumes was reached, is
 // reached by is. Models btrfs_qgroup_account_extent() with qgroup_update_counters().
 func (q *Quota) account(t *sched.Task, d delta, n uint64, was, is []uint64) {
@@ -128,7 +147,8 @@ func one(b bool) int64 {
 	return 0
 }
 
-// countAll counts every extent from the start; every subvolume has a group afterwards. Models a
+// countAll counts every extent from the start; every subvolume has a group afterwards, which is all
+// that simple quotas want. Models a
 // rescan from btrfs_qgroup_rescan() to the end of btrfs_qgroup_rescan_worker().
 func (q *Quota) countAll(t *sched.Task, d delta, v *view) error {
 	ids, err := v.subvolIDs(t)
@@ -138,6 +158,11 @@ func (q *Quota) countAll(t *sched.Task, d delta, v *view) error {
 	q.lock(t)
 	for _, id := range ids {
 		q.addGroup(id)
+	}
+	if q.simple() {
+		q.mu.Unlock(t)
+		q.recount = false
+		return nil
 	}
 	for _, g := range q.groups {
 		*d.of(g) = struct{ rfer, excl int64 }{-int64(g.rfer), -int64(g.excl)}
@@ -217,6 +242,9 @@ func (q *Quota) removeGone(t *sched.Task, tr *ctree.Trans) error {
 	var list []*group
 	q.lock(t)
 	for id, g := range q.groups {
+		if g.gone && q.simple() && g.rfer != 0 {
+			g.gone = false // others refer to what it allocated, so the group stays, as in Linux
+		}
 		if g.gone {
 			delete(q.groups, id)
 			list = append(list, g)
@@ -257,7 +285,9 @@ func (q *Quota) remove(t *sched.Task, tr *ctree.Trans, k format.Key) error {
 // are.
 func (q *Quota) sum(have uint64, by int64) uint64 {
 	if by < 0 && uint64(-by) > have {
-		q.status.Flags |= format.QgroupStatusInconsistent
+		if !q.simple() {
+			q.status.Flags |= format.QgroupStatusInconsistent
+		}
 		return 0
 	}
 	return have + uint64(by)
@@ -270,6 +300,7 @@ func (q *Quota) write(t *sched.Task, tr *ctree.Trans) error {
 		id    uint64
 		info  *format.QgroupInfo
 		limit *format.QgroupLimit
+		up    []uint64
 	}
 	var list []todo
 	q.lock(t)
@@ -277,12 +308,20 @@ func (q *Quota) write(t *sched.Task, tr *ctree.Trans) error {
 		x := todo{id: g.id}
 		if g.dirty {
 			x.info = &format.QgroupInfo{Generation: tr.ID, Rfer: g.rfer, RferCmpr: g.rfer, Excl: g.excl, ExclCmpr: g.excl}
+			if q.simple() {
+				x.info.RferCmpr, x.info.ExclCmpr = g.cmpr[0], g.cmpr[1]
+			}
 		}
 		if g.limitDirty {
 			l := g.limit
 			x.limit = &l
 		}
-		if g.dirty, g.limitDirty = false, false; x.info != nil || x.limit != nil {
+		if g.upDirty {
+			for _, p := range g.parents {
+				x.up = append(x.up, p.id)
+			}
+		}
+		if g.dirty, g.limitDirty, g.upDirty = false, false, false; x.info != nil || x.limit != nil || x.up != nil {
 			list = append(list, x)
 		}
 	}
@@ -300,6 +339,14 @@ func (q *Quota) write(t *sched.Task, tr *ctree.Trans) error {
 			x.limit.Encode(b[:])
 			if err := q.put(t, tr, format.Key{Type: format.QGROUP_LIMIT_KEY, Offset: x.id}, b[:]); err != nil {
 				return err
+			}
+		}
+		for _, up := range x.up {
+			for _, k := range [2]format.Key{{Objectid: x.id, Offset: up}, {Objectid: up, Offset: x.id}} {
+				k.Type = format.QGROUP_RELATION_KEY
+				if err := q.put(t, tr, k, nil); err != nil {
+					return err
+				}
 			}
 		}
 	}

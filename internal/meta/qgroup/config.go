@@ -2,6 +2,7 @@ package qgroup
 
 import (
 	"fmt"
+	"slices"
 
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
@@ -41,8 +42,8 @@ func (q *Quota) Load(t *sched.Task, tree *ctree.Root, generation uint64) error {
 	switch {
 	case !status || q.status.Flags&format.QgroupStatusOn == 0:
 		return nil
-	case q.status.Version != format.QgroupStatusVersion || q.status.Flags&format.QgroupStatusSimple != 0:
-		return fmt.Errorf("unsupported feature for writing: simple quotas: open read-only")
+	case q.status.Version != format.QgroupStatusVersion:
+		return fmt.Errorf("corrupt quota tree: bad version of the status, have %d want %d: %w", q.status.Version, format.QgroupStatusVersion, errno.EUCLEAN)
 	}
 	for id, up := range relations {
 		for _, to := range up {
@@ -54,7 +55,7 @@ func (q *Quota) Load(t *sched.Task, tree *ctree.Root, generation uint64) error {
 	for _, g := range q.groups {
 		g.linkUp()
 	}
-	if q.status.Generation != generation {
+	if q.status.Generation != generation && !q.simple() {
 		q.status.Flags |= format.QgroupStatusInconsistent
 	}
 	q.flags.Store(q.status.Flags)
@@ -62,10 +63,17 @@ func (q *Quota) Load(t *sched.Task, tree *ctree.Root, generation uint64) error {
 	return nil
 }
 
+// simple reports whether what counts is who has allocated an extent.
+func (q *Quota) simple() bool { return q.status.Flags&format.QgroupStatusSimple != 0 }
+
 // turnOn makes q.groups count, from the start with recount set.
 func (q *Quota) turnOn(recount bool) {
 	q.recount = recount
-	if q.extents != nil {
+	switch {
+	case q.extents == nil:
+	case q.simple():
+		q.extents.SetOwned(q.status.EnableGen)
+	default:
 		q.extents.SetTracing(true)
 	}
 	q.on.Store(true)
@@ -86,7 +94,7 @@ func (q *Quota) loadItem(k format.Key, b []byte, relations map[uint64][]uint64) 
 		var x format.QgroupInfo
 		x.Decode(b)
 		g := q.addGroup(k.Offset)
-		g.rfer, g.excl = x.Rfer, x.Excl
+		g.rfer, g.excl, g.cmpr = x.Rfer, x.Excl, [2]uint64{x.RferCmpr, x.ExclCmpr}
 		g.dirty, g.limitDirty = false, false
 	case format.QGROUP_LIMIT_KEY:
 		if len(b) < format.QgroupLimitSize {
@@ -129,12 +137,13 @@ func (g *group) linkUp() {
 }
 
 // Create makes an empty quota tree and turns quotas on: the commit of the transaction makes a group
-// for each subvolume and counts. The caller enters the tree into the tree of roots. Models
-// btrfs_quota_enable().
+// for each subvolume and counts. With simple nothing is counted that is there: a subvolume has what
+// it allocates from the next transaction on. The caller enters the tree into the tree of roots.
+// Models btrfs_quota_enable().
 //
 // Preconditions: a handle is open; quotas are off, and nobody else turns them on; no write is in
 // flight.
-func (q *Quota) Create(t *sched.Task, tr *ctree.Trans) (*ctree.Root, error) {
+func (q *Quota) Create(t *sched.Task, tr *ctree.Trans, simple bool) (*ctree.Root, error) {
 	r, err := q.forest.NewRoot(t, tr, format.QUOTA_TREE_OBJECTID)
 	if err != nil {
 		return nil, err
@@ -142,6 +151,9 @@ func (q *Quota) Create(t *sched.Task, tr *ctree.Trans) (*ctree.Root, error) {
 	q.tree = r
 	q.status = format.QgroupStatus{Version: format.QgroupStatusVersion, Generation: tr.ID, Rescan: 0,
 		Flags: format.QgroupStatusOn | format.QgroupStatusRescan | format.QgroupStatusInconsistent}
+	if simple {
+		q.status.Flags, q.status.EnableGen = format.QgroupStatusOn|format.QgroupStatusSimple, tr.ID+1
+	}
 	q.lock(t)
 	q.addGroup(format.FS_TREE_OBJECTID)
 	q.turnOn(true)
@@ -156,6 +168,7 @@ func (q *Quota) Create(t *sched.Task, tr *ctree.Trans) (*ctree.Root, error) {
 func (q *Quota) Clear(t *sched.Task, tr *ctree.Trans) (*ctree.Root, error) {
 	q.on.Store(false)
 	q.extents.SetTracing(false)
+	q.extents.SetOwned(0)
 	var p ctree.Path
 	defer p.Release(t)
 	for {
@@ -180,10 +193,39 @@ func (q *Quota) Clear(t *sched.Task, tr *ctree.Trans) (*ctree.Root, error) {
 	return r, nil
 }
 
-// Rescan makes the next commit count from the start. Models btrfs_qgroup_rescan().
+// Rescan makes the next commit count from the start. EINVAL with simple quotas, which cannot.
+// Models btrfs_qgroup_rescan().
 //
 // Preconditions: a handle is open.
-func (q *Quota) Rescan() { q.recount = true }
+func (q *Quota) Rescan() error {
+	if q.simple() {
+		return fmt.Errorf("simple quotas cannot be counted again: %w", errno.EINVAL)
+	}
+	q.recount = true
+	return nil
+}
+
+// Created says that the running transaction makes subvolume id, named in the subvolume in. Its
+// commit counts from the start, as what was one subvolume's alone may be shared now. With simple
+// quotas it gets a group that belongs to those that in's belongs to. Nothing when quotas are off.
+// Models btrfs_qgroup_inherit() with qgroup_auto_inherit().
+//
+// Preconditions: a handle is open.
+func (q *Quota) Created(t *sched.Task, id, in uint64) {
+	switch {
+	case !q.On():
+	case !q.simple():
+		q.recount = true
+	default:
+		q.lock(t)
+		g := q.addGroup(id)
+		if from := q.groups[in]; from != nil {
+			g.parents, g.upDirty = slices.Clone(from.parents), true
+			g.linkUp()
+		}
+		q.mu.Unlock(t)
+	}
+}
 
 // Dropped says that the running transaction drops the last of a subvolume: its commit removes the
 // qgroup.

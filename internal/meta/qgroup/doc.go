@@ -20,6 +20,11 @@
 // which subvolumes reached each in the trees of the last commit, and which do now. It is the only
 // one that changes the counts, so they are those of a committed state, always.
 //
+// Simple quotas (squota) count who has allocated an extent: a data extent says so in its item, a
+// tree block in its header. The counts follow the delayed references as they are run, no tree is
+// asked, and nothing that was there before they were turned on is counted. A subvolume that is
+// deleted keeps its group as long as others refer to what it allocated.
+//
 // Lock order:
 //
 //	qgroup_flush                     wait for another task's flush: where space_ticket is
@@ -45,8 +50,8 @@
 //     piece by piece is lost once;
 //   - a task that has waited for another's flush flushes as well before it gives up; a punch of a
 //     hole and a delete reserve nothing;
-//   - simple quotas (squota) are refused; no qgroup above level 0 is made or related here, those of
-//     Linux are kept right;
+//   - no qgroup above level 0 is made here, those of Linux are kept right; with simple quotas a new
+//     subvolume belongs to those that the one with its name belongs to;
 //   - the committer owes what it cannot find out (a damaged image) as Linux does: the status says
 //     inconsistent.
 package qgroup

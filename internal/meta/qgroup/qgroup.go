@@ -46,6 +46,7 @@ func (k Kind) String() string { return kindNames[k] }
 type group struct {
 	id         uint64
 	rfer, excl uint64
+	cmpr       [2]uint64 // rfer_cmpr and excl_cmpr as loaded: simple quotas leave them alone
 	limit      format.QgroupLimit
 	rsv        [kinds]uint64
 	parents    []*group
@@ -56,6 +57,7 @@ type group struct {
 
 	dirty      bool // the counts are not in the tree
 	limitDirty bool
+	upDirty    bool // the relations to parents are not in the tree
 	flushing   bool // a task flushes the subvolume
 	gone       bool // the subvolume is dropped: the commit removes the group
 }

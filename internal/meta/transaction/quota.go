@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/lock/lockdep"
 	"btrlab/internal/meta/ctree"
@@ -66,17 +67,24 @@ func (m *Manager) configure(t *sched.Task, f func(h *Handle) error) error {
 	return err
 }
 
-// EnableQuota makes the quota tree with a qgroup for each subvolume and counts what they have;
-// nothing when quotas are on. Models btrfs_quota_enable() with the rescan that follows.
+// EnableQuota makes the quota tree with a qgroup for each subvolume and counts what they have, or
+// with simple what they allocate from now on; nothing when quotas of the kind are on, EINVAL when
+// those of the other are. Models btrfs_quota_enable() with the rescan that follows.
 //
 // Preconditions: no other task writes, and no data is dirty: what was not reserved could not be
 // given back.
-func (m *Manager) EnableQuota(t *sched.Task) error {
+func (m *Manager) EnableQuota(t *sched.Task, simple bool) error {
 	return m.configure(t, func(h *Handle) error {
 		if m.Quota.On() {
+			if is := m.Quota.StatusFlags()&format.QgroupStatusSimple != 0; is != simple {
+				return fmt.Errorf("quotas of the other kind are on: %w", errno.EINVAL)
+			}
 			return nil
 		}
-		r, err := m.Quota.Create(t, &h.tr)
+		if simple {
+			m.AddIncompat(format.IncompatSimpleQuota)
+		}
+		r, err := m.Quota.Create(t, &h.tr, simple)
 		if err == nil {
 			err = m.insertQuotaRoot(t, h, r)
 		}
@@ -135,15 +143,14 @@ func (m *Manager) deleteQuotaRoot(t *sched.Task, h *Handle, r *ctree.Root) error
 	return m.Forest.DelItems(t, &h.tr, tree, &p, p.Slot(), 1)
 }
 
-// RescanQuota counts again from the start. qgroup.ErrOff when they are off. Models
-// btrfs_qgroup_rescan() and its worker.
+// RescanQuota counts again from the start. qgroup.ErrOff when they are off, EINVAL when they are
+// simple. Models btrfs_qgroup_rescan() and its worker.
 func (m *Manager) RescanQuota(t *sched.Task) error {
 	return m.configure(t, func(*Handle) error {
 		if !m.Quota.On() {
 			return qgroup.ErrOff
 		}
-		m.Quota.Rescan()
-		return nil
+		return m.Quota.Rescan()
 	})
 }
 

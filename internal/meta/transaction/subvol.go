@@ -93,8 +93,6 @@ func (m *Manager) makeSubvols(t *sched.Task, h *Handle) error {
 	if len(pending) == 0 {
 		return nil
 	}
-	// what was one subvolume's alone is shared now; nothing when quotas are off
-	m.Quota.Rescan()
 	return m.runHooks(t, h) // the directories with the names
 }
 
@@ -124,6 +122,7 @@ func (m *Manager) makeSubvol(t *sched.Task, h *Handle, s *NewSubvol) error {
 	if err := m.Forest.InsertItem(t, &h.tr, tree, format.Key{Objectid: id, Type: format.ROOT_ITEM_KEY, Offset: s.keyOffset(h)}, item[:]); err != nil {
 		return err
 	}
+	m.Quota.Created(t, id, s.Parent)
 	if err := m.insertLinks(t, h, s.Parent, id, s.Ref); err != nil {
 		return err
 	}

@@ -94,6 +94,7 @@ type checker struct {
 	groups []group // ascending
 	stats  Stats
 
+	owned   map[owned]uint64  // what trees have allocated, in bytes, for simple quotas
 	visited map[uint64]uint32 // block -> number of the last walk that met it
 	walks   uint32
 	blocks  []blockInfo // every tree block, once

@@ -171,6 +171,10 @@ func (c *checker) extentItem(k format.Key, b []byte) {
 		switch b[at] {
 		case format.TREE_BLOCK_REF_KEY:
 			r.kind = refTree
+		case format.EXTENT_OWNER_REF_KEY: // refers to nothing: for quotas
+			c.owns(r.a, x.length, x.generation)
+			at += format.InlineRefSize(b[at])
+			continue
 		case format.SHARED_BLOCK_REF_KEY:
 			r.kind = refShared
 		case format.SHARED_DATA_REF_KEY:

@@ -286,6 +286,31 @@ func TestQuotaShared(t *testing.T) {
 	}
 }
 
+// TestQuotaSimple: with simple quotas a group has what its subvolumes have allocated since they are
+// on, also one whose subvolume is gone, and whatever the commit of the status.
+func TestQuotaSimple(t *testing.T) {
+	const up = 1<<qgroupLevelShift | 1
+	right := map[uint64]qgroup{5: {48, 48}, 300: {64, 64}, up: {112, 112}}
+	for id := range right {
+		for _, wrong := range []qgroup{{0, 0}, {1, 0}, {0, 1}} {
+			c := &checker{roots: map[uint64]rootInfo{5: {}, 8: {}}, quota: &quota{status: true, flags: 1 | qgroupSimple, enabled: 10, groups: map[uint64]*qgroup{},
+				parents: map[uint64][]uint64{5: {up}, 300: {up}}}}
+			for _, o := range []struct{ root, length, generation uint64 }{{5, 1, 9}, {5, 16, 10}, {5, 32, 11}, {300, 64, 12}, {7, 128, 12}} {
+				c.owns(o.root, o.length, o.generation)
+			}
+			for id, g := range right {
+				c.quota.groups[id] = &g
+			}
+			c.quota.groups[id].rfer += wrong.rfer
+			c.quota.groups[id].excl += wrong.excl
+			c.checkQuota()
+			if n := len(c.findings); n != 1 && wrong != (qgroup{}) || n != 0 && wrong == (qgroup{}) || len(c.notes) != 0 {
+				t.Errorf("%s off by %v: have %v, notes %v", qgroupName(id), wrong, c.findings, c.notes)
+			}
+		}
+	}
+}
+
 // TestOrphanDirectory: a directory that was removed while a task had it open is no damage, as
 // little as such a file is, nor is one whose orphan item has no inode any more.
 func TestOrphanDirectory(t *testing.T) {

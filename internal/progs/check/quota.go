@@ -13,11 +13,14 @@ import (
 // qgroup counts the extents, data and tree blocks, each once and whole, that its subvolumes reach
 // (rfer), and those that no other subvolume reaches (excl).
 //
+// With simple quotas it counts what its subvolumes have allocated since they were turned on.
+//
 // Model: btrfs-progs check/qgroup-verify.c. Difference: it asks the extent tree which roots an
 // extent has, this walks the subvolumes.
 type quota struct {
 	status            bool
 	flags, generation uint64
+	enabled           uint64             // generation since which simple quotas count
 	groups            map[uint64]*qgroup // by id: level<<48 | subvolume or number
 	parents           map[uint64][]uint64
 	reach             []reach
@@ -28,9 +31,23 @@ type qgroup struct{ rfer, excl uint64 }
 // reach says that the subvolume root reaches an extent.
 type reach struct{ start, length, root uint64 }
 
+// owned is what a tree has allocated in a transaction.
+type owned struct{ root, generation uint64 }
+
+// owns notes for simple quotas that root has allocated an extent.
+func (c *checker) owns(root, length, generation uint64) {
+	if format.IsFSTree(root) {
+		if c.owned == nil {
+			c.owned = map[owned]uint64{}
+		}
+		c.owned[owned{root, generation}] += length
+	}
+}
+
 const (
 	qgroupRescan       = 1 << 1
 	qgroupInconsistent = 1 << 2
+	qgroupSimple       = 1 << 3
 	qgroupStatusSize   = 32
 	qgroupInfoSize     = 40
 	qgroupLevelShift   = 48
@@ -48,6 +65,9 @@ func (c *checker) quotaLeaf(n format.Node, _ bool) {
 		switch {
 		case k.Type == format.QGROUP_STATUS_KEY && len(b) >= qgroupStatusSize:
 			q.status, q.generation, q.flags = true, le.Uint64(b[8:]), le.Uint64(b[16:])
+			if len(b) >= qgroupStatusSize+8 {
+				q.enabled = le.Uint64(b[32:])
+			}
 		case k.Type == format.QGROUP_INFO_KEY && len(b) >= qgroupInfoSize:
 			q.groups[k.Offset] = &qgroup{rfer: le.Uint64(b[8:]), excl: le.Uint64(b[24:])}
 		case k.Type == format.QGROUP_RELATION_KEY && k.Objectid < k.Offset:
@@ -83,26 +103,64 @@ func (q *quota) above(root uint64) []uint64 {
 	return list
 }
 
-// checkQuota compares the counts with what the subvolumes reach, unless the quota tree itself says
-// that they are out of date.
+// checkQuota compares the counts with what the subvolumes reach or have allocated, unless the quota
+// tree itself says that they are out of date.
 func (c *checker) checkQuota() {
 	q := c.quota
 	if q == nil {
 		return
 	}
+	simple := q.flags&qgroupSimple != 0
 	switch {
 	case c.cut:
 		return // what was not visited may be counted
-	case !q.status || q.flags&(qgroupRescan|qgroupInconsistent) != 0 || q.generation != c.sb.Generation:
+	case !q.status || q.flags&(qgroupRescan|qgroupInconsistent) != 0 || !simple && q.generation != c.sb.Generation:
 		c.note("quotas are on and their counts out of date: they are not judged")
 		return
 	}
 	for id, r := range c.roots {
-		if format.IsFSTree(id) && r.item.Refs == 0 {
+		if !simple && format.IsFSTree(id) && r.item.Refs == 0 {
 			c.note("a subvolume is being deleted: quotas are not judged")
 			return
 		}
 	}
+	if simple {
+		c.compareQuota(q.allocated(c.owned), simple)
+	} else {
+		c.compareQuota(q.reached(), simple)
+	}
+}
+
+// compareQuota wants the counts of the groups. Those of a subvolume that is gone are judged with
+// simple quotas only: it may have allocated what others refer to.
+func (c *checker) compareQuota(counts map[uint64]qgroup, simple bool) {
+	q := c.quota
+	for _, id := range slices.Sorted(maps.Keys(q.groups)) {
+		if _, ok := c.roots[id]; !ok && !simple && id>>qgroupLevelShift == 0 {
+			continue
+		}
+		if have, want := *q.groups[id], counts[id]; have != want {
+			c.find("quota.count", qgroupName(id), fmt.Sprintf("rfer %d excl %d", have.rfer, have.excl), fmt.Sprintf("rfer %d excl %d", want.rfer, want.excl))
+		}
+	}
+}
+
+// allocated counts what the groups have by simple quotas.
+func (q *quota) allocated(list map[owned]uint64) map[uint64]qgroup {
+	want := map[uint64]qgroup{}
+	for o, n := range list {
+		if o.generation < q.enabled {
+			continue
+		}
+		for _, id := range q.above(o.root) {
+			want[id] = qgroup{want[id].rfer + n, want[id].excl + n}
+		}
+	}
+	return want
+}
+
+// reached counts what the groups have by the extents that their subvolumes reach.
+func (q *quota) reached() map[uint64]qgroup {
 	slices.SortFunc(q.reach, func(x, y reach) int { return cmp.Or(cmp.Compare(x.start, y.start), cmp.Compare(x.root, y.root)) })
 	q.reach = slices.CompactFunc(q.reach, func(x, y reach) bool { return x.start == y.start && x.root == y.root })
 	above, want := map[uint64][]uint64{}, map[uint64]qgroup{}
@@ -131,12 +189,5 @@ func (c *checker) checkQuota() {
 		}
 		l = l[n:]
 	}
-	for _, id := range slices.Sorted(maps.Keys(q.groups)) {
-		if _, ok := c.roots[id]; !ok && id>>qgroupLevelShift == 0 {
-			continue // of a subvolume that is gone
-		}
-		if have, want := *q.groups[id], want[id]; have != want {
-			c.find("quota.count", qgroupName(id), fmt.Sprintf("rfer %d excl %d", have.rfer, have.excl), fmt.Sprintf("rfer %d excl %d", want.rfer, want.excl))
-		}
-	}
+	return want
 }

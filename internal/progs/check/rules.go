@@ -60,7 +60,7 @@ var Rules = []Rule{
 	{"free_space.info", "each block group has its free space info, with the right count (8)", "Linux searches the space anew, or uses less of it"},
 	{"free_space.range", "the free space tree is the exact complement of the extents (8)", "space in use passes for free, or free space is not used"},
 
-	{"quota.count", "a qgroup's bytes are those of the extents that its subvolumes reach", "limits of quotas hold too early or too late: rescan"},
+	{"quota.count", "a qgroup's bytes are those of the extents that its subvolumes reach, with simple quotas have allocated", "limits of quotas hold too early or too late: rescan"},
 
 	{"csum.extent", "checksums exist for allocated data only (9)", "the next data there may seem damaged"},
 	{"csum.missing", "data that needs checksums has them (9)", "a part of the file cannot be read"},

@@ -121,6 +121,9 @@ func (w *walk) block(bytenr, generation uint64, level int, first *format.Key, la
 	}
 	if !old {
 		c.stats.TreeBlocks++
+		if !w.log && c.sb.IncompatFlags&format.IncompatSimpleQuota != 0 {
+			c.owns(n.Owner(), uint64(c.sb.NodeSize), n.Generation())
+		}
 		if !w.log {
 			c.blocks = append(c.blocks, blockInfo{bytenr, n.Generation(), uint8(level)})
 		}

@@ -484,6 +484,8 @@ func (d *dumper) extentItem(k format.Key, b []byte) {
 			p("shared block backref parent %d", r.Offset)
 		case format.EXTENT_DATA_REF_KEY:
 			p("extent data backref root %s objectid %d offset %d count %d", objectText(r.Data.Root, 0), r.Data.Ino, r.Data.Offset, r.Count)
+		case format.EXTENT_OWNER_REF_KEY:
+			p("extent owner root %s", objectText(r.Offset, 0))
 		case format.SHARED_DATA_REF_KEY:
 			p("shared data backref parent %d count %d", r.Offset, r.Count)
 		}

@@ -71,6 +71,10 @@ type Options struct {
 	// Holes gives the holes of files items, as before no-holes.
 	Holes bool
 
+	// Quota and SimpleQuota say that quotas are wanted. Make and Build leave them to the caller,
+	// who turns them on in the file system that is made.
+	Quota, SimpleQuota bool
+
 	// Identifiers; a zero one is made up, out of FSID if that is given. With FSID and Now given the
 	// image is the same every time.
 	FSID          format.UUID
@@ -109,6 +113,8 @@ var features = []feature{
 	{"mixed-bg", func(o *Options, on bool) bool { o.Mixed = on; return true }},
 	{"skinny-metadata", func(o *Options, on bool) bool { o.LongExtents = !on; return true }},
 	{"no-holes", func(o *Options, on bool) bool { o.Holes = !on; return true }},
+	{"quota", func(o *Options, on bool) bool { o.Quota = on; return true }},
+	{"squota", func(o *Options, on bool) bool { o.SimpleQuota = on; return true }},
 	{"extref", always}, {"free-space-tree", always}, {"fst", always},
 }
 
