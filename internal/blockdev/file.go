@@ -98,6 +98,26 @@ func (d *File) Name() string { return d.name }
 // Size is in bytes.
 func (d *File) Size() int64 { return d.size }
 
+// ErrNoClone is the error of Clone when what d has cannot be shared with a file.
+var ErrNoClone = errors.New("no shared blocks here")
+
+// Clone makes the n bytes of to at offset at share the blocks of d at off, without copying:
+// FICLONERANGE. All three are multiples of the block size of the file system that holds both; to
+// grows as it needs. The error is ErrNoClone unless d is an image file, or a part of one, on a file
+// system that shares blocks, and to is on the same.
+func Clone(to *os.File, at int64, d Device, off, n int64) error {
+	for {
+		if f, ok := d.(*File); ok && !f.block {
+			return f.clone(to, at, off, n)
+		}
+		s, ok := d.(Shifted)
+		if !ok {
+			return ErrNoClone
+		}
+		d, off = s.Under(), off+s.Offset()
+	}
+}
+
 // IsBlock reports whether the device is a block device rather than a file.
 func (d *File) IsBlock() bool { return d.block }
 

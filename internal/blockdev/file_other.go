@@ -16,6 +16,9 @@ import (
 // host is this system's part of a File: nothing.
 type host struct{}
 
+// clone is Clone from the file of the image: none here.
+func (d *File) clone(*os.File, int64, int64, int64) error { return ErrNoClone }
+
 // open opens a regular file and locks it. Devices and O_DIRECT need Linux.
 func open(path string, mode int, flags Flags) (*File, error) {
 	if flags&Direct != 0 {

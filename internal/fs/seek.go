@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 
+	"btrlab/internal/blockdev"
 	"btrlab/internal/data/extentmap"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
@@ -56,6 +57,22 @@ func (f *File) SeekHole(t *sched.Task, off int64) (int64, error) {
 		}
 		off = end
 	}
+}
+
+// Lies finds where the bytes from off on, a multiple of the sector size, lie on a device, n of them
+// in one piece. It says no for what lies on none as it is read: a hole, inline or compressed data,
+// what is not written back, and data of which there is another copy or parity. What it says holds
+// as long as nobody writes to the file.
+func (f *File) Lies(t *sched.Task, off int64) (dev blockdev.Device, at, n int64, ok bool) {
+	m, err := f.mapAt(t, uint64(off), math.MaxUint64)
+	if err != nil || m.Kind != extentmap.Regular || m.DiskBytenr == 0 || m.Compression != 0 {
+		return nil, 0, 0, false
+	}
+	d, at, k, ok := f.fs.vols.Single(m.Bytenr(uint64(off)))
+	if !ok {
+		return nil, 0, 0, false
+	}
+	return d.Device, at, int64(min(k, m.End-uint64(off))), true
 }
 
 // mapAt is the extent at off, a multiple of the sector size or not, in a file that ends at end. A

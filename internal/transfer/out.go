@@ -9,7 +9,9 @@ import (
 	"os"
 	gopath "path"
 	"path/filepath"
+	"sync/atomic"
 
+	"btrlab/internal/blockdev"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
@@ -32,6 +34,8 @@ type Out struct {
 	links map[inode]string // inodes with several names -> where the first one went, from top
 	dirs  map[inode]string // directories that have been begun -> their path in the image
 
+	noClone *atomic.Bool // the host shares no blocks with the image
+
 	jobs  []job
 	ended []ended
 	bufs  [][]byte // of the tasks that copy, whole sectors
@@ -47,7 +51,8 @@ type inode struct {
 func NewOut(t *sched.Task, x *fs.FS, w Watcher) *Out {
 	keep := All
 	keep.Owners = holdsOwners()
-	return &Out{Keep: keep, t: t, x: x, count: count{w: w}, links: map[inode]string{}, dirs: map[inode]string{}, bufs: [][]byte{make([]byte, chunk)}}
+	return &Out{Keep: keep, t: t, x: x, count: count{w: w}, links: map[inode]string{}, dirs: map[inode]string{},
+		noClone: new(atomic.Bool), bufs: [][]byte{make([]byte, chunk)}}
 }
 
 // leave reports an object of the image that cannot be read; any other error comes back.
@@ -281,7 +286,7 @@ func (c *Out) fill(path string, at fs.Attr, create func() (*os.File, error), rem
 		o.f = out
 		_ = o.setFlags(flagsOfHost(format.InodeNoDataCow)) // an empty file takes it; see finish
 	}
-	w, stop := &sparseWriter{f: out}, &stopper{Watcher: c.count.w}
+	w, stop := &sparseWriter{f: out, share: func(p []byte, off int64) int { return c.share(f, out, len(p), off) }}, &stopper{Watcher: c.count.w}
 	err = read(c.t, stop, f, w, c.bufs[0])
 	if err != nil && w.err == nil && stop.err == nil {
 		out.Close()
@@ -290,7 +295,7 @@ func (c *Out) fill(path string, at fs.Attr, create func() (*os.File, error), rem
 		}
 		return &unreadable{err}
 	}
-	if size := f.Size(c.t); err == nil && w.end < size { // a hole to the end
+	if size := f.Size(c.t); err == nil && w.end != size { // a hole to the end, or a shared block over it
 		err = out.Truncate(size)
 	}
 	if err == nil {
@@ -304,6 +309,27 @@ func (c *Out) fill(path string, at fs.Attr, create func() (*os.File, error), rem
 		err = cerr
 	}
 	return err
+}
+
+// shareLeast is the bytes from which on it is quicker to share blocks than to write them.
+const shareLeast = 64 << 10
+
+// share makes the n bytes of out at off, a multiple of hostBlock, share the blocks of the image
+// that f has there, and says of how many. They have just been read, and their checksums are right.
+func (c *Out) share(f *fs.File, out *os.File, n int, off int64) (done int) {
+	for done+shareLeast <= n && !c.noClone.Load() {
+		dev, from, k, ok := f.Lies(c.t, off+int64(done))
+		if !ok {
+			return done
+		}
+		k = min(k, int64(format.AlignUp(uint64(n-done), hostBlock)))
+		if err := blockdev.Clone(out, off+int64(done), dev, from, k); err != nil {
+			c.noClone.Store(true)
+			return done
+		}
+		done += int(k)
+	}
+	return done
 }
 
 // stopper keeps the error that ended a transfer.
@@ -323,6 +349,9 @@ type sparseWriter struct {
 	off int64
 	end int64 // of what has been written
 	err error // of the host
+	// share brings the front of p, a multiple of hostBlock that may be longer than p, without
+	// writing it; nil for none.
+	share func(p []byte, off int64) (n int)
 }
 
 const hostBlock = 4096 // a smaller run of zeros is not left out
@@ -334,6 +363,10 @@ func (s *sparseWriter) Write(p []byte) (int, error) {
 		start := done
 		for done < len(p) && !isZeroBlock(p[done:]) {
 			done += min(hostBlock, len(p)-done)
+		}
+		if done > start && s.share != nil {
+			start += s.share(p[start:done], s.off+int64(start))
+			s.end = s.off + int64(start)
 		}
 		if done > start {
 			if _, err := s.f.WriteAt(p[start:done], s.off+int64(start)); err != nil {

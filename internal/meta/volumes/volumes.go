@@ -326,6 +326,17 @@ func (v *Volumes) Mirrors(logical uint64) int {
 	return c.profile.Mirrors(len(c.devs))
 }
 
+// Single finds where the byte at logical lies if no other copy of it is anywhere: the device, the
+// offset on it, and how many bytes lie there in one piece.
+func (v *Volumes) Single(logical uint64) (d *Device, off int64, n uint64, ok bool) {
+	c := v.m.Load().find(logical)
+	if c == nil || c.profile.Mirrors(len(c.devs)) != 1 {
+		return nil, 0, 0, false
+	}
+	at := c.locate(logical - c.Logical)
+	return c.devs[at.First], c.offset(at, 0), at.Len, true
+}
+
 // ChunkEnd is the end of the chunk that holds logical, or logical itself when no chunk has it: a
 // bio that starts at logical must end there.
 func (v *Volumes) ChunkEnd(logical uint64) uint64 {
