@@ -15,13 +15,19 @@ import (
 	"btrlab/internal/fs"
 )
 
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
 func (a *app) resize() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "resize IMAGE [DEVID:]SIZE|+SIZE|-SIZE|max|min",
 		Short: "make a file system larger or smaller",
 		Long: `Resize grows a file system, and the file that it is in, or shrinks it, and the file after it. What lies beyond the new end is
-moved into holes before it, a stripe of a chunk at a time; where no hole has room the size stays as it was. Max is the size of
-the device, min as small as moving makes it. Of several devices it is device DEVID, 1 by default.`,
+moved into holes before it, a stripe of a chunk at a time, and chunks that are partly free are cut when there are no holes; if there
+is still no room the size stays as it was. Max is the size of the device, min as small as cutting and moving makes it: next to nothing
+fits in it then. Of several devices it is device DEVID, 1 by default.`,
 		Example: `  btrlab resize disk.img +1G
   btrlab resize disk.img min`,
 		Args: cobra.ExactArgs(2),
@@ -29,6 +35,9 @@ the device, min as small as moving makes it. Of several devices it is device DEV
 	cmd.ValidArgsFunction = cobra.FixedCompletions([]string{"max", "min"}, cobra.ShellCompDirectiveDefault)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		image, size := args[0], args[1]
+		if _, err := os.Stat(image); err != nil && exists(size) {
+			image, size = size, image // the order of btrfs filesystem resize
+		}
 		devid := uint64(1)
 		if id, rest, ok := strings.Cut(size, ":"); ok {
 			var err error

@@ -1,11 +1,14 @@
 package fs
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/meta/transaction"
+	"btrlab/internal/meta/volumes"
 	"btrlab/internal/sched"
 )
 
@@ -13,15 +16,16 @@ import (
 const minDevice = 256 << 20
 
 // Resize gives device devid size bytes, rounded down to whole sectors; zero is as small as it can
-// be made by moving the last stripes into holes. What lies beyond is moved, each stripe with a
-// commit of its own, so that a crash leaves the old size or the new one, and everything readable.
-// It returns the size, and says how many stripes have moved.
+// be made by cutting what is free out of the chunks and moving the last stripes into holes. What
+// lies beyond is moved, each stripe with a commit of its own, so that a crash leaves the old size
+// or the new one, and everything readable; chunks are cut only if there is no hole otherwise. It
+// returns the size, and says how many stripes have moved.
 //
 // Errors: EINVAL for no such device, a size that the device under it has not, or one below 256 MiB
 // when it is to shrink; ENOSPC when no hole has room for a stripe: those before it have moved.
 //
-// Models fs/btrfs/volumes.c:btrfs_grow_device() and btrfs_shrink_device(). Difference: whole
-// stripes move, and keep their logical addresses; see volumes.MoveStripe.
+// Models fs/btrfs/volumes.c:btrfs_grow_device() and btrfs_shrink_device(). Difference: stripes
+// move, and keep their logical addresses; see volumes.MoveStripe and extenttree.Trim.
 //
 // Preconditions: no other task uses the file system.
 func (f *FS) Resize(t *sched.Task, devid, size uint64) (now uint64, moved int, err error) {
@@ -48,7 +52,12 @@ func (f *FS) Resize(t *sched.Task, devid, size uint64) (now uint64, moved int, e
 	if err := f.Sync(t); err != nil {
 		return 0, 0, err
 	}
-	for {
+	if size == 0 {
+		if err := f.trim(t); err != nil {
+			return 0, 0, err
+		}
+	}
+	for trimmed := size == 0; ; {
 		limit := size
 		beyond := f.vols.Beyond(d, limit)
 		if size == 0 { // the last stripe goes before its own place, as long as it can
@@ -63,6 +72,12 @@ func (f *FS) Resize(t *sched.Task, devid, size uint64) (now uint64, moved int, e
 			c, _ := f.vols.Lookup(m.Logical)
 			size = m.From.Offset + c.Chunk.StripeBytes()
 			break
+		}
+		if errors.Is(err, errno.ENOSPC) && !trimmed {
+			trimmed = true
+			if err = f.trim(t); err == nil {
+				continue
+			}
 		}
 		if err == nil {
 			err = f.change(t, func(h *transaction.Handle) error { return f.trans.Extents.MoveStripe(t, h.Trans(), m) })
@@ -80,6 +95,42 @@ func (f *FS) Resize(t *sched.Task, devid, size uint64) (now uint64, moved int, e
 		err = d.WipeSupers(t)
 	}
 	return size, moved, err
+}
+
+// What trim leaves.
+const (
+	trimLeast   = 1 << 20  // of data: a free range that stays is shorter
+	trimReserve = 16 << 20 // of metadata, for the commits to come, and a fourth of what there is
+)
+
+// trim gives the devices back what is free in the block groups, each in a commit of its own.
+func (f *FS) trim(t *sched.Task) error {
+	for _, c := range slices.Backward(slices.Clone(f.vols.Chunks())) {
+		budget := ^uint64(0)
+		if c.Chunk.Type&format.BlockGroupMetadata != 0 {
+			u := f.trans.Space.Of(c.Chunk.Type).Usage(t)
+			keep := u.Used + u.Readonly + u.Used/4 + trimReserve
+			budget = u.Total - min(u.Total, keep)
+		}
+		other := func(o volumes.ChunkInfo) bool { return o.Logical != c.Logical && o.Chunk.Type == c.Chunk.Type }
+		if !slices.ContainsFunc(f.vols.Chunks(), other) { // the last one has the profile of a new one
+			budget = min(budget, c.Chunk.Length-min(c.Chunk.Length, trimLeast))
+		}
+		if budget < trimLeast {
+			continue
+		}
+		err := f.change(t, func(h *transaction.Handle) error {
+			gone, err := f.trans.Extents.Trim(t, h.Trans(), c.Logical, trimLeast, budget)
+			if err == nil && gone > 0 {
+				err = f.trans.SpoilSpaceCache(t, h, c.Logical)
+			}
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("cut the chunk at %d: %w", c.Logical, err)
+		}
+	}
+	return nil
 }
 
 // change does something in a transaction of its own, which is committed.

@@ -3,12 +3,14 @@ package fs_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"testing"
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/blockdev/dm"
 	"btrlab/internal/errno"
+	"btrlab/internal/format"
 	"btrlab/internal/fs"
 	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
@@ -112,5 +114,99 @@ func TestResizeCrash(t *testing.T) {
 	}))
 	if n < 20 {
 		t.Errorf("%d crashes", n)
+	}
+}
+
+// sieve fills half of the device with files of many sizes and removes every other one.
+func sieve(x *fstest.Fixture, n int) map[string][]byte {
+	want := map[string][]byte{}
+	rng := rand.New(rand.NewPCG(9, uint64(n)))
+	for i := range n {
+		name := fmt.Sprintf("/f%d", i)
+		b := make([]byte, 1+rng.IntN(5<<20))
+		fstest.Random(rng, b)
+		f := x.Create(name)
+		x.WriteAt(f, b, 0)
+		x.Must(f.Close(x.T))
+		want[name] = b
+	}
+	x.Must(x.FS.Sync(x.T))
+	for i := range n {
+		if name := fmt.Sprintf("/f%d", i); i%3 != 0 {
+			x.Must(x.FS.Unlink(x.T, name))
+			delete(want, name)
+		}
+	}
+	x.Must(x.FS.Sync(x.T))
+	return want
+}
+
+// Chunks of which parts are free are cut, and what is left is not much more than what is used, in
+// every profile that copies whole stripes, with the free space as extents and without a tree of it;
+// the file system goes on, and grows again.
+func TestResizeCuts(t *testing.T) {
+	fstest.OneTask(t)
+	for _, c := range []struct {
+		name string
+		opts []fstest.Option
+		most uint64
+	}{
+		{"plain", nil, 100 << 20},
+		{"block-group-tree", []fstest.Option{fstest.MkfsOptions(func(o *mkfs.Options) { o.BlockGroupTree = true })}, 100 << 20},
+		{"mixed", []fstest.Option{fstest.MkfsOptions(func(o *mkfs.Options) { o.Mixed, o.NodeSize = true, 4096 })}, 70 << 20},
+		{"dup", []fstest.Option{fstest.MkfsOptions(func(o *mkfs.Options) { o.DataProfile = "dup" })}, 140 << 20},
+	} {
+		x := fstest.New(t, append(c.opts, fstest.Size(768<<20))...)
+		want := sieve(x, 45)
+		var used uint64
+		for _, b := range want {
+			used += uint64(len(b))
+		}
+		size, _, err := x.FS.Resize(x.T, 1, 0)
+		if err != nil || size > c.most || size < used {
+			t.Errorf("%s: %d bytes of files, shrunk to %d, want at most %d; %v", c.name, used, size, c.most, err)
+		}
+		x.Reopen()
+		for name, b := range want {
+			if have := x.ReadFile(name); !bytes.Equal(have, b) {
+				t.Errorf("%s: %s: %s", c.name, name, fstest.DiffAt(have, b))
+			}
+		}
+		x.Must(x.FS.Mkdir(x.T, "/d", 0o755))
+		if _, _, err := x.FS.Resize(x.T, 1, 768<<20); err != nil {
+			t.Error(err)
+		}
+		f := x.Create("/more")
+		x.WriteAt(f, make([]byte, 60<<20), 0)
+		x.Must(f.Close(x.T))
+		x.Close()
+	}
+}
+
+// A size that there are no holes for is reached by cutting; an empty file system keeps a chunk of
+// each profile.
+func TestResizeCutsIfNeeded(t *testing.T) {
+	fstest.OneTask(t)
+	x := fstest.New(t, fstest.Size(768<<20), fstest.MkfsOptions(func(o *mkfs.Options) { o.DataProfile = "dup" }))
+	sieve(x, 60)
+	before := len(x.FS.Chunks())
+	if _, moved, err := x.FS.Resize(x.T, 1, 300<<20); err != nil || moved == 0 || len(x.FS.Chunks()) == before {
+		t.Errorf("%d moved, %d chunks of %d, %v", moved, len(x.FS.Chunks()), before, err)
+	}
+	for i := range 60 {
+		if i%3 == 0 {
+			x.Must(x.FS.Unlink(x.T, fmt.Sprintf("/f%d", i)))
+		}
+	}
+	if _, _, err := x.FS.Resize(x.T, 1, 0); err != nil {
+		t.Error(err)
+	}
+	x.Reopen()
+	profiles := map[uint64]bool{}
+	for _, c := range x.FS.Chunks() {
+		profiles[c.Chunk.Type] = true
+	}
+	if len(profiles) != 3 || !profiles[format.BlockGroupData|format.BlockGroupDup] {
+		t.Errorf("profiles %v", profiles)
 	}
 }

@@ -333,14 +333,24 @@ func TestNocowComesOut(t *testing.T) {
 	})
 }
 
-// TestResize: images that Linux has filled, with holes where it removed empty chunks, get larger
-// and as small as moving makes them; Linux reads everything back and goes on.
+// TestResize: images that Linux has filled, with holes where it removed empty chunks, or with
+// chunks that are mostly free, get larger and as small as cutting and moving makes them; Linux
+// reads everything back and goes on.
 func TestResize(t *testing.T) {
 	linux(t)
+	for _, c := range []struct {
+		options  string
+		balanced bool
+	}{{"", true}, {"", false}, {"-R ^free-space-tree", false}, {"-M", false}} {
+		t.Run(fmt.Sprintf("%s %v", c.options, c.balanced), func(t *testing.T) { resized(t, c.options, c.balanced) })
+	}
+}
+
+func resized(t *testing.T, options string, balanced bool) {
 	img := image(t, "resize.img")
 	want := t.TempDir()
 	sh(t, "truncate", "-s", "3G", img)
-	sh(t, "mkfs.btrfs", "-q", img)
+	sh(t, "mkfs.btrfs", append(strings.Fields(options), "-q", img)...)
 	mounted(t, img, "", func(dir string) {
 		for i, name := range []string{"first", "second", "third"} {
 			sh(t, "fallocate", "-l", "400M", filepath.Join(dir, name))
@@ -352,11 +362,16 @@ func TestResize(t *testing.T) {
 		}
 		sh(t, "rm", filepath.Join(dir, "first"), filepath.Join(dir, "second"), filepath.Join(dir, "third"))
 		sh(t, "sync")
-		sh(t, "btrfs", "balance", "start", "-dusage=1", dir)
+		if balanced {
+			sh(t, "btrfs", "balance", "start", "-dusage=1", dir)
+		}
 		keepTimes(t, dir, want, ".")
 	})
 	for turn, size := range []string{"+1G", "min", "max", "2G"} {
 		btrlab(t, "resize", img, size)
+		if st, err := os.Stat(img); err != nil || size == "min" && st.Size() > 420<<20 {
+			t.Errorf("120 MiB of files, as small as can be: %v, %v", st.Size(), err)
+		}
 		judged(t, img)
 		mounted(t, img, "", func(dir string) {
 			sameTree(t, dir, want)

@@ -295,7 +295,7 @@ func (c *Out) fill(path string, at fs.Attr, create func() (*os.File, error), rem
 		}
 		return &unreadable{err}
 	}
-	if size := f.Size(c.t); err == nil && w.end != size { // a hole to the end, or a shared block over it
+	if size := f.Size(c.t); err == nil && w.end != size { // a hole to the end, or a block over it
 		err = out.Truncate(size)
 	}
 	if err == nil {

@@ -116,18 +116,23 @@ func fstExtentKey(s span) format.Key {
 	return format.Key{Objectid: uint64(s.Start), Type: format.FREE_SPACE_EXTENT_KEY, Offset: s.Len()}
 }
 
-// fstNewGroup enters a group that is empty, all free.
-func (e *ExtentTree) fstNewGroup(t *sched.Task, tr *ctree.Trans, g *BlockGroup) error {
+// fstNewGroup enters a group with what is free in it.
+func (e *ExtentTree) fstNewGroup(t *sched.Task, tr *ctree.Trans, g *BlockGroup, free []span) error {
 	if e.fst == nil {
 		return nil
 	}
 	var b [format.FreeSpaceInfoSize]byte
-	info := format.FreeSpaceInfo{ExtentCount: 1}
+	info := format.FreeSpaceInfo{ExtentCount: uint32(len(free))}
 	info.Encode(b[:])
 	if err := e.forest.InsertItem(t, tr, e.fst, fstInfoKey(g), b[:]); err != nil {
 		return err
 	}
-	return e.forest.InsertItem(t, tr, e.fst, fstExtentKey(g.span()), nil)
+	for _, s := range free {
+		if err := e.forest.InsertItem(t, tr, e.fst, fstExtentKey(s), nil); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // fstCovering finds the free extent that holds the byte at off, in extent form.

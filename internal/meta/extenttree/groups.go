@@ -54,13 +54,14 @@ func (e *ExtentTree) createPendingGroups(t *sched.Task, tr *ctree.Trans) error {
 		if g == nil {
 			return nil
 		}
-		if err := e.createGroup(t, tr, g); err != nil {
+		if err := e.createGroup(t, tr, g, []span{g.span()}); err != nil {
 			return fmt.Errorf("new block group %d: %w", g.Start, err)
 		}
 	}
 }
 
-func (e *ExtentTree) createGroup(t *sched.Task, tr *ctree.Trans, g *BlockGroup) error {
+// createGroup enters a group of which free is free.
+func (e *ExtentTree) createGroup(t *sched.Task, tr *ctree.Trans, g *BlockGroup, free []span) error {
 	c, ok := e.vols.Lookup(uint64(g.Start))
 	if !ok || c.Logical != uint64(g.Start) {
 		panic(fmt.Sprintf("extenttree: no chunk for block group %d", g.Start))
@@ -101,7 +102,7 @@ func (e *ExtentTree) createGroup(t *sched.Task, tr *ctree.Trans, g *BlockGroup) 
 	if err := e.forest.InsertItem(t, tr, e.groupsIn, key, bg[:]); err != nil {
 		return err
 	}
-	return e.fstNewGroup(t, tr, g)
+	return e.fstNewGroup(t, tr, g, free)
 }
 
 // updateDevItem writes the used bytes of device i into the chunk tree; the superblock's copy is

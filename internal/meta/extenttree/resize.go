@@ -2,6 +2,7 @@ package extenttree
 
 import (
 	"fmt"
+	"slices"
 
 	"btrlab/internal/format"
 	"btrlab/internal/meta/ctree"
@@ -9,33 +10,59 @@ import (
 	"btrlab/internal/sched"
 )
 
-// MoveStripe enters a stripe that has moved into the chunk tree and the device tree.
+// MoveStripe enters a stripe that has moved into the chunk tree and the device tree. Where a copy
+// of the superblock was in the old place there is none in the new one.
 func (e *ExtentTree) MoveStripe(t *sched.Task, tr *ctree.Trans, m volumes.Move) error {
 	c, ok := e.vols.Lookup(m.Logical)
 	if !ok {
 		panic(fmt.Sprintf("extenttree: no chunk at %d", m.Logical))
 	}
+	e.freeSupers(t, c, m)
 	key := format.Key{Objectid: format.FIRST_CHUNK_TREE_OBJECTID, Type: format.CHUNK_ITEM_KEY, Offset: m.Logical}
 	if err := e.change(t, tr, e.chunk, key, c.Chunk.Encode); err != nil {
 		return err
 	}
-	var p ctree.Path
-	defer p.Release(t)
 	old := format.Key{Objectid: m.From.Devid, Type: format.DEV_EXTENT_KEY, Offset: m.From.Offset}
-	found, err := e.forest.SearchSlot(t, tr, e.dev, old, &p, -1, true)
-	if err == nil && !found {
-		err = fmt.Errorf("corrupt device tree: no item %v", old)
-	}
+	item, err := e.remove(t, tr, e.dev, old)
 	if err != nil {
 		return err
 	}
-	item := append([]byte(nil), p.Item()...)
-	if err := e.forest.DelItems(t, tr, e.dev, &p, p.Slot(), 1); err != nil {
-		return err
-	}
-	p.Release(t)
 	old.Offset = m.To.Offset
 	return e.forest.InsertItem(t, tr, e.dev, old, item)
+}
+
+// freeSupers gives back what was kept from allocation for the copies of the superblock in the old
+// place of a stripe of chunk c.
+func (e *ExtentTree) freeSupers(t *sched.Task, c volumes.ChunkInfo, m volumes.Move) {
+	before := c
+	before.Chunk.Stripes = slices.Clone(c.Chunk.Stripes)
+	before.Chunk.Stripes[m.Stripe] = m.From
+	g := e.group(format.Logical(m.Logical))
+	for _, s := range e.vols.SuperLogical(before) {
+		left, _ := e.excludeSupers(c, []span{s})
+		for _, s := range left {
+			g.mu.Lock(t)
+			g.addFreeLocked(t, s)
+			g.mu.Unlock(t)
+			g.superBytes -= s.Len()
+			e.space.Of(g.Flags).RemoveTotal(t, 0, s.Len())
+		}
+	}
+}
+
+// remove deletes an item, which must be there, and returns it.
+func (e *ExtentTree) remove(t *sched.Task, tr *ctree.Trans, r *ctree.Root, key format.Key) (item []byte, err error) {
+	var p ctree.Path
+	defer p.Release(t)
+	found, err := e.forest.SearchSlot(t, tr, r, key, &p, -1, true)
+	if err == nil && !found {
+		err = fmt.Errorf("corrupt tree %d: no item %v", int64(r.ID), key)
+	}
+	if err != nil {
+		return nil, err
+	}
+	item = append(item, p.Item()...)
+	return item, e.forest.DelItems(t, tr, r, &p, p.Slot(), 1)
 }
 
 // ResizeDevice enters the size of device i into the chunk tree.

@@ -514,6 +514,17 @@ func (i *Info) AddTotal(t *sched.Task, total, used, readonly uint64) {
 	i.mu.Unlock(t)
 }
 
+// RemoveTotal takes away room of a block group that is free, its readonly part included.
+//
+// Preconditions: nothing else of it is promised than what the rest can hold.
+func (i *Info) RemoveTotal(t *sched.Task, total, readonly uint64) {
+	i.mu.Lock(t)
+	i.data.Write(t, i)
+	i.subLocked(t, &i.u.Total, total, "total")
+	i.subLocked(t, &i.u.Readonly, readonly, "readonly")
+	i.mu.Unlock(t)
+}
+
 // Allocated turns a promise into an allocation that no extent item records yet: may_use down,
 // reserved up.
 func (i *Info) Allocated(t *sched.Task, bytes uint64) {

@@ -7,6 +7,7 @@ import (
 	"btrlab/internal/blockdev"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
+	"btrlab/internal/meta/ctree"
 	"btrlab/internal/meta/volumes"
 	"btrlab/internal/sched"
 )
@@ -222,4 +223,20 @@ func (m *Manager) backupRoots(sb *format.Super) {
 	set(format.DEV_TREE_OBJECTID, &b.DevRoot, &b.DevRootGen, &b.DevRootLevel)
 	set(format.CSUM_TREE_OBJECTID, &b.CsumRoot, &b.CsumRootGen, &b.CsumRootLevel)
 	sb.Backups[slot] = b
+}
+
+// SpoilSpaceCache says that the old cache of the free space of the block group at logical, if an
+// image without a free space tree has one, is of another generation than it is: nobody loads it,
+// and Linux writes it again. Models a step of btrfs_setup_space_cache().
+func (m *Manager) SpoilSpaceCache(t *sched.Task, h *Handle, logical uint64) error {
+	var p ctree.Path
+	defer p.Release(t)
+	key := format.Key{Objectid: format.FREE_SPACE_OBJECTID, Offset: logical}
+	found, err := m.Forest.SearchSlot(t, &h.tr, m.Root(format.ROOT_TREE_OBJECTID), key, &p, 0, true)
+	if err != nil || !found || len(p.Item()) < format.KeySize+8 {
+		return err
+	}
+	clear(p.Item()[format.KeySize : format.KeySize+8])
+	m.Forest.DirtyLeaf(t, &h.tr, &p)
+	return nil
 }

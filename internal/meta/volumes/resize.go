@@ -14,8 +14,8 @@ import (
 
 // A device gets another size. What lies beyond the new end is moved, stripe by stripe, into holes
 // before it: logical addresses stay, so no tree block and no file extent changes. The kernel moves
-// extents instead (relocate_block_group()), which also empties chunks that are partly free; here a
-// stripe moves whole, or there is no room.
+// extents instead (relocate_block_group()), which also empties chunks that are partly free; here
+// such a chunk is cut (Split), and its parts move.
 
 // Move is a stripe of a chunk that has moved on its device.
 type Move struct {
@@ -73,8 +73,31 @@ func (v *Volumes) MoveStripe(t *sched.Task, m *Move, size uint64) error {
 	return nil
 }
 
-// clearOfSupers cuts the copies of the superblock out of a hole: the allocator has taken those of
-// the old place out of a block group, and knows nothing of the new one.
+// Split puts a chunk for each of the ranges in the place of the chunk at logical, whose every
+// stripe has all its bytes; the items are the caller's.
+//
+// Preconditions: no other task uses the file system, and nothing refers to what lies outside the
+// ranges, which are ascending.
+func (v *Volumes) Split(t *sched.Task, logical uint64, ranges []format.Range[format.Logical]) {
+	chunks := slices.Clone(v.Chunks())
+	i := slices.IndexFunc(chunks, func(c ChunkInfo) bool { return c.Logical == logical })
+	var parts []ChunkInfo
+	for _, r := range ranges {
+		c := chunks[i]
+		c.Logical, c.Chunk.Length = uint64(r.Start), r.Len()
+		c.Chunk.Stripes = slices.Clone(c.Chunk.Stripes)
+		for k := range c.Chunk.Stripes {
+			c.Chunk.Stripes[k].Offset += c.Logical - logical
+		}
+		parts = append(parts, c)
+	}
+	v.mu.Lock(t)
+	v.publish(slices.Replace(chunks, i, i+1, parts...))
+	v.mu.Unlock(t)
+}
+
+// clearOfSupers cuts the copies of the superblock out of a hole: what moves may have something
+// where one lies.
 func clearOfSupers(h hole) []hole {
 	list := []hole{h}
 	for i := range format.SuperMirrorMax {
