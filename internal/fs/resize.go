@@ -113,7 +113,8 @@ func (f *FS) trim(t *sched.Task) error {
 			budget = u.Total - min(u.Total, keep)
 		}
 		other := func(o volumes.ChunkInfo) bool { return o.Logical != c.Logical && o.Chunk.Type == c.Chunk.Type }
-		if !slices.ContainsFunc(f.vols.Chunks(), other) { // the last one has the profile of a new one
+		// The last one of a type has the profile of those to come.
+		if !slices.ContainsFunc(f.vols.Chunks(), other) {
 			budget = min(budget, c.Chunk.Length-min(c.Chunk.Length, trimLeast))
 		}
 		if budget < trimLeast {
