@@ -38,7 +38,7 @@ prints, or with --json the JSON of fio 3.x. Without --image it works on a fresh 
 	f := cmd.Flags()
 	f.StringVar(&image, "image", "", "image or block device that holds a btrfs (default: a fresh one in memory)")
 	f.StringVar(&pol, "policy", "locked", policyUsage())
-	f.StringVar(&model, "device-model", "none", "latency model over the device: "+strings.Join(rig.Models(), ", "))
+	modelFlag(cmd, &model)
 	f.StringArrayVar(&set, "set", nil, "change an option of every job, as key=value; may be repeated")
 	f.BoolVar(&syntax.IgnoreUnknown, "ignore-unknown", false, "ignore job-file options that btrlab does not know")
 	f.BoolVar(&nocow, "nocow", false, "make new files NOCOW")
@@ -50,7 +50,6 @@ prints, or with --json the JSON of fio 3.x. Without --image it works on a fresh 
 	rt.flags(cmd)
 	pic.flags(cmd)
 	completePolicies(cmd, "policy")
-	completeFixed(cmd, "device-model", rig.Models())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := errors.Join(parsePolicies(cmd, []string{pol}), parseModel(cmd, model), rt.check(cmd, image), rt.checkLinux(cmd, linux), dio.check(cmd, image), pic.check(cmd, &rt)); err != nil {
 			return err

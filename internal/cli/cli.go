@@ -23,6 +23,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"btrlab/internal/blockdev/dm"
 	"btrlab/internal/prose"
 	"btrlab/internal/sched"
 	"btrlab/internal/study/own"
@@ -75,6 +76,9 @@ type app struct {
 	partition int           // --partition
 	devices   []string      // --device
 	degraded  bool          // --degraded
+	model     string        // --device-model of mount and serve
+	live      bool          // the faults may change while the image is open
+	flakeys   []*dm.Flakey  // with live, for each device
 	stop      atomic.Bool   // SIGINT came
 	stopped   chan struct{} // closed when stop becomes true
 }

@@ -82,6 +82,9 @@ btrlab send -f snap.stream disk.img:/backup/monday`); code != 0 {
 		"13631488", `$(btrlab dump tree fs disk.img | sed -n 's/.*disk byte \([1-9][0-9]*\).*/\1/p' | head -1)`)
 	ran := map[string]int{}
 	run := func(verb, line string) {
+		if strings.Contains(line, "sh --at") { // on a mount: internal/interop
+			return
+		}
 		ran[verb]++
 		if code, out := shell(dir, "rm -rf ./* && cp -R --sparse=always "+template+"/. ."); code != 0 {
 			t.Fatalf("%d %s", code, out)

@@ -147,11 +147,14 @@ func (a *app) withDevices(image string, flags blockdev.Flags, f func(devs []bloc
 	if flags&blockdev.ReadOnly != 0 && !a.noReplay {
 		a.warnLog(devs[0])
 	}
-	with := make([]blockdev.Device, len(devs))
 	for i, dev := range devs {
-		with[i] = a.faults.on(dev)
+		over, err := a.over(dev)
+		if err != nil {
+			return named(dev.Name(), err)
+		}
+		devs[i] = over
 	}
-	err := f(with)
+	err := f(slices.Clone(devs))
 	for _, dev := range devs {
 		if cerr := dev.Close(); err == nil {
 			err = cerr

@@ -11,21 +11,17 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"btrlab/internal/blockdev"
 	"btrlab/internal/fs"
-	"btrlab/internal/iopath/policy"
 	"btrlab/internal/mount"
 )
 
 // mountFlags are the flags of mount, also as -o has them.
 type mountFlags struct {
 	mount.Options
-	ro, daemon, debug, remount bool
-	policy                     string
-	cache                      string // of the kernel: none or kernel
-	memory                     byteSize
-	commit                     time.Duration
-	options                    []string
+	served
+	daemon, debug, remount bool
+	cache                  string // of the kernel: none or kernel
+	options                []string
 }
 
 func (a *app) mount() *cobra.Command {
@@ -47,16 +43,12 @@ remount to change ro and the last three.`,
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
 	}
 	f := cmd.Flags()
-	f.BoolVar(&o.ro, "ro", false, "mount read-only")
+	o.served.flags(cmd, "mount read-only")
 	f.BoolVar(&o.daemon, "daemon", false, "go to the background once the image is mounted")
 	f.BoolVar(&o.AllowOther, "allow-other", false, "let other users use the mount, as its permissions say")
 	f.BoolVar(&o.debug, "debug", false, "print each request of the kernel and its answer")
-	f.StringVar(&o.policy, "policy", "locked", policyUsage())
 	f.StringVar(&o.cache, "cache", "none", "who caches file data: none, only btrlab does, so that its locks decide; kernel, the kernel does too, and writes back later")
-	f.Var(&o.memory, "memory", "memory of btrlab for file contents and metadata (default a quarter of RAM, at most 1G)")
-	f.DurationVar(&o.commit, "commit", fs.DefaultCommitInterval, "commit what is older than this; 0 is never")
 	f.StringSliceVarP(&o.options, "options", "o", nil, "options of mount(8), with commas between them")
-	completePolicies(cmd, "policy")
 	completeFixed(cmd, "cache", []string{"none", "kernel"})
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if a.open != nil {
@@ -68,19 +60,13 @@ remount to change ro and the last three.`,
 		if err := a.mountOptions(cmd, &o); err != nil {
 			return err
 		}
-		p, err := policy.Parse(o.policy)
-		if err != nil {
-			return usagef(cmd, "%v", err)
+		if err := o.parse(a, cmd); err != nil {
+			return err
 		}
-		switch o.KernelCache = o.cache == "kernel"; {
-		case !o.KernelCache && o.cache != "none":
+		if o.KernelCache = o.cache == "kernel"; !o.KernelCache && o.cache != "none" {
 			return usagef(cmd, "bad --cache, have %q want none or kernel", o.cache)
-		case o.memory.set && o.memory.n < minCache:
-			return usagef(cmd, "bad --memory, have %d want at least %d", o.memory.n, minCache)
-		case o.commit < 0:
-			return usagef(cmd, "bad --commit, have %v want 0 or more", o.commit)
 		}
-		a.cache = o.memory
+		var err error
 		if o.Source == "" {
 			if o.Source, err = filepath.Abs(args[0]); err != nil {
 				return err
@@ -99,7 +85,7 @@ remount to change ro and the last three.`,
 		if o.daemon && !isDaemon() {
 			return a.startDaemon()
 		}
-		return a.serveMount(args[0], &o, &p)
+		return a.serveMount(args[0], &o)
 	}
 	return cmd
 }
@@ -168,12 +154,7 @@ func (a *app) mountOptions(cmd *cobra.Command, o *mountFlags) error {
 }
 
 // serveMount opens the image, mounts it and serves it until the end.
-func (a *app) serveMount(image string, o *mountFlags, p *policy.Policy) error {
-	o.ReadOnly = o.ro || a.noReplay || a.degraded
-	var flags blockdev.Flags
-	if o.ReadOnly {
-		flags = blockdev.ReadOnly
-	}
+func (a *app) serveMount(image string, o *mountFlags) error {
 	var mu sync.Mutex
 	note := func(line string) {
 		mu.Lock()
@@ -184,13 +165,20 @@ func (a *app) serveMount(image string, o *mountFlags, p *policy.Policy) error {
 	if o.debug {
 		o.Debug = note
 	}
-	opt := fs.Options{ReadOnly: o.ReadOnly, Policy: p, Memory: a.cacheSize(), Subvol: a.subvol.id, SubvolPath: a.subvol.path, CommitInterval: o.commit}
-	opt.BadCopy = func(err error) { note("warning: " + image + ": a bad copy, another one was read: " + oneLine(err)) }
-	defer a.limitHeap()()
-	return a.openFS(image, flags, opt, func(x *fs.FS) error {
+	badCopy := func(err error) { note("warning: " + image + ": a bad copy, another one was read: " + oneLine(err)) }
+	a.live = true
+	return o.open(a, image, badCopy, func(x *fs.FS) error {
+		o.ReadOnly = o.ro
 		m, err := mount.New(x, o.Options)
 		if err != nil {
 			return err
+		}
+		l, lerr := listenAt(o.Dir)
+		if lerr != nil {
+			note("warning: no btrlab sh --at " + o.Dir + ": " + oneLine(lerr))
+		} else {
+			defer l.Close()
+			go a.serveAt(l, &liveImage{name: image, fs: x, m: m, flakeys: a.flakeys})
 		}
 		if o.daemon {
 			err = mountedDaemon()

@@ -13,25 +13,20 @@ import (
 	"runtime"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/fs"
-	"btrlab/internal/iopath/policy"
 	"btrlab/internal/nbd"
 	"btrlab/internal/sched"
 )
 
 // serveFlags are the flags of serve.
 type serveFlags struct {
-	nbd    string
-	ro     bool
-	any    bool // listen beyond this machine
-	policy string
-	memory byteSize
-	commit time.Duration
+	served
+	nbd string
+	any bool // listen beyond this machine
 }
 
 func (a *app) serve() *cobra.Command {
@@ -52,12 +47,8 @@ answered. Serve stays in the foreground; ^C or SIGTERM ends it: it answers what 
 	cmd.ValidArgsFunction = a.completeSpec
 	f := cmd.Flags()
 	f.StringVar(&o.nbd, "nbd", "", "where to listen: unix:PATH or tcp:HOST:PORT (required)")
-	f.BoolVar(&o.ro, "ro", false, "refuse changes")
+	o.served.flags(cmd, "refuse changes")
 	f.BoolVar(&o.any, "listen-any", false, "listen on a HOST that other machines reach, too; they may read and write the disk")
-	f.StringVar(&o.policy, "policy", "locked", policyUsage())
-	f.Var(&o.memory, "memory", "memory of btrlab for file contents and metadata (default a quarter of RAM, at most 1G)")
-	f.DurationVar(&o.commit, "commit", fs.DefaultCommitInterval, "commit what is older than this; 0 is never")
-	completePolicies(cmd, "policy")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if a.open != nil {
 			return errors.New("the image is open in sh, want btrlab serve --nbd ADDRESS IMAGE:/file")
@@ -65,14 +56,8 @@ answered. Serve stays in the foreground; ^C or SIGTERM ends it: it answers what 
 		if runtime.GOOS == "js" {
 			return usagef(cmd, "serve needs sockets, and a browser has none")
 		}
-		p, err := policy.Parse(o.policy)
-		switch {
-		case err != nil:
-			return usagef(cmd, "%v", err)
-		case o.memory.set && o.memory.n < minCache:
-			return usagef(cmd, "bad --memory, have %d want at least %d", o.memory.n, minCache)
-		case o.commit < 0:
-			return usagef(cmd, "bad --commit, have %v want 0 or more", o.commit)
+		if err := o.parse(a, cmd); err != nil {
+			return err
 		}
 		network, addr, err := o.address(cmd)
 		if err != nil {
@@ -89,11 +74,10 @@ answered. Serve stays in the foreground; ^C or SIGTERM ends it: it answers what 
 			return err
 		}
 		defer l.Close()
-		a.cache = o.memory
 		if ofFile {
-			return a.serveFile(l, image, path, &o, &p)
+			return a.serveFile(l, image, path, &o)
 		}
-		return a.serveImage(l, image, &o)
+		return o.around(a, func() error { return a.serveImage(l, image, &o) })
 	}
 	return cmd
 }
@@ -164,16 +148,12 @@ func uri(l net.Listener) string {
 }
 
 // serveFile serves a file through the engine.
-func (a *app) serveFile(l net.Listener, image, path string, o *serveFlags, p *policy.Policy) error {
-	var flags blockdev.Flags
-	how := fs.O_RDWR
-	if o.ro = o.ro || a.noReplay || a.degraded; o.ro {
-		flags, how = blockdev.ReadOnly, fs.O_RDONLY
-	}
-	opt := fs.Options{ReadOnly: o.ro, Policy: p, Memory: a.cacheSize(), Subvol: a.subvol.id, SubvolPath: a.subvol.path, CommitInterval: o.commit}
-	opt.BadCopy = a.warnCopies(image)
-	defer a.limitHeap()()
-	return a.openFS(image, flags, opt, func(x *fs.FS) error {
+func (a *app) serveFile(l net.Listener, image, path string, o *serveFlags) error {
+	return o.open(a, image, a.warnCopies(image), func(x *fs.FS) error {
+		how := fs.O_RDWR
+		if o.ro {
+			how = fs.O_RDONLY
+		}
 		f, err := x.OpenFile(a.t, path, how, 0)
 		if err != nil {
 			return inImage(image, path, err)
@@ -185,15 +165,15 @@ func (a *app) serveFile(l net.Listener, image, path string, o *serveFlags, p *po
 
 // serveImage serves the bytes of the image itself.
 func (a *app) serveImage(l net.Listener, image string, o *serveFlags) error {
-	var flags blockdev.Flags
-	if o.ro {
-		flags = blockdev.ReadOnly
-	}
-	dev, err := blockdev.Open(image, flags)
+	base, err := blockdev.Open(image, o.deviceFlags())
 	if err != nil {
 		return named(image, whole(image, err))
 	}
-	err = a.serveDisk(l, &imageDisk{a.faults.on(dev)}, image, nbd.Options{Name: filepath.Base(image), ReadOnly: o.ro, NoTrim: true})
+	dev, err := a.over(base)
+	if err != nil {
+		return errors.Join(err, base.Close())
+	}
+	err = a.serveDisk(l, &imageDisk{dev}, image, nbd.Options{Name: filepath.Base(image), ReadOnly: o.ro, NoTrim: true})
 	return named(image, errors.Join(err, dev.Close()))
 }
 

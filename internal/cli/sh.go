@@ -28,7 +28,8 @@ type openImage struct {
 	name  string
 	devs  []blockdev.Device
 	fs    *fs.FS
-	stdin bool // standard input has the lines
+	live  *liveImage // of an image that is mounted meanwhile, else nil
+	stdin bool       // standard input has the lines
 	json  bool
 
 	// Of the verb at hand, for --json.
@@ -47,27 +48,40 @@ func (o *openImage) onDevices(t *sched.Task, f func(devs []blockdev.Device) erro
 // shFlags are the flags of sh.
 type shFlags struct {
 	json, keepGoing bool
-	policy          string
+	policy, at      string
 }
 
 func (a *app) sh() *cobra.Command {
 	var o shFlags
 	cmd := &cobra.Command{
-		Use:   "sh IMAGE [FILE]",
+		Use:   "sh IMAGE|--at DIR [FILE]",
 		Short: "run verbs line by line on one open image",
 		Long: `Sh reads verbs from FILE or standard input, a line each, and runs them on the image, which stays open with its caches until
 the end. A path in the image is /path, without IMAGE:. Words are split at spaces; quotes and backslashes keep them together; a line
 that begins with # is a comment. Besides the verbs for images and files there are fsync, fdatasync, sync, drop-caches, policy, help
-and quit. The first line that fails ends sh with exit code 1, after what was done before is committed.`,
+and quit. The first line that fails ends sh with exit code 1, after what was done before is committed.
+With --at the image is the one that btrlab mount has at DIR: the lines run in its server, while programs go on to use the mount. Then
+there are fault and crash, too, and none of the verbs that copy from or to the host.`,
 		Example: `  echo 'write --nowait --length 4k /file' | btrlab sh --policy modern disk.img
-  btrlab sh --json --policy modern disk.img script`,
-		Args:              cobra.RangeArgs(1, 2),
+  btrlab sh --json --policy modern disk.img script
+  echo 'snapshot /home /home.1' | btrlab sh --at /mnt`,
+		Args:              cobra.RangeArgs(0, 2),
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
 	}
 	cmd.Flags().BoolVar(&o.json, "json", false, "print one line of JSON for each line")
 	cmd.Flags().BoolVar(&o.keepGoing, "keep-going", false, "go on after a line that fails; exit code 1 in the end")
 	cmd.Flags().StringVar(&o.policy, "policy", "", "locking policy of the write path (default locked)")
+	cmd.Flags().StringVar(&o.at, "at", "", "the directory at which btrlab mount has the image")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		image := ""
+		switch most := map[bool]int{true: 1, false: 2}[o.at != ""]; {
+		case o.at != "" && o.policy != "":
+			return usagef(cmd, "--policy is of mount, want the line 'policy %s'", o.policy)
+		case o.at == "" && len(args) == 0 || len(args) > most:
+			return usagef(cmd, "have %d arguments, want IMAGE [FILE], or with --at DIR [FILE]", len(args))
+		case o.at == "":
+			image, args = args[0], args[1:]
+		}
 		var opt fs.Options
 		if o.policy != "" {
 			p, err := policy.Parse(o.policy)
@@ -77,26 +91,30 @@ and quit. The first line that fails ends sh with exit code 1, after what was don
 			opt.Policy = &p
 		}
 		in, name := a.in, ""
-		if len(args) == 2 {
-			f, err := os.Open(args[1])
+		if len(args) == 1 {
+			f, err := os.Open(args[0])
 			if err != nil {
 				return err
 			}
 			defer f.Close()
-			in, name = f, args[1]
+			in, name = f, args[0]
 		}
-		return a.withFS(args[0], 0, opt, func(x *fs.FS) error {
-			a.open = &openImage{name: args[0], devs: x.Devices(), fs: x, stdin: name == "", json: o.json}
+		if o.at != "" {
+			return a.runAt(o.at, in, name, o)
+		}
+		return a.withFS(image, 0, opt, func(x *fs.FS) error {
+			a.open = &openImage{name: image, devs: x.Devices(), fs: x, stdin: name == "", json: o.json}
 			defer func() { a.open = nil }()
-			return a.lines(in, name, o)
+			return a.lines(in, name, image, o, a.line)
 		})
 	}
 	a.cacheFlag(cmd)
 	return cmd
 }
 
-// lines runs the lines of in, a file's with the name, or standard input.
-func (a *app) lines(in io.Reader, name string, o shFlags) error {
+// lines runs the lines of in, a file's with the name, or standard input, by run; prompt is for a
+// terminal.
+func (a *app) lines(in io.Reader, name, prompt string, o shFlags, run func(n int, text string) error) error {
 	terminal := false
 	if f, ok := in.(*os.File); ok && name == "" {
 		terminal = isTerminal(f)
@@ -109,7 +127,7 @@ func (a *app) lines(in io.Reader, name string, o shFlags) error {
 	failed := false
 	for n := 1; ; n++ {
 		if terminal {
-			fmt.Fprintf(a.err, "%s> ", a.open.name)
+			fmt.Fprintf(a.err, "%s> ", prompt)
 		}
 		if !sc.Scan() {
 			break
@@ -117,12 +135,14 @@ func (a *app) lines(in io.Reader, name string, o shFlags) error {
 		if err := a.interrupted(); err != nil {
 			return err
 		}
-		err := a.line(n, sc.Text())
+		err := run(n, sc.Text())
 		switch {
 		case err == nil:
 			continue
 		case errors.Is(err, errQuit):
 			return found(failed)
+		case errors.Is(err, errGone):
+			return err
 		case errors.Is(err, errInterrupted):
 			return err
 		case !o.json || !o.keepGoing:
@@ -244,7 +264,7 @@ func (a *app) verbLine(words []string) error {
 	root.SetIn(a.in)
 	root.SetOut(a.out)
 	root.SetErr(a.err)
-	err := root.Execute()
+	err := a.verb(root, words)
 	var usage *usageError
 	switch {
 	case errors.As(err, &usage):
@@ -255,6 +275,14 @@ func (a *app) verbLine(words []string) error {
 		return errors.New(words[0] + " has found something")
 	}
 	return err
+}
+
+// verb runs the verb with which root was set up.
+func (a *app) verb(root *cobra.Command, words []string) error {
+	if a.open.live != nil {
+		return a.open.live.around(a.t, words, root.Execute)
+	}
+	return root.Execute()
 }
 
 func hasPath(words []string) bool {
@@ -279,6 +307,9 @@ func (a *app) lineCommands() *cobra.Command {
 	a.add(root, "open", a.onOpenFile("fsync", "make a file or a directory durable"), a.onOpenFile("fdatasync", "the same as fsync"),
 		a.onOpen("sync", "write all data back and commit", func(x *fs.FS) error { return x.Sync(a.t) }),
 		a.onOpen("drop-caches", "drop the clean pages of all files", func(x *fs.FS) error { x.DropCaches(a.t); return nil }), a.policyVerb())
+	if a.open.live != nil {
+		a.add(root, "open", a.faultVerb(), a.crashVerb())
+	}
 	var plain func(c *cobra.Command)
 	plain = func(c *cobra.Command) {
 		c.Use = strings.NewReplacer(" IMAGE[:/path]", " [/path]", " IMAGE:", " ", " IMAGE", "").Replace(c.Use)

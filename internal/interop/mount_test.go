@@ -3,6 +3,7 @@ package interop
 import (
 	"bytes"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -362,5 +363,282 @@ func TestMountEnds(t *testing.T) {
 	judged(t, img)
 	if out, err := exec.Command(bin, "cat", img+":/synced").Output(); string(out) != "promised" {
 		t.Errorf("after the device failed: %q, %v", out, err)
+	}
+}
+
+// at runs lines in the server of a mount and returns what they print, with the exit code.
+func (m *fuseMount) at(t *testing.T, bin string, as *syscall.Credential, lines ...string) (string, error) {
+	t.Helper()
+	c := exec.Command(bin, "sh", "--at", m.dir)
+	c.Stdin = strings.NewReader(strings.Join(lines, "\n"))
+	c.SysProcAttr = &syscall.SysProcAttr{Credential: as}
+	out, err := c.CombinedOutput()
+	return string(out), err
+}
+
+// TestMountAt: lines run in the server of a mount that programs write to; what they change the
+// programs see at once, policies and quotas change under way, and both checkers find nothing. Other
+// users may not; a crash is one.
+func TestMountAt(t *testing.T) {
+	fuse(t)
+	bin := binary(t)
+	for _, cache := range []string{"none", "kernel"} {
+		t.Run("cache="+cache, func(t *testing.T) {
+			img := image(t, "at.img")
+			btrlab(t, "mkfs", "-q", "--size", "2G", img)
+			m := serve(t, bin, img, "--cache", cache)
+			run := func(lines ...string) string {
+				t.Helper()
+				out, err := m.at(t, bin, nil, lines...)
+				if err != nil {
+					t.Errorf("%q: %v %s", lines, err, out)
+				}
+				return out
+			}
+			write(t, m.path("home/f"), bytes.Repeat([]byte("0123456789abcdef"), 1024))
+			if _, err := os.Stat(m.path("snap/home/f")); !errors.Is(err, os.ErrNotExist) {
+				t.Error(err)
+			}
+			run("snapshot / /snap")
+			if b, err := os.ReadFile(m.path("snap/home/f")); err != nil || len(b) != 16384 {
+				t.Errorf("of the snapshot %d bytes, %v", len(b), err)
+			}
+			run("truncate --size 5 /home/f", "subvolume delete /snap", "mkdir /home/new")
+			if b, err := os.ReadFile(m.path("home/f")); err != nil || string(b) != "01234" {
+				t.Errorf("after truncate %d bytes, %v", len(b), err)
+			}
+			if _, err := os.Stat(m.path("snap")); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("a deleted subvolume: %v", err)
+			}
+			if _, err := os.Stat(m.path("home/new")); err != nil {
+				t.Error(err)
+			}
+
+			stop, done := make(chan struct{}), make(chan error)
+			const writers = 3
+			for w := range writers {
+				go func() { done <- m.busy(w, stop) }()
+			}
+			for i, p := range []string{"unlocked", "range-lock", "prewait", "modern", "locked"} {
+				run("policy "+p, "check", fmt.Sprintf("snapshot / /s%d", i), "drop-caches", "quota enable", "quota show", "sync", "quota disable")
+			}
+			if have := run("policy"); have != "locked\n" {
+				t.Errorf("policy %q", have)
+			}
+			close(stop)
+			for range writers {
+				if err := <-done; err != nil {
+					t.Error(err)
+				}
+			}
+			if os.Geteuid() == 0 {
+				if out, err := m.at(t, bin, &syscall.Credential{Uid: 1000, Gid: 1000}, "policy"); err == nil || strings.Contains(out, "locked\n") {
+					t.Errorf("another user: %v %s", err, out)
+				}
+			}
+			m.umount(t)
+			judged(t, img)
+
+			m = serve(t, bin, img, "--cache", cache)
+			f, err := os.Create(m.path("durable"))
+			must(t, err)
+			_, err = f.WriteString("durable")
+			must(t, errors.Join(err, f.Sync()))
+			run("fault eio:write:1+")
+			if _, err = f.WriteString("more"); err == nil {
+				err = f.Sync()
+			}
+			if !errors.Is(err, syscall.EIO) && !errors.Is(err, syscall.EROFS) {
+				t.Errorf("a sync to a device that fails: %v", err)
+			}
+			f.Close()
+			run("fault", "crash")
+			if err := m.cmd.Wait(); m.cmd.ProcessState.ExitCode() != 137 {
+				t.Errorf("the server after a crash: %v", err)
+			}
+			sh(t, "umount", m.dir)
+			mounted(t, img, "", func(dir string) {
+				if b, err := os.ReadFile(filepath.Join(dir, "durable")); err != nil || string(b) != "durable" {
+					t.Errorf("after the crash: %q, %v", b, err)
+				}
+			})
+			judged(t, img)
+		})
+	}
+}
+
+// busy writes, syncs, renames and removes files until stop, and reads each back.
+func (m *fuseMount) busy(w int, stop chan struct{}) error {
+	f := newFiller(uint64(w))
+	for i := 0; ; i++ {
+		select {
+		case <-stop:
+			return nil
+		default:
+		}
+		a, b := m.path(fmt.Sprintf("w%d.%d", w, i%7)), m.path(fmt.Sprintf("r%d.%d", w, i%5))
+		want := f.bytes(1 + i*7919%200000)
+		if err := os.WriteFile(a, want, 0o644); err != nil {
+			return err
+		}
+		if have, err := os.ReadFile(a); err != nil || !bytes.Equal(have, want) {
+			return fmt.Errorf("%s: %d bytes, %d written, %v", a, len(have), len(want), err)
+		}
+		if i%3 == 0 {
+			if err := os.Rename(a, b); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// TestMountPrograms: what git, sqlite, tar and rsync write to a mount they read back, and the
+// copies that go there and back are the same, with links, lists, attributes and holes.
+func TestMountPrograms(t *testing.T) {
+	fuse(t, "git", "sqlite3", "rsync", "tar", "setfacl", "setfattr")
+	bin := binary(t)
+	for _, cache := range []string{"none", "kernel"} {
+		t.Run("cache="+cache, func(t *testing.T) {
+			img := image(t, "programs.img")
+			btrlab(t, "mkfs", "-q", "--size", "2G", img)
+			m := serve(t, bin, img, "--cache", cache)
+
+			repo := m.path("repo")
+			sh(t, "git", "init", "-q", repo)
+			f := newFiller(3)
+			for i := range 60 {
+				write(t, filepath.Join(repo, fmt.Sprintf("d%d/f%d", i%5, i)), f.bytes(i*i*20))
+				if i%20 == 19 {
+					sh(t, "git", "-C", repo, "add", "-A")
+					sh(t, "git", "-C", repo, "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", fmt.Sprint(i))
+				}
+			}
+			sh(t, "git", "-c", "safe.directory=*", "clone", "-q", "--no-hardlinks", repo, m.path("clone"))
+			sh(t, "git", "-C", m.path("clone"), "gc", "-q")
+			sh(t, "git", "-C", m.path("clone"), "fsck", "--strict")
+
+			db := m.path("db")
+			for _, mode := range []string{"delete", "wal"} {
+				sql := "pragma journal_mode=" + mode + "; create table if not exists t(id integer primary key, b blob);"
+				for range 20 {
+					sql += "begin; insert into t(b) select randomblob(3000) from (with recursive c(x) as (select 1 union all select x+1 from c where x<50) select x from c); " +
+						"delete from t where id%7=3; commit;"
+				}
+				sh(t, "sqlite3", db, sql)
+			}
+			if out := sh(t, "sqlite3", db, "pragma integrity_check; select count(*)>500 from t; vacuum; pragma integrity_check;"); out != "ok\n1\nok\n" {
+				t.Errorf("sqlite: %q", out)
+			}
+
+			tree := t.TempDir()
+			write(t, filepath.Join(tree, "a/f"), f.bytes(300001))
+			write(t, filepath.Join(tree, "a/holes"), []byte("begin"))
+			must(t, os.Truncate(filepath.Join(tree, "a/holes"), 9<<20))
+			must(t, os.Link(filepath.Join(tree, "a/f"), filepath.Join(tree, "hard")))
+			must(t, os.Symlink("a/f", filepath.Join(tree, "soft")))
+			must(t, unix.Mkfifo(filepath.Join(tree, "pipe"), 0o640))
+			sh(t, "setfacl", "-m", "u:1234:rw,g:99:r", filepath.Join(tree, "a/f"))
+			sh(t, "setfattr", "-n", "user.note", "-v", "text", filepath.Join(tree, "a"))
+			must(t, os.Chmod(filepath.Join(tree, "a/holes"), os.ModeSetuid|0o755))
+			back := t.TempDir()
+			sh(t, "rsync", "-aHAXS", tree+"/", m.path("rsync"))
+			sh(t, "rsync", "-aHAXS", m.path("rsync")+"/", filepath.Join(back, "rsync"))
+			sameTree(t, filepath.Join(back, "rsync"), tree)
+			if out := sh(t, "rsync", "-aHAXSn", "--itemize-changes", "--checksum", tree+"/", m.path("rsync")); out != "" {
+				t.Errorf("rsync would still change\n%s", out)
+			}
+			must(t, os.Mkdir(m.path("tar"), 0o755))
+			sh(t, "sh", "-c", "tar -C "+tree+" --xattrs --acls -Scf - . | tar -C "+m.path("tar")+" --xattrs --xattrs-include='*' --acls -xpf -")
+			sameTree(t, m.path("tar"), tree)
+			m.umount(t)
+			judged(t, img)
+		})
+	}
+}
+
+// mountKills is how often TestMountKilled kills the server.
+var mountKills = flag.Int("mount.kills", 0, "kill the server of a mount so often; 0 is three times for each cache")
+
+// TestMountKilled: the server is killed while programs write and sync. Linux replays the log: every
+// file that was synced is there, as it was, and both checkers find nothing.
+func TestMountKilled(t *testing.T) {
+	fuse(t)
+	bin := binary(t)
+	n := 6
+	if *mountKills > 0 {
+		n = *mountKills
+	}
+	for kill := range n {
+		cache := []string{"none", "kernel"}[kill%2]
+		img := image(t, "killed.img")
+		btrlab(t, "mkfs", "-q", "-f", "--size", "1G", img)
+		m := serve(t, bin, img, "--cache", cache, "--commit", "1s")
+		const writers = 4
+		synced := make(chan []string, writers)
+		for w := range writers {
+			go func() { synced <- m.syncs(w, kill) }()
+		}
+		time.Sleep(time.Duration(200+kill*137%1500) * time.Millisecond)
+		must(t, m.cmd.Process.Kill())
+		_ = m.cmd.Wait() // killed
+		var names []string
+		for range writers {
+			names = append(names, <-synced...)
+		}
+		sh(t, "umount", "-l", m.dir)
+		mounted(t, img, "", func(dir string) {
+			for _, name := range names {
+				var w, i int
+				if _, err := fmt.Sscanf(filepath.Base(name), "%d.%d", &w, &i); err != nil {
+					t.Fatal(err)
+				}
+				have, err := os.ReadFile(filepath.Join(dir, name))
+				if err != nil || !bytes.Equal(have, syncedBytes(w, i, kill)) {
+					t.Errorf("kill %d, cache %s: %s, which was synced: %d bytes, %v", kill, cache, name, len(have), err)
+				}
+			}
+		})
+		judged(t, img)
+		if len(names) < 5 {
+			t.Errorf("kill %d: %d files were synced", kill, len(names))
+		}
+		must(t, os.Remove(img))
+	}
+}
+
+// syncedBytes is what file i of writer w holds.
+func syncedBytes(w, i, kill int) []byte {
+	return newFiller(uint64(w<<40 | kill<<20 | i)).bytes(1 + (i*7919+w)%90000)
+}
+
+// syncs makes files, each written in pieces and synced, under a name in a directory or renamed to
+// it, until the server is gone, and returns those whose sync had returned.
+func (m *fuseMount) syncs(w, kill int) (names []string) {
+	for i := 0; ; i++ {
+		name := fmt.Sprintf("d%d/%d.%d", i%3, w, i)
+		if os.MkdirAll(m.path(filepath.Dir(name)), 0o755) != nil {
+			return names
+		}
+		f, err := os.Create(m.path(name))
+		if err != nil {
+			return names
+		}
+		for b := syncedBytes(w, i, kill); len(b) > 0 && err == nil; {
+			n := min(len(b), 30000)
+			_, err = f.Write(b[:n])
+			b = b[n:]
+		}
+		if err == nil {
+			err = f.Sync()
+		}
+		f.Close()
+		if err != nil {
+			return names
+		}
+		names = append(names, name)
+		if i%4 == 3 {
+			os.Remove(m.path(names[0])) // its absence is as good as its presence from now on
+			names = names[1:]
+		}
 	}
 }

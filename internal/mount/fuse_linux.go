@@ -39,6 +39,7 @@ type server struct {
 	handles            table[handle]
 	tasks              sync.Pool // of *sched.Task
 	kernel             atomic.Pointer[fuse.Server]
+	gate               sync.RWMutex // a request reads; Frozen writes
 
 	// prune, if set, asks the kernel to forget nodes that it only remembers.
 	prune   func(ids []uint64)
@@ -64,10 +65,17 @@ func newServer(x *fs.FS, o Options) *server {
 	return s
 }
 
-// begin gives a request its task; end takes it back.
-func (s *server) begin() *sched.Task { return s.tasks.Get().(*sched.Task) }
+// begin gives a request its task, unless the mount is frozen; end takes it back. Models
+// sb_start_write() and sb_end_write().
+func (s *server) begin() *sched.Task {
+	s.gate.RLock()
+	return s.tasks.Get().(*sched.Task)
+}
 
-func (s *server) end(t *sched.Task) { s.tasks.Put(t) }
+func (s *server) end(t *sched.Task) {
+	s.tasks.Put(t)
+	s.gate.RUnlock()
+}
 
 // status is the number of err.
 func (s *server) status(err error) fuse.Status {

@@ -339,3 +339,42 @@ func TestPrune(t *testing.T) {
 		t.Errorf("asked to forget %v, want the ten directories", ids)
 	}
 }
+
+// TestFrozen: nothing is frozen while a request is under way, and no request begins while something
+// is. A lock that is free can be had at once, one that is taken cannot.
+func TestFrozen(t *testing.T) {
+	c := newClient(t)
+	m := &Mount{s: c.s}
+	task := c.s.begin()
+	if c.s.gate.TryLock() {
+		t.Error("frozen beside a request")
+		c.s.gate.Unlock()
+	}
+	c.s.end(task)
+	ran := false
+	c.Must(m.Frozen(func() error {
+		if ran = true; c.s.gate.TryRLock() {
+			t.Error("a request begins while the mount is frozen")
+			c.s.gate.RUnlock()
+		}
+		return nil
+	}))
+	if !ran || !c.s.gate.TryLock() {
+		t.Errorf("ran %v, and the mount stays frozen", ran)
+	}
+}
+
+// TestNumbers: what is known of a subvolume is told, and a node that nobody looked up has no number.
+func TestNumbers(t *testing.T) {
+	c := newClient(t)
+	c.Must(c.FS.Subvolume(c.T, "/sub", 0o755))
+	id := c.lookup(fuse.FUSE_ROOT_ID, "sub").NodeId
+	n := c.s.nodes.of(id)
+	if have := c.s.nodes.number(n); have != id || !c.s.nodes.knows(256) || c.s.nodes.knows(257) {
+		t.Errorf("number %d, want %d; knows 256: %v", have, id, c.s.nodes.knows(256))
+	}
+	c.s.Forget(id, 1)
+	if c.s.nodes.number(n) != 0 || c.s.nodes.knows(256) {
+		t.Error("a node that was forgotten is known")
+	}
+}

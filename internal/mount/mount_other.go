@@ -33,3 +33,12 @@ func (*Mount) Unmount(bool) error { return nil }
 
 // Release gives back what the kernel had references to.
 func (*Mount) Release(*sched.Task) error { return nil }
+
+// Frozen runs f while no request is under way.
+func (*Mount) Frozen(f func() error) error { return f() }
+
+// Changed tells the kernel of a change.
+func (*Mount) Changed(*sched.Task, string) {}
+
+// Forget tells the kernel of a subvolume that is about to go.
+func (*Mount) Forget(*sched.Task, string) {}

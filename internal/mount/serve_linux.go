@@ -7,9 +7,11 @@ import (
 	iofs "io/fs"
 	"log"
 	"os"
+	gopath "path"
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
@@ -167,6 +169,61 @@ func (f lines) Write(p []byte) (int, error) {
 
 // Done is closed when the mount has ended and no request is under way.
 func (m *Mount) Done() <-chan struct{} { return m.done }
+
+// Frozen runs f while no request of the kernel is under way: those that come in wait. Models
+// freeze_super().
+func (m *Mount) Frozen(f func() error) error {
+	m.s.gate.Lock()
+	defer m.s.gate.Unlock()
+	return f()
+}
+
+// Changed tells the kernel to ask again for the name path and for what it leads to: something has
+// changed that was no call of the kernel's.
+func (m *Mount) Changed(t *sched.Task, path string) {
+	k := m.s.kernel.Load()
+	known := func(path string) (id uint64) {
+		n, err := m.s.fs.NodeAt(t, path)
+		if err != nil {
+			return 0
+		}
+		id = m.s.nodes.number(n)
+		if err := n.Forget(t, 1); err != nil {
+			m.s.warn(err)
+		}
+		return id
+	}
+	path = gopath.Clean(path)
+	// What the kernel has cached of it is dropped, in the order of a lookup; what it does not know
+	// it has not cached, and says so.
+	if dir := known(gopath.Dir(path)); dir != 0 {
+		k.EntryNotify(dir, gopath.Base(path))
+		k.InodeNotify(dir, 0, 0)
+	}
+	if id := known(path); id != 0 {
+		k.InodeNotify(id, 0, 0)
+	}
+}
+
+// forgetWait bounds Forget, whose requests the kernel sends when it comes to it.
+const forgetWait = time.Second
+
+// Forget is Changed that waits until the kernel has let go of what it only remembers of the
+// subvolume at path, so that it can be deleted; what programs have open stays.
+func (m *Mount) Forget(t *sched.Task, path string) {
+	n, err := m.s.fs.NodeAt(t, path)
+	if err != nil {
+		return
+	}
+	id := n.Subvol()
+	if err := n.Forget(t, 1); err != nil {
+		m.s.warn(err)
+	}
+	m.Changed(t, path)
+	for end := time.Now().Add(forgetWait); m.s.nodes.knows(id) && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+}
 
 // Unmount ends the mount; ErrBusy while its files are in use. With force it ends nevertheless: the
 // programs that use it get errors from then on.

@@ -118,6 +118,25 @@ func (b *nodes) remember(n *fs.Node) uint64 {
 	return id
 }
 
+// number is the number of n, 0 when the kernel does not know it.
+func (b *nodes) number(n *fs.Node) uint64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.ids[n]
+}
+
+// knows reports whether the kernel knows a node of the subvolume.
+func (b *nodes) knows(subvol uint64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for n := range b.ids {
+		if n.Subvol() == subvol {
+			return true
+		}
+	}
+	return false
+}
+
 // some gives about n numbers of nodes that are known, at random and without the root, if more than
 // limit are known.
 func (b *nodes) some(n, limit int) (ids []uint64) {
