@@ -364,7 +364,8 @@ func TestFrozen(t *testing.T) {
 	}
 }
 
-// TestNumbers: what is known of a subvolume is told, and a node that nobody looked up has no number.
+// TestNumbers: what is known of a subvolume is told, and a node that nobody looked up has no
+// number.
 func TestNumbers(t *testing.T) {
 	c := newClient(t)
 	c.Must(c.FS.Subvolume(c.T, "/sub", 0o755))
