@@ -95,6 +95,9 @@ It refuses what already holds a file system unless --force is given, and a mount
 		if err := o.SetFeatures(features); err != nil {
 			return usagef(cmd, "%v", err)
 		}
+		if o.Quota && o.SimpleQuota {
+			return usagef(cmd, "features quota and squota, want one of them")
+		}
 		if nodeSize.set {
 			if err := mkfs.CheckNodeSize(nodeSize.n); err != nil {
 				return usagef(cmd, "%v", err)
