@@ -18,7 +18,7 @@ import (
 // mountFlags are the flags of mount, also as -o has them.
 type mountFlags struct {
 	mount.Options
-	served
+	serving
 	daemon, debug, remount bool
 	cache                  string // of the kernel: none or kernel
 	options                []string
@@ -43,7 +43,7 @@ remount to change ro and the last three.`,
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
 	}
 	f := cmd.Flags()
-	o.served.flags(cmd, "mount read-only")
+	o.serving.flags(cmd, "mount read-only")
 	f.BoolVar(&o.daemon, "daemon", false, "go to the background once the image is mounted")
 	f.BoolVar(&o.AllowOther, "allow-other", false, "let other users use the mount, as its permissions say")
 	f.BoolVar(&o.debug, "debug", false, "print each request of the kernel and its answer")

@@ -3,7 +3,6 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"io"
 	iofs "io/fs"
 	"net"
 	"net/url"
@@ -19,12 +18,13 @@ import (
 	"btrlab/internal/blockdev"
 	"btrlab/internal/fs"
 	"btrlab/internal/nbd"
+	"btrlab/internal/nbd/filedisk"
 	"btrlab/internal/sched"
 )
 
 // serveFlags are the flags of serve.
 type serveFlags struct {
-	served
+	serving
 	nbd string
 	any bool // listen beyond this machine
 }
@@ -45,9 +45,10 @@ answered. Serve stays in the foreground; ^C or SIGTERM ends it: it answers what 
 		Args: cobra.ExactArgs(1),
 	}
 	cmd.ValidArgsFunction = a.completeSpec
+	cmd.AddCommand(a.serveMeasure())
 	f := cmd.Flags()
 	f.StringVar(&o.nbd, "nbd", "", "where to listen: unix:PATH or tcp:HOST:PORT (required)")
-	o.served.flags(cmd, "refuse changes")
+	o.serving.flags(cmd, "refuse changes")
 	f.BoolVar(&o.any, "listen-any", false, "listen on a HOST that other machines reach, too; they may read and write the disk")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if a.open != nil {
@@ -158,7 +159,7 @@ func (a *app) serveFile(l net.Listener, image, path string, o *serveFlags) error
 		if err != nil {
 			return inImage(image, path, err)
 		}
-		err = a.serveDisk(l, &fileDisk{f, f.Size(a.t)}, image+":"+path, nbd.Options{Name: gopath.Base(path), ReadOnly: o.ro})
+		err = a.serveDisk(l, filedisk.New(a.t, f), image+":"+path, nbd.Options{Policy: o.p.Name, Name: gopath.Base(path), ReadOnly: o.ro})
 		return inImage(image, path, errors.Join(err, f.Close(a.t)))
 	})
 }
@@ -199,58 +200,6 @@ func (a *app) serveDisk(l net.Listener, d nbd.Disk, name string, o nbd.Options) 
 		return err
 	}
 	return d.Flush(a.t)
-}
-
-// fileDisk is a file of an image as a disk. Its size stays what it was when it was opened.
-type fileDisk struct {
-	f    *fs.File
-	size int64
-}
-
-func (d *fileDisk) Size() int64 { return d.size }
-
-func (d *fileDisk) ReadAt(t *sched.Task, p []byte, off int64) error {
-	n, err := d.f.ReadAt(t, p, off)
-	if n == len(p) {
-		return nil
-	}
-	return err
-}
-
-func (d *fileDisk) WriteAt(t *sched.Task, p []byte, off int64) error {
-	_, err := d.f.WriteAt(t, p, off)
-	return err
-}
-
-func (d *fileDisk) Flush(t *sched.Task) error { return d.f.Fsync(t) }
-
-func (d *fileDisk) Trim(t *sched.Task, off, n int64) error { return d.Zero(t, off, n, true) }
-
-func (d *fileDisk) Zero(t *sched.Task, off, n int64, hole bool) error {
-	mode := uint32(fs.FALLOC_FL_ZERO_RANGE)
-	if hole {
-		mode = fs.FALLOC_FL_PUNCH_HOLE
-	}
-	return d.f.Fallocate(t, mode|fs.FALLOC_FL_KEEP_SIZE, off, n)
-}
-
-// Extents shows space that is reserved and not written as a hole, as SeekData does.
-func (d *fileDisk) Extents(t *sched.Task, off, n int64, f func(n int64, s nbd.State) bool) error {
-	for end := off + n; off < end; {
-		start, stop, err := d.f.SeekData(t, off)
-		switch {
-		case errors.Is(err, io.EOF):
-			start, stop = end, end
-		case err != nil:
-			return err
-		}
-		start, stop = min(start, end), min(stop, end)
-		if start > off && !f(start-off, nbd.Hole|nbd.Zeros) || stop > start && !f(stop-start, 0) {
-			break
-		}
-		off = stop
-	}
-	return nil
 }
 
 // imageDisk is a whole image as a disk.

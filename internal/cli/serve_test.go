@@ -12,8 +12,6 @@ import (
 	"testing"
 
 	"btrlab/internal/blockdev"
-	"btrlab/internal/fs"
-	"btrlab/internal/nbd"
 	"btrlab/internal/sched"
 )
 
@@ -87,61 +85,6 @@ func TestServe(t *testing.T) {
 	}
 	if have := verb(t, 0, "cat", "--offset", "1048571", "--length", "5", img+":/vm.raw"); have != "\x00\x00llo" {
 		t.Errorf("the file ends with %q", have)
-	}
-	verb(t, 0, "check", img)
-}
-
-// TestServedExtents: what is written, not yet durable, is data; holes and reserved space read as
-// zeros. To zero without a hole keeps the space.
-func TestServedExtents(t *testing.T) {
-	img := filepath.Join(t.TempDir(), "disk.img")
-	verb(t, 0, "mkfs", "-q", "--size", "256M", img)
-	a := &app{out: io.Discard, err: io.Discard, t: sched.NewTask("main")}
-	err := a.openFS(img, 0, fs.Options{}, func(x *fs.FS) error {
-		f, err := x.Create(a.t, "/f", 0o644)
-		if err != nil {
-			return err
-		}
-		must := func(err error) {
-			t.Helper()
-			if err != nil {
-				t.Error(err)
-			}
-		}
-		const block = 4096
-		must(f.Truncate(a.t, 10*block))
-		d := &fileDisk{f, 10 * block}
-		must(d.WriteAt(a.t, bytes.Repeat([]byte{1}, 6*block), 2*block))
-		must(d.Zero(a.t, 3*block, block, true))
-		must(d.Zero(a.t, 5*block, block, false))
-		var n int64
-		states := ""
-		must(d.Extents(a.t, 0, 10*block, func(k int64, s nbd.State) bool {
-			for range k / block {
-				states += string('0' + rune(s))
-			}
-			n += k
-			return true
-		}))
-		if n != 10*block || states != "3303030033" {
-			t.Errorf("have states %s of %d bytes", states, n)
-		}
-		must(d.Flush(a.t))
-		must(x.Sync(a.t)) // a fast fsync does not wait until the space is counted
-		if have := f.Stat(a.t).Blocks * 512; have != 5*block {
-			t.Errorf("have %d bytes of space want %d: 6 were written, 1 became a hole", have, 5*block)
-		}
-		p := make([]byte, 10*block)
-		must(d.ReadAt(a.t, p, 0))
-		for i := range 10 {
-			if have := p[i*block]; have != "0010101100"[i]-'0' {
-				t.Errorf("block %d begins with %d", i, have)
-			}
-		}
-		return f.Close(a.t)
-	})
-	if err != nil {
-		t.Error(err)
 	}
 	verb(t, 0, "check", img)
 }

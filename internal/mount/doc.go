@@ -8,8 +8,8 @@
 //
 // The kernel checks permissions (default_permissions), resolves paths, and keeps names, attributes
 // and advisory locks: it is the only one that changes the image, so what it keeps stays true; who
-// changes it otherwise says so (Mount.Changed). What this package adds to the engine is the table of
-// node ids and file handles, and a gate that every request passes, for Mount.Frozen.
+// changes it otherwise says so (Mount.Changed). What this package adds to the engine is the table
+// of node ids and file handles, and a gate that every request passes, for Mount.Frozen.
 //
 // Model: fs/fuse in Linux, as the other end of include/uapi/linux/fuse.h. Differences from a btrfs
 // that the kernel mounts: access times do not change; all subvolumes are one device, so the inode

@@ -56,7 +56,7 @@ type handle struct {
 func newServer(x *fs.FS, o Options) *server {
 	s := &server{RawFileSystem: fuse.NewDefaultRawFileSystem(), fs: x, opt: o}
 	s.tasks.New = func() any { return sched.NewTask("fuse") }
-	t := s.begin()
+	t := s.begin("mount")
 	defer s.end(t)
 	s.maxed = x.CacheInodes()
 	root := x.Root(t)
@@ -67,9 +67,12 @@ func newServer(x *fs.FS, o Options) *server {
 
 // begin gives a request its task, unless the mount is frozen; end takes it back. Models
 // sb_start_write() and sb_end_write().
-func (s *server) begin() *sched.Task {
+func (s *server) begin(op string) *sched.Task {
 	s.gate.RLock()
-	return s.tasks.Get().(*sched.Task)
+	t := s.tasks.Get().(*sched.Task)
+	t.Policy = s.fs.Policy().Name
+	t.Doing(op)
+	return t
 }
 
 func (s *server) end(t *sched.Task) {
@@ -100,12 +103,12 @@ func (s *server) warn(err error) {
 }
 
 // on runs f on the node with the number.
-func (s *server) on(id uint64, f func(t *sched.Task, n *fs.Node) error) fuse.Status {
+func (s *server) on(op string, id uint64, f func(t *sched.Task, n *fs.Node) error) fuse.Status {
 	n := s.nodes.of(id)
 	if n == nil {
 		return fuse.Status(syscall.ESTALE)
 	}
-	t := s.begin()
+	t := s.begin(op)
 	defer s.end(t)
 	return s.status(f(t, n))
 }
@@ -189,7 +192,7 @@ func owner(h *fuse.InHeader, umask uint32) fs.Owner {
 }
 
 func (s *server) Lookup(_ <-chan struct{}, h *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
-	return s.on(h.NodeId, func(t *sched.Task, d *fs.Node) error {
+	return s.on("lookup", h.NodeId, func(t *sched.Task, d *fs.Node) error {
 		n, err := d.Lookup(t, name)
 		if errors.Is(err, errno.ENOENT) { // the kernel remembers that there is none
 			out.SetEntryTimeout(entryTimeout)
@@ -201,7 +204,7 @@ func (s *server) Lookup(_ <-chan struct{}, h *fuse.InHeader, name string, out *f
 
 func (s *server) Forget(id, count uint64) {
 	if n, refs := s.nodes.forget(id, count); n != nil {
-		t := s.begin()
+		t := s.begin("forget")
 		defer s.end(t)
 		if err := n.Forget(t, refs); err != nil {
 			s.warn(err)
@@ -210,7 +213,7 @@ func (s *server) Forget(id, count uint64) {
 }
 
 func (s *server) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
-	return s.on(in.NodeId, func(t *sched.Task, n *fs.Node) error {
+	return s.on("getattr", in.NodeId, func(t *sched.Task, n *fs.Node) error {
 		out.SetTimeout(attrTimeout)
 		s.attr(t, n, &out.Attr)
 		return nil
@@ -218,7 +221,7 @@ func (s *server) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOu
 }
 
 func (s *server) Statx(_ <-chan struct{}, in *fuse.StatxIn, out *fuse.StatxOut) fuse.Status {
-	return s.on(in.NodeId, func(t *sched.Task, n *fs.Node) error {
+	return s.on("statx", in.NodeId, func(t *sched.Task, n *fs.Node) error {
 		out.SetTimeout(attrTimeout)
 		a := n.Attr(t)
 		at := func(x time.Time) fuse.SxTime {
@@ -249,7 +252,7 @@ var statxFlags = [...]struct{ inode, statx uint64 }{
 }
 
 func (s *server) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
-	return s.on(in.NodeId, func(t *sched.Task, n *fs.Node) error {
+	return s.on("setattr", in.NodeId, func(t *sched.Task, n *fs.Node) error {
 		c := fs.SetAttr{Mode: in.Mode, UID: in.Uid, GID: in.Gid, Size: in.Size,
 			Atime: time.Unix(int64(in.Atime), int64(in.Atimensec)), Mtime: time.Unix(int64(in.Mtime), int64(in.Mtimensec))}
 		for _, x := range []struct {
@@ -277,28 +280,28 @@ func (s *server) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOu
 }
 
 func (s *server) Mknod(_ <-chan struct{}, in *fuse.MknodIn, name string, out *fuse.EntryOut) fuse.Status {
-	return s.on(in.NodeId, func(t *sched.Task, d *fs.Node) error {
+	return s.on("mknod", in.NodeId, func(t *sched.Task, d *fs.Node) error {
 		n, err := d.Mknod(t, name, in.Mode, decodeDev(in.Rdev), owner(&in.InHeader, in.Umask))
 		return s.made(t, n, err, out)
 	})
 }
 
 func (s *server) Mkdir(_ <-chan struct{}, in *fuse.MkdirIn, name string, out *fuse.EntryOut) fuse.Status {
-	return s.on(in.NodeId, func(t *sched.Task, d *fs.Node) error {
+	return s.on("mkdir", in.NodeId, func(t *sched.Task, d *fs.Node) error {
 		n, err := d.Mkdir(t, name, in.Mode, owner(&in.InHeader, in.Umask))
 		return s.made(t, n, err, out)
 	})
 }
 
 func (s *server) Symlink(_ <-chan struct{}, h *fuse.InHeader, target, name string, out *fuse.EntryOut) fuse.Status {
-	return s.on(h.NodeId, func(t *sched.Task, d *fs.Node) error {
+	return s.on("symlink", h.NodeId, func(t *sched.Task, d *fs.Node) error {
 		n, err := d.Symlink(t, name, target, owner(h, 0))
 		return s.made(t, n, err, out)
 	})
 }
 
 func (s *server) Readlink(_ <-chan struct{}, h *fuse.InHeader) (target []byte, st fuse.Status) {
-	st = s.on(h.NodeId, func(t *sched.Task, n *fs.Node) error {
+	st = s.on("readlink", h.NodeId, func(t *sched.Task, n *fs.Node) error {
 		to, err := n.Readlink(t)
 		target = []byte(to)
 		return err
@@ -311,7 +314,7 @@ func (s *server) Link(_ <-chan struct{}, in *fuse.LinkIn, name string, out *fuse
 	if n == nil {
 		return fuse.Status(syscall.ESTALE)
 	}
-	return s.on(in.NodeId, func(t *sched.Task, d *fs.Node) error {
+	return s.on("link", in.NodeId, func(t *sched.Task, d *fs.Node) error {
 		if err := d.Link(t, name, n); err != nil {
 			return err
 		}
@@ -321,11 +324,11 @@ func (s *server) Link(_ <-chan struct{}, in *fuse.LinkIn, name string, out *fuse
 }
 
 func (s *server) Unlink(_ <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
-	return s.on(h.NodeId, func(t *sched.Task, d *fs.Node) error { return d.Unlink(t, name) })
+	return s.on("unlink", h.NodeId, func(t *sched.Task, d *fs.Node) error { return d.Unlink(t, name) })
 }
 
 func (s *server) Rmdir(_ <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
-	return s.on(h.NodeId, func(t *sched.Task, d *fs.Node) error { return d.Rmdir(t, name) })
+	return s.on("rmdir", h.NodeId, func(t *sched.Task, d *fs.Node) error { return d.Rmdir(t, name) })
 }
 
 func (s *server) Rename(_ <-chan struct{}, in *fuse.RenameIn, from, to string) fuse.Status {
@@ -342,7 +345,7 @@ func (s *server) Rename(_ <-chan struct{}, in *fuse.RenameIn, from, to string) f
 			flags |= x.ours
 		}
 	}
-	return s.on(in.NodeId, func(t *sched.Task, d *fs.Node) error {
+	return s.on("rename", in.NodeId, func(t *sched.Task, d *fs.Node) error {
 		return d.RenameWith(t, from, dir, to, flags, owner(&in.InHeader, 0))
 	})
 }
@@ -376,7 +379,7 @@ func (s *server) open(t *sched.Task, n *fs.Node, flags uint32, out *fuse.OpenOut
 }
 
 func (s *server) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
-	return s.on(in.NodeId, func(t *sched.Task, d *fs.Node) error {
+	return s.on("create", in.NodeId, func(t *sched.Task, d *fs.Node) error {
 		var flags fs.OpenFlags
 		if in.Flags&unix.O_EXCL != 0 {
 			flags = fs.O_EXCL
@@ -399,7 +402,7 @@ func (s *server) created(t *sched.Task, n *fs.Node, err error, in *fuse.CreateIn
 }
 
 func (s *server) Tmpfile(_ <-chan struct{}, in *fuse.CreateIn, out *fuse.CreateOut) fuse.Status {
-	return s.on(in.NodeId, func(t *sched.Task, d *fs.Node) error {
+	return s.on("tmpfile", in.NodeId, func(t *sched.Task, d *fs.Node) error {
 		var flags fs.OpenFlags
 		if in.Flags&unix.O_EXCL != 0 {
 			flags = fs.O_EXCL
@@ -410,12 +413,12 @@ func (s *server) Tmpfile(_ <-chan struct{}, in *fuse.CreateIn, out *fuse.CreateO
 }
 
 func (s *server) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
-	return s.on(in.NodeId, func(t *sched.Task, n *fs.Node) error { return s.open(t, n, in.Flags, out) })
+	return s.on("open", in.NodeId, func(t *sched.Task, n *fs.Node) error { return s.open(t, n, in.Flags, out) })
 }
 
 func (s *server) Release(_ <-chan struct{}, in *fuse.ReleaseIn) {
 	if h := s.handles.drop(in.Fh); h != nil && h.file != nil {
-		t := s.begin()
+		t := s.begin("release")
 		defer s.end(t)
 		if err := h.file.Close(t); err != nil {
 			s.warn(err)
@@ -424,19 +427,19 @@ func (s *server) Release(_ <-chan struct{}, in *fuse.ReleaseIn) {
 }
 
 // onFile runs f on the open file.
-func (s *server) onFile(fh uint64, f func(t *sched.Task, x *fs.File) error) fuse.Status {
+func (s *server) onFile(op string, fh uint64, f func(t *sched.Task, x *fs.File) error) fuse.Status {
 	h := s.handles.get(fh)
 	if h == nil || h.file == nil {
 		return fuse.EBADF
 	}
-	t := s.begin()
+	t := s.begin(op)
 	defer s.end(t)
 	return s.status(f(t, h.file))
 }
 
 func (s *server) Read(_ <-chan struct{}, in *fuse.ReadIn, p []byte) (fuse.ReadResult, fuse.Status) {
 	var n int
-	st := s.onFile(in.Fh, func(t *sched.Task, x *fs.File) (err error) {
+	st := s.onFile("read", in.Fh, func(t *sched.Task, x *fs.File) (err error) {
 		rq := kiocb.Request{Pos: in.Offset}
 		if in.Flags&unix.O_DIRECT != 0 {
 			rq.Flags |= kiocb.Direct
@@ -450,7 +453,7 @@ func (s *server) Read(_ <-chan struct{}, in *fuse.ReadIn, p []byte) (fuse.ReadRe
 }
 
 func (s *server) Write(_ <-chan struct{}, in *fuse.WriteIn, p []byte) (written uint32, st fuse.Status) {
-	st = s.onFile(in.Fh, func(t *sched.Task, x *fs.File) error {
+	st = s.onFile("write", in.Fh, func(t *sched.Task, x *fs.File) error {
 		if in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0 {
 			if err := s.dropSUID(t, in.NodeId, x.Node()); err != nil {
 				return err
@@ -486,7 +489,7 @@ func (s *server) dropSUID(t *sched.Task, id uint64, n *fs.Node) error {
 }
 
 func (s *server) Lseek(_ <-chan struct{}, in *fuse.LseekIn, out *fuse.LseekOut) fuse.Status {
-	return s.onFile(in.Fh, func(t *sched.Task, x *fs.File) (err error) {
+	return s.onFile("lseek", in.Fh, func(t *sched.Task, x *fs.File) (err error) {
 		var at int64
 		if int64(in.Offset) < 0 {
 			return syscall.ENXIO
@@ -508,7 +511,7 @@ func (s *server) Lseek(_ <-chan struct{}, in *fuse.LseekIn, out *fuse.LseekOut) 
 }
 
 func (s *server) Fallocate(_ <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
-	return s.onFile(in.Fh, func(t *sched.Task, x *fs.File) error {
+	return s.onFile("fallocate", in.Fh, func(t *sched.Task, x *fs.File) error {
 		if err := s.keepMtime(t, x, func() error { return x.Fallocate(t, in.Mode, int64(in.Offset), int64(in.Length)) }); err != nil {
 			return err
 		}
@@ -546,7 +549,7 @@ func (s *server) CopyFileRange(_ <-chan struct{}, in *fuse.CopyFileRangeIn) (n u
 	if to == nil || to.file == nil {
 		return 0, fuse.EBADF
 	}
-	st = s.onFile(in.FhIn, func(t *sched.Task, from *fs.File) (err error) {
+	st = s.onFile("copyfilerange", in.FhIn, func(t *sched.Task, from *fs.File) (err error) {
 		err = s.keepMtime(t, to.file, func() (err error) {
 			n, err = copyRange(t, to.file, from, int64(in.OffIn), int64(in.OffOut), int64(min(in.Len, 1<<30)))
 			return err
@@ -587,15 +590,15 @@ func copyRange(t *sched.Task, to, from *fs.File, off, at, n int64) (uint32, erro
 }
 
 func (s *server) Fsync(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
-	return s.onFile(in.Fh, func(t *sched.Task, x *fs.File) error { return x.Fsync(t) })
+	return s.onFile("fsync", in.Fh, func(t *sched.Task, x *fs.File) error { return x.Fsync(t) })
 }
 
 func (s *server) FsyncDir(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
-	return s.on(in.NodeId, func(t *sched.Task, d *fs.Node) error { return d.Fsync(t) })
+	return s.on("fsyncdir", in.NodeId, func(t *sched.Task, d *fs.Node) error { return d.Fsync(t) })
 }
 
 func (s *server) StatFs(_ <-chan struct{}, _ *fuse.InHeader, out *fuse.StatfsOut) fuse.Status {
-	t := s.begin()
+	t := s.begin("statfs")
 	defer s.end(t)
 	st := s.fs.Statfs(t)
 	const block = format.SectorSize
@@ -604,7 +607,7 @@ func (s *server) StatFs(_ <-chan struct{}, _ *fuse.InHeader, out *fuse.StatfsOut
 }
 
 func (s *server) OpenDir(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
-	return s.on(in.NodeId, func(_ *sched.Task, d *fs.Node) error {
+	return s.on("opendir", in.NodeId, func(_ *sched.Task, d *fs.Node) error {
 		if !d.IsDir() {
 			return errno.ENOTDIR
 		}
@@ -652,7 +655,7 @@ func (s *server) readDir(in *fuse.ReadIn, add func(t *sched.Task, d *fs.Node, at
 	if h == nil {
 		return fuse.EBADF
 	}
-	return s.on(in.NodeId, func(t *sched.Task, d *fs.Node) error {
+	return s.on("readdir", in.NodeId, func(t *sched.Task, d *fs.Node) error {
 		off := in.Offset
 		if off == 0 {
 			end, err := d.DirEnd(t)
@@ -760,7 +763,7 @@ func fill(dest, value []byte) (uint32, error) {
 }
 
 func (s *server) GetXAttr(_ <-chan struct{}, h *fuse.InHeader, name string, dest []byte) (size uint32, st fuse.Status) {
-	st = s.on(h.NodeId, func(t *sched.Task, n *fs.Node) error {
+	st = s.on("getxattr", h.NodeId, func(t *sched.Task, n *fs.Node) error {
 		if err := isXattr(name); err != nil {
 			return err
 		}
@@ -775,7 +778,7 @@ func (s *server) GetXAttr(_ <-chan struct{}, h *fuse.InHeader, name string, dest
 }
 
 func (s *server) ListXAttr(_ <-chan struct{}, h *fuse.InHeader, dest []byte) (size uint32, st fuse.Status) {
-	st = s.on(h.NodeId, func(t *sched.Task, n *fs.Node) error {
+	st = s.on("listxattr", h.NodeId, func(t *sched.Task, n *fs.Node) error {
 		names, err := n.Listxattr(t)
 		if err != nil {
 			return err
@@ -791,7 +794,7 @@ func (s *server) ListXAttr(_ <-chan struct{}, h *fuse.InHeader, dest []byte) (si
 }
 
 func (s *server) SetXAttr(_ <-chan struct{}, in *fuse.SetXAttrIn, name string, value []byte) fuse.Status {
-	return s.on(in.NodeId, func(t *sched.Task, n *fs.Node) error {
+	return s.on("setxattr", in.NodeId, func(t *sched.Task, n *fs.Node) error {
 		if err := isXattr(name); err != nil {
 			return err
 		}
@@ -810,7 +813,7 @@ func (s *server) SetXAttr(_ <-chan struct{}, in *fuse.SetXAttrIn, name string, v
 }
 
 func (s *server) RemoveXAttr(_ <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
-	return s.on(h.NodeId, func(t *sched.Task, n *fs.Node) error {
+	return s.on("removexattr", h.NodeId, func(t *sched.Task, n *fs.Node) error {
 		if err := isXattr(name); err != nil {
 			return err
 		}
@@ -847,7 +850,7 @@ const (
 )
 
 func (s *server) Ioctl(_ <-chan struct{}, in *fuse.IoctlIn, p []byte, _ *fuse.IoctlOut, out []byte) fuse.Status {
-	return s.on(in.NodeId, func(t *sched.Task, n *fs.Node) error {
+	return s.on("ioctl", in.NodeId, func(t *sched.Task, n *fs.Node) error {
 		flags := n.Flags()
 		var want uint64
 		switch {

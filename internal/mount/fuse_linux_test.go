@@ -345,7 +345,7 @@ func TestPrune(t *testing.T) {
 func TestFrozen(t *testing.T) {
 	c := newClient(t)
 	m := &Mount{s: c.s}
-	task := c.s.begin()
+	task := c.s.begin("test")
 	if c.s.gate.TryLock() {
 		t.Error("frozen beside a request")
 		c.s.gate.Unlock()

@@ -83,7 +83,7 @@ func New(x *fs.FS, o Options) (*Mount, error) {
 		if os.Geteuid() != 0 {
 			err = fmt.Errorf("%w: without root it takes fusermount3", err)
 		}
-		t := m.s.begin()
+		t := m.s.begin("mount")
 		defer m.s.end(t)
 		return nil, errors.Join(&blockdev.NameError{Name: o.Dir, Err: err}, m.Release(t))
 	}

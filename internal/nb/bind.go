@@ -14,6 +14,8 @@ func Binds() map[string]r.Value {
 		"Explore":      r.ValueOf(Explore),
 		"Matrix":       r.ValueOf(Matrix),
 		"MaxCPUs":      r.ValueOf(MaxCPUs),
+		"MaxDepth":     r.ValueOf(MaxDepth),
+		"MaxDisk":      r.ValueOf(MaxDisk),
 		"MaxPoints":    r.ValueOf(MaxPoints),
 		"MaxRounds":    r.ValueOf(MaxRounds),
 		"MaxSchedules": r.ValueOf(MaxSchedules),
@@ -26,6 +28,7 @@ func Binds() map[string]r.Value {
 		"Reproduce":    r.ValueOf(Reproduce),
 		"Scale":        r.ValueOf(Scale),
 		"Scenarios":    r.ValueOf(Scenarios),
+		"ServeDisk":    r.ValueOf(ServeDisk),
 		"Surface":      r.ValueOf(Surface),
 		"Types":        r.ValueOf(Types),
 	}
@@ -35,6 +38,8 @@ func Binds() map[string]r.Value {
 func Types() map[string]r.Type {
 	return map[string]r.Type{
 		"Comparison":  r.TypeFor[Comparison](),
+		"Disk":        r.TypeFor[Disk](),
+		"DiskOptions": r.TypeFor[DiskOptions](),
 		"Exploration": r.TypeFor[Exploration](),
 		"Figure":      r.TypeFor[Figure](),
 		"Graded":      r.TypeFor[Graded](),

@@ -61,20 +61,36 @@ func (c *Comparison) WaitPlot() (Figure, error) {
 // Ratios draws each policy's iops by the baseline's in the same round: a bar at the median,
 // whiskers to the extremes.
 func (c *Comparison) Ratios() (Figure, error) {
-	p := chart.New("iops, relative to " + c.res.Baseline)
+	var list []ratio
+	for _, r := range c.res.Rows {
+		list = append(list, ratio{r.Policy, r.Ratio, r.RatioMin, r.RatioMax})
+	}
+	return ratioBars("iops, relative to "+c.res.Baseline, "Ratios of iops:", list, policies(c.res))
+}
+
+// ratio is a bar with its whiskers.
+type ratio struct {
+	policy       string
+	mid, lo, max float64
+}
+
+// ratioBars draws a bar for each policy; styles has the policies in the order of their colours.
+func ratioBars(title, alt string, list []ratio, styled []string) (Figure, error) {
+	p := chart.New(title)
 	var names []string
 	points := ratioPoints{}
-	styles := draw.Styles(policies(c.res))
-	for i, r := range c.res.Rows {
-		names = append(names, r.Policy)
-		bar, err := plotter.NewBarChart(plotter.Values{r.Ratio}, vg.Points(28))
+	styles := draw.Styles(styled)
+	for i, r := range list {
+		names = append(names, r.policy)
+		bar, err := plotter.NewBarChart(plotter.Values{r.mid}, vg.Points(28))
 		if err != nil {
 			return Figure{}, err
 		}
 		bar.XMin, bar.Color, bar.LineStyle.Width = float64(i), styles[i].Color, 0
 		p.Add(bar)
-		points.XYs = append(points.XYs, plotter.XY{X: float64(i), Y: r.Ratio})
-		points.YErrors = append(points.YErrors, struct{ Low, High float64 }{r.Ratio - r.RatioMin, r.RatioMax - r.Ratio})
+		points.XYs = append(points.XYs, plotter.XY{X: float64(i), Y: r.mid})
+		points.YErrors = append(points.YErrors, struct{ Low, High float64 }{r.mid - r.lo, r.max - r.mid})
+		alt += fmt.Sprintf(" %s %.2f (%.2f to %.2f);", r.policy, r.mid, r.lo, r.max)
 	}
 	errs, err := plotter.NewYErrorBars(points)
 	if err != nil {
@@ -85,10 +101,6 @@ func (c *Comparison) Ratios() (Figure, error) {
 	p.NominalX(names...)
 	p.X.Min, p.X.Max, p.Y.Min = -0.6, float64(len(names))-0.4, 0
 	p.Y.Max *= 1.05 // a whisker ends below the title
-	alt := "Ratios of iops:"
-	for _, r := range c.res.Rows {
-		alt += fmt.Sprintf(" %s %.2f (%.2f to %.2f);", r.Policy, r.Ratio, r.RatioMin, r.RatioMax)
-	}
 	return render(p, 3, alt[:len(alt)-1]+".")
 }
 

@@ -113,6 +113,7 @@ func (c *conn) begin(q request) error {
 		defer func() { <-c.flight }()
 		defer done()
 		t := c.s.tasks.Get().(*sched.Task)
+		t.Doing(commandNames[q.cmd])
 		data, err := c.do(t, &q, p)
 		c.s.tasks.Put(t)
 		if wireErrno(err) == wireEIO {

@@ -55,6 +55,8 @@ const (
 
 // Options says how a disk is served.
 type Options struct {
+	// Policy is that of the engine behind the disk, for profiles.
+	Policy string
 	// Name is the export's name; a client may also leave it empty.
 	Name string
 	// ReadOnly answers changes with EPERM.
@@ -101,7 +103,11 @@ type Server struct {
 // New makes a server of d.
 func New(d Disk, o Options) *Server {
 	s := &Server{disk: d, opt: o, slots: make(chan struct{}, ConnsMax), conns: map[*conn]bool{}}
-	s.tasks.New = func() any { return sched.NewTask("nbd") }
+	s.tasks.New = func() any {
+		t := sched.NewTask("nbd")
+		t.Policy = o.Policy
+		return t
+	}
 	s.buffers.New = func() any { return new([]byte) }
 	return s
 }

@@ -86,6 +86,9 @@ type request struct {
 
 const requestLen = 28
 
+// commandNames are the operations of profiles.
+var commandNames = map[uint16]string{cmdRead: "read", cmdWrite: "write", cmdFlush: "fsync", cmdTrim: "trim", cmdZeroes: "zero", cmdStatus: "extents"}
+
 func (q *request) decode(p *[requestLen]byte) error {
 	if m := be.Uint32(p[:]); m != magicRequest {
 		return badf("bad request, have magic %#x want %#x", m, uint32(magicRequest))

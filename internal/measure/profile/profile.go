@@ -18,6 +18,7 @@ import (
 	"os"
 	"runtime"
 	rtpprof "runtime/pprof"
+	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -89,6 +90,29 @@ func (l *Locks) Waited(w trace.Wait) {
 	v.nanos += w.Nanos
 	s.mu.Unlock()
 	l.keys.Put(k)
+}
+
+// Listen makes the profile hear the waits of the process until stop, and nobody else.
+func (l *Locks) Listen() (stop func()) {
+	was := trace.SetSink(l)
+	return func() { trace.SetSink(was) }
+}
+
+// ByClass is how long tasks have waited for each class of locks in the operations ops, in
+// nanoseconds.
+func (l *Locks) ByClass(ops ...string) map[string]int64 {
+	sums := map[string]int64{}
+	for i := range l.shards {
+		s := &l.shards[i]
+		s.mu.Lock()
+		for k, v := range s.sum {
+			if slices.Contains(ops, k.op) {
+				sums[k.class] += v.nanos
+			}
+		}
+		s.mu.Unlock()
+	}
+	return sums
 }
 
 // Profile is what was collected so far.

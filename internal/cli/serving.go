@@ -13,9 +13,9 @@ import (
 	"btrlab/internal/measure/rig"
 )
 
-// served are the flags of mount and serve, which serve an image to other programs until they are
+// serving are the flags of mount and serve, which serve an image to other programs until they are
 // ended.
-type served struct {
+type serving struct {
 	profiles
 	ro     bool
 	policy string
@@ -26,7 +26,7 @@ type served struct {
 	p policy.Policy // of the flag
 }
 
-func (o *served) flags(cmd *cobra.Command, ro string) {
+func (o *serving) flags(cmd *cobra.Command, ro string) {
 	f := cmd.Flags()
 	f.BoolVar(&o.ro, "ro", false, ro)
 	f.StringVar(&o.policy, "policy", "locked", policyUsage())
@@ -38,7 +38,7 @@ func (o *served) flags(cmd *cobra.Command, ro string) {
 }
 
 // parse checks the flags.
-func (o *served) parse(a *app, cmd *cobra.Command) (err error) {
+func (o *serving) parse(a *app, cmd *cobra.Command) (err error) {
 	if o.p, err = policy.Parse(o.policy); err != nil {
 		return usagef(cmd, "%v", err)
 	}
@@ -56,14 +56,14 @@ func (o *served) parse(a *app, cmd *cobra.Command) (err error) {
 }
 
 // open runs f on the image while the profiles record. badCopy is fs.Options.
-func (o *served) open(a *app, image string, badCopy func(error), f func(x *fs.FS) error) error {
+func (o *serving) open(a *app, image string, badCopy func(error), f func(x *fs.FS) error) error {
 	o.ro = o.ro || a.noReplay || a.degraded
 	opt := fs.Options{ReadOnly: o.ro, Policy: &o.p, Memory: a.cacheSize(), Subvol: a.subvol.id, SubvolPath: a.subvol.path, CommitInterval: o.commit, BadCopy: badCopy}
 	defer a.limitHeap()()
 	return a.openFS(image, o.deviceFlags(), opt, func(x *fs.FS) error { return o.around(a, func() error { return f(x) }) })
 }
 
-func (o *served) deviceFlags() (flags blockdev.Flags) {
+func (o *serving) deviceFlags() (flags blockdev.Flags) {
 	if o.ro {
 		flags = blockdev.ReadOnly
 	}
