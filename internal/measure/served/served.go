@@ -52,7 +52,7 @@ type Options struct {
 type Row struct {
 	Policy string    `json:"policy"`
 	Rate   []float64 `json:"requests_per_second"` // of each round
-	Ratio  []float64 `json:"ratio"`               // of Rate to that of the first policy in the same round
+	Ratio  []float64 `json:"ratio"`               // to the first policy
 	P50    []float64 `json:"write_p50_ns"`        // of the latency of a write
 	P99    []float64 `json:"write_p99_ns"`
 	// Parts of the time of reads and writes, 0 to 1: waits for stable pages, for the lock of the
