@@ -19,6 +19,10 @@ type pictures struct {
 	spans []time.Duration
 	at    time.Duration
 	rec   *gantt.Recorder
+
+	tracePath          string
+	traceAt, traceSpan time.Duration
+	trace              *gantt.Trace
 }
 
 func (p *pictures) flags(cmd *cobra.Command) {
@@ -28,6 +32,10 @@ func (p *pictures) flags(cmd *cobra.Command) {
 	f.DurationSliceVar(&p.spans, "gantt-span", gantt.DefaultSpans, "with --gantt: also draw a window of this length; several, with commas")
 	f.DurationVar(&p.at, "gantt-at", -1, "with --gantt: when the windows begin, since the job began (default: of some windows, the busiest)")
 	f.Lookup("gantt-at").DefValue = "0s" // the help says what it is
+	f.StringVar(&p.tracePath, "trace-json", "", "with vtime: write all that CPUs, tasks and locks did in a window to this file, for ui.perfetto.dev or chrome://tracing")
+	outputFlag(cmd, "trace-json")
+	f.DurationVar(&p.traceAt, "trace-at", 0, "with --trace-json: when the window begins, since the job began")
+	f.DurationVar(&p.traceSpan, "trace-span", 20*time.Millisecond, "with --trace-json: how long the window is")
 }
 
 func (p *pictures) check(cmd *cobra.Command, r *runtimeFlags) error {
@@ -36,8 +44,18 @@ func (p *pictures) check(cmd *cobra.Command, r *runtimeFlags) error {
 			return usagef(cmd, "--%s needs --gantt", name)
 		}
 	}
-	if p.path != "" && r.name != "vtime" {
-		return usagef(cmd, "--gantt needs --runtime vtime: only there the clock knows what each CPU does")
+	for _, name := range []string{"trace-at", "trace-span"} {
+		if p.tracePath == "" && cmd.Flags().Changed(name) {
+			return usagef(cmd, "--%s needs --trace-json", name)
+		}
+	}
+	for name, path := range map[string]string{"gantt": p.path, "trace-json": p.tracePath} {
+		if path != "" && r.name != "vtime" {
+			return usagef(cmd, "--%s needs --runtime vtime: only there the clock knows what each CPU does", name)
+		}
+	}
+	if p.traceAt < 0 || p.traceSpan < time.Microsecond {
+		return usagef(cmd, "trace-at %v and trace-span %v, want at least 0 and 1us", p.traceAt, p.traceSpan)
 	}
 	for _, d := range p.spans {
 		if d < time.Microsecond {
@@ -52,20 +70,56 @@ func (p *pictures) check(cmd *cobra.Command, r *runtimeFlags) error {
 
 // record lets the runtime tell what its tasks do, if a picture was asked for.
 func (p *pictures) record(r *runtimeFlags) {
+	var list gantt.Watchers
 	if p.path != "" {
 		p.rec = gantt.New(gantt.Options{CPUs: r.cpus, Spans: p.spans, At: p.at})
-		r.watch = p.rec
+		list = append(list, p.rec)
+	}
+	if p.tracePath != "" {
+		p.trace = gantt.NewTrace(p.traceAt, p.traceSpan)
+		list = append(list, p.trace)
+	}
+	switch len(list) {
+	case 0:
+	case 1:
+		r.watch = list[0]
+	default:
+		r.watch = list
 	}
 }
 
 // frame keeps what is not the job's, such as the layout of its files, out of the picture.
 func (p *pictures) frame(o *fio.Options) {
-	if p.rec != nil {
-		o.Began, o.Ended = p.rec.Begin, p.rec.End
+	if p.rec == nil && p.trace == nil {
+		return
+	}
+	o.Began = func(now int64) {
+		if p.rec != nil {
+			p.rec.Begin(now)
+		}
+		if p.trace != nil {
+			p.trace.Begin(now)
+		}
+	}
+	o.Ended = func(now int64) {
+		if p.rec != nil {
+			p.rec.End(now)
+		}
+		if p.trace != nil {
+			p.trace.End(now)
+		}
 	}
 }
 
 func (p *pictures) save(job, policy string) error {
+	if p.trace != nil {
+		err := savePage(p.tracePath, func(w io.Writer) error {
+			return p.trace.Write(w, job+" under "+policy, strings.Join(os.Args, " "))
+		})
+		if err != nil {
+			return err
+		}
+	}
 	if p.rec == nil {
 		return nil
 	}
