@@ -31,7 +31,7 @@ func TestTrace(t *testing.T) {
 	r.Spun(b, 1, 7000, 8000)
 	r.Ran(a, 1, 12000, 13000) // after the window
 	r.End(11000)
-	r.Held(a, l, 11500, 12000)
+	r.Ran(a, 2, 11200, 11800) // after the job
 	var out bytes.Buffer
 	if err := r.Write(&out, "title", "command"); err != nil {
 		t.Fatal(err)
