@@ -179,6 +179,18 @@ var rejects = map[string]string{
 	"05/big-unlocked":         `^violated \(exclusion\): task 1 got`,
 	"05/gives-up":             `^violated \(exclusion\): writer \d got`,
 	"12/big-unlocked":         `^far-truncate-race: violated \(`,
+	"13/barges":               `^violated \(fairness\): a task waits for \[0, 8\), and 3 later requests have passed it`,
+	"13/late-ticket":          `^violated \(fairness\): a task waits for \[0, 8\)`,
+	"13/one-too-many":         `^violated \(fairness\): a task waits for \[0, 8\)`,
+	"13/short-first":          `^violated \(fairness\): a task waits for \[0, 16\)`,
+	"13/near-only":            `^violated \(fairness\): a task waits for \[\d{8},`,
+	"13/gives-up":             `^violated \(exclusion\): writer \d got`,
+	"13/whole-line":           `\[16, 24\) is wanted, and neither`,
+	"13/wakes-head":           `\[8, 16\) was let go`,
+	"13/by-range":             `^violated \(exclusion\)`,
+	"13/drops-last":           `^violated \(lost wake-up\)`,
+	"13/new-ticket":           `^violated \(livelock\)`,
+	"13/nobody-together":      `whoever comes second may not wait for the first`,
 	"05/nothing":              `^violated \(exclusion\): task 1 got \[0, 8\) while task 0 holds \[0, 8\)`,
 }
 
@@ -284,6 +296,8 @@ var better = [][2]string{
 	{"07/flushes", "07/keeps-range"},
 	{"07/keeps-range", "07/edquot-told"},
 	{"06/no-look", "06/if-for-a-for"},
+	{"13/barges", "13/one-too-many"},
+	{"13/one-too-many", "13/wakes-head"},
 	{"05/nothing", "05/looks-once"}, // an if for a for
 	{"05/looks-once", "05/unlocks-all"},
 	{"04/as-posted", "04/items-first"},

@@ -24,6 +24,7 @@ import (
 	unaligned "btrlab/labs/10-unaligned"
 	orderawrite "btrlab/labs/11-order-a-write"
 	capstone "btrlab/labs/12-capstone"
+	fairlock "btrlab/labs/13-fair-lock"
 	"btrlab/labs/kit"
 )
 
@@ -41,6 +42,7 @@ var starters = map[int]Lab{
 	10: Sectors{unaligned.Write},
 	12: Policy{New: func() kit.Policy { return capstone.New() }},
 	11: &Orders{Locked: orderawrite.Locked, Unlocked: orderawrite.Unlocked, Answers: orderawrite.Answers},
+	13: FairLock{RangeLock{func() kit.RangeLocker { return fairlock.New() }}},
 }
 
 // some is a Run whose searches have so many schedules in each pass; 0 is as many as they have.
