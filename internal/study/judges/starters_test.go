@@ -25,6 +25,7 @@ import (
 	orderawrite "btrlab/labs/11-order-a-write"
 	capstone "btrlab/labs/12-capstone"
 	fairlock "btrlab/labs/13-fair-lock"
+	stable "btrlab/labs/14-stable-pages"
 	"btrlab/labs/kit"
 )
 
@@ -42,6 +43,7 @@ var starters = map[int]Lab{
 	10: Sectors{unaligned.Write},
 	12: Policy{New: func() kit.Policy { return capstone.New() }},
 	11: &Orders{Locked: orderawrite.Locked, Unlocked: orderawrite.Unlocked, Answers: orderawrite.Answers},
+	14: Stable{stable.Write, stable.Device, stable.Predict},
 	13: FairLock{RangeLock{func() kit.RangeLocker { return fairlock.New() }}},
 }
 

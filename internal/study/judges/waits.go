@@ -74,9 +74,9 @@ func (l Waits) Workloads() []Workload {
 		space,
 		{name: "wait-again", asks: "whenever i_rwsem is free others begin with the pages again: the write comes to an end", points: 8, program: l.hotFile,
 			stuck: "the write waits for what does not come"},
-		{name: "hold-stable", points: 12, ratio: l.holds(hotJob, 115),
+		{name: "hold-stable", points: 12, ratio: holds(l.lab(), "prewait", hotJob),
 			asks: fmt.Sprintf("%d writers of blocks that are being written back: i_rwsem is held no longer than under policy prewait", holdTasks)},
-		{name: "hold-throttle", points: 12, ratio: l.holds(dirtyJob, 115),
+		{name: "hold-throttle", points: 12, ratio: holds(l.lab(), "prewait", dirtyJob),
 			asks: fmt.Sprintf("%d writers over the dirty limit: they do not sleep for it with i_rwsem held", holdTasks)},
 	})
 }
@@ -172,15 +172,18 @@ const (
 	holdBlocks = 16
 )
 
-// holds compares how long a write of job holds i_rwsem: the student's, one under policy locked,
-// and one under prewait, of which it may take most per cent.
-func (l Waits) holds(job func(pol string, lab iopath.Lab) (sched.Counts, error), most int64) func() (bool, string, error) {
+// holdMost is how long, in per cent of a preset's, a write of a student may hold i_rwsem.
+const holdMost = 115
+
+// holds compares how long a write of job holds i_rwsem: the student's, one under policy locked, and
+// one under a preset, of which it may take holdMost.
+func holds(lab iopath.Lab, preset string, job func(pol string, lab iopath.Lab) (sched.Counts, error)) func() (bool, string, error) {
 	return func() (bool, string, error) {
 		var each [3]float64
 		for i, x := range []struct {
 			pol string
 			lab iopath.Lab
-		}{{"locked", iopath.Lab{}}, {"prewait", iopath.Lab{}}, {"locked", l.lab()}} {
+		}{{"locked", iopath.Lab{}}, {preset, iopath.Lab{}}, {"locked", lab}} {
 			c, err := job(x.pol, x.lab)
 			if err != nil {
 				return false, "", err
@@ -190,9 +193,9 @@ func (l Waits) holds(job func(pol string, lab iopath.Lab) (sched.Counts, error),
 			}
 			each[i] = float64(c.InodeNs) / (holdTasks * holdWrites) / 1e3
 		}
-		limit := each[1] * float64(most) / 100
-		return each[2] <= limit, fmt.Sprintf("%.1f µs of virtual time with i_rwsem held for each write, want at most %.1f (policy locked %.1f, prewait %.1f)",
-			each[2], limit, each[0], each[1]), nil
+		limit := each[1] * holdMost / 100
+		return each[2] <= limit, fmt.Sprintf("%.1f µs of virtual time with i_rwsem held for each write, want at most %.1f (policy locked %.1f, %s %.1f)",
+			each[2], limit, each[0], preset, each[1]), nil
 	}
 }
 
@@ -261,13 +264,13 @@ func (j holdJob) run(pol string, lab iopath.Lab) (sched.Counts, error) {
 		}); err != nil {
 			return err
 		}
-		x.SetLab(t, iopath.Lab{})
 		for i := range counts {
 			sum.Add(&counts[i])
 		}
 		if err := x.Sync(t); err != nil {
 			return err
 		}
+		x.SetLab(t, iopath.Lab{})
 		x.DropCaches(t)
 		p := make([]byte, size)
 		for i := range holdTasks {
