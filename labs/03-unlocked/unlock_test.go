@@ -13,7 +13,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(starter.Main(m, "unlock.go", "eea85585f26751d1037cd289c17009dfc3582b90a410372764766fb5235f2151"))
+	os.Exit(starter.Main(m, "unlock.go", "76ac8c52eb37f824d85ce5ba2a9e662d239019b1545e5a56b8dd31681b96473d"))
 }
 
 // fakeWrite is a write by itself. It notes the calls.

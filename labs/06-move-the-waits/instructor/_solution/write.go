@@ -39,3 +39,11 @@ func Write(t *kit.Task, w *kit.WaitedWrite) error {
 	w.Throttle(t)
 	return nil
 }
+
+func Answers() map[string]string {
+	return map[string]string{
+		"writeback-unlocked": "never",
+		"ordered-no":         "wait-stable=11:2",
+		"drain-unlocked":     "wait-direct=8:1,12:2",
+	}
+}
