@@ -365,6 +365,24 @@ func TestNotes(t *testing.T) {
 	}
 }
 
+// TestRubrics: the written part of every lab has a rubric, in the page of all or in its notes.
+func TestRubrics(t *testing.T) {
+	r := root(t)
+	page, err := os.ReadFile(filepath.Join(r, "labs", "guide", "instructor", "rubrics.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range Labs {
+		notes, err := os.ReadFile(filepath.Join(l.Dir(r), "instructor", "NOTES.md"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(page), fmt.Sprintf("\n## Lab %02d\n", l.N)) && !strings.Contains(string(notes), "ubric") {
+			t.Errorf("lab %d has no rubric for its written part", l.N)
+		}
+	}
+}
+
 // TestSayNoInstructor: what a student is told names nothing that only whoever teaches has: texts,
 // hints, the words after a prediction.
 func TestSayNoInstructor(t *testing.T) {
