@@ -23,11 +23,13 @@ func Write(t *kit.Task, w *kit.LockedWrite) {
 	w.Unlock(t)
 }
 
-// Answers says of each fault what it breaks: WORKLOAD=SCHEDULE, or "never". See README.md.
+// Answers says of each fault what it breaks: WORKLOAD=SCHEDULE, or "never"; appends-too is a
+// number. See README.md.
 func Answers() map[string]string {
 	return map[string]string{
 		"count-late":  "?",
 		"place-once":  "?",
 		"share-alone": "?",
+		"appends-too": "?",
 	}
 }

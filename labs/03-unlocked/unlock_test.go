@@ -13,7 +13,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(starter.Main(m, "unlock.go", "76ac8c52eb37f824d85ce5ba2a9e662d239019b1545e5a56b8dd31681b96473d"))
+	os.Exit(starter.Main(m, "unlock.go", "486ba325272f4303fc4255de89eb9ec9dec9a6f0901e803261bd3ee58db4b26f"))
 }
 
 // fakeWrite is a write by itself. It notes the calls.

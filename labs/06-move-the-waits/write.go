@@ -38,11 +38,13 @@ func Write(t *kit.Task, w *kit.WaitedWrite) error {
 	return nil
 }
 
-// Answers says of each fault what it breaks: WORKLOAD=SCHEDULE, or "never". See README.md.
+// Answers says of each fault what it breaks: WORKLOAD=SCHEDULE, or "never"; first-look is a
+// number. See README.md.
 func Answers() map[string]string {
 	return map[string]string{
 		"writeback-unlocked": "?",
 		"ordered-no":         "?",
 		"drain-unlocked":     "?",
+		"first-look":         "?",
 	}
 }

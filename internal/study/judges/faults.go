@@ -197,6 +197,15 @@ type estimate struct {
 	measure    func() (float64, error)
 }
 
+// estimated are the rows of estimates.
+func estimated(s *Second, all ...*estimate) (l []Workload) {
+	for _, x := range all {
+		x.answers = s.said
+		l = append(l, x.workload())
+	}
+	return l
+}
+
 // workload is the row of the question.
 func (x *estimate) workload() Workload {
 	return Workload{name: x.name, asks: fmt.Sprintf("%s: a number, within %g %% of what is measured", x.asks, x.within), points: x.points, judge: x.judge,

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"btrlab/internal/format"
 	"btrlab/internal/fs"
 	"btrlab/internal/iopath"
 	"btrlab/internal/iopath/policy"
@@ -45,24 +46,65 @@ func (l Locking) write(t *sched.Task, w iopath.WriteSteps) error {
 const drained = "unlocked-drain"
 
 // Workloads are those of the code, then the questions.
-func (l Locking) Workloads() []Workload { return append(l.rows(), l.faults()...) }
+func (l Locking) Workloads() []Workload { return append(l.rows(), l.second()...) }
 
-func (l Locking) read() (name string, wrong []string) { return l.ask(l.faults()) }
+func (l Locking) read() (name string, wrong []string) { return l.ask(l.second()) }
 
-// faults are the questions.
-func (l Locking) faults() []Workload {
-	return questions(l.Second, lockFaults, func(plant func(iopath.WriteSteps) iopath.WriteSteps) []Workload {
+// second are the questions.
+func (l Locking) second() []Workload {
+	rows := questions(l.Second, lockFaults, func(plant func(iopath.WriteSteps) iopath.WriteSteps) []Workload {
 		x := l
 		x.plant = plant
 		return x.rows()
 	})
+	return append(rows, estimated(l.Second, l.estimates()...)...)
+}
+
+// appendEvery is how many writes of a task in the job of the estimate have one append among them.
+const appendEvery = 8
+
+func (l Locking) estimates() []*estimate {
+	return []*estimate{{name: "appends-too", points: 5, within: 15, measure: l.appendsToo,
+		asks: fmt.Sprintf("the job of virtual-time, in which one write of %d is an append of %d KiB: how many times as fast as policy locked", appendEvery, ratioBytes/kib)}}
+}
+
+// appendsToo measures writers inside EOF who append now and then.
+func (l Locking) appendsToo() (float64, error) {
+	const size = measuredBytes
+	time := func(pol string, lab iopath.Lab) (took int64, err error) {
+		r := rig{cpus: ratioTasks, flags: format.InodeNoDataCow, opt: fs.Options{Policy: policy.MustParse(pol), DirtyLimit: 4 * size, DirtyBackground: 4 * size, Lab: lab}}
+		err = r.run(func(t *sched.Task, _ *fs.FS, f *fs.File) error {
+			if err := f.Fallocate(t, 0, 0, size); err != nil {
+				return err
+			}
+			took, err = inTasks(t, ratioTasks, func(t *sched.Task, i int) error {
+				p := make([]byte, ratioBytes)
+				return times(ratioWrites, func(n int) error {
+					rq := kiocb.Request{Pos: uint64(n*ratioTasks+i) * ratioBytes}
+					if n%appendEvery == i%appendEvery {
+						rq = kiocb.Request{Flags: kiocb.Append}
+					}
+					k, err := f.WriteIter(t, rq, iopath.Source{Buf: p})
+					return whole(k, len(p), err)
+				})
+			})
+			return err
+		})
+		return took, err
+	}
+	base, err := time("locked", iopath.Lab{})
+	if err != nil {
+		return 0, err
+	}
+	mine, err := time(drained, iopath.Lab{Write: l.write})
+	return float64(base) / float64(mine), err
 }
 
 // lockFaults are mistakes of others in the steps of lab 3.
 var lockFaults = []fault[iopath.WriteSteps]{
-	{"count-late", "Begin counts the write when its first bytes are there", 7, func(w iopath.WriteSteps) iopath.WriteSteps { return &countsLate{WriteSteps: w} }},
-	{"place-once", "Place tells again what it told first", 7, func(w iopath.WriteSteps) iopath.WriteSteps { return &placesOnce{WriteSteps: w} }},
-	{"share-alone", "Share takes i_rwsem exclusive", 6, func(w iopath.WriteSteps) iopath.WriteSteps { return sharesAlone{w} }},
+	{"count-late", "Begin counts the write when its first bytes are there", 5, func(w iopath.WriteSteps) iopath.WriteSteps { return &countsLate{WriteSteps: w} }},
+	{"place-once", "Place tells again what it told first", 5, func(w iopath.WriteSteps) iopath.WriteSteps { return &placesOnce{WriteSteps: w} }},
+	{"share-alone", "Share takes i_rwsem exclusive", 5, func(w iopath.WriteSteps) iopath.WriteSteps { return sharesAlone{w} }},
 }
 
 // countsLate counts a write when its first batch is done.

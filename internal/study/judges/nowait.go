@@ -156,24 +156,70 @@ func told(err error) string {
 }
 
 // Workloads are those of the code, then the questions.
-func (l Nowait) Workloads() []Workload { return append(l.rows(), l.faults()...) }
+func (l Nowait) Workloads() []Workload { return append(l.rows(), l.second()...) }
 
-func (l Nowait) read() (name string, wrong []string) { return l.ask(l.faults()) }
+func (l Nowait) read() (name string, wrong []string) { return l.ask(l.second()) }
 
-// faults are the questions.
-func (l Nowait) faults() []Workload {
-	return questions(l.Second, nowaitFaults, func(plant func(iopath.NowaitSteps) iopath.NowaitSteps) []Workload {
+// second are the questions.
+func (l Nowait) second() []Workload {
+	rows := questions(l.Second, nowaitFaults, func(plant func(iopath.NowaitSteps) iopath.NowaitSteps) []Workload {
 		x := l
 		x.plant = plant
 		return x.rows()
 	})
+	return append(rows, estimated(l.Second, l.estimates()...)...)
+}
+
+// rewriteEvery: of the estimate's file every so many-th block is written again after the snapshot.
+const rewriteEvery = 4
+
+func (l Nowait) estimates() []*estimate {
+	return []*estimate{{name: "shared", points: 5, within: 1, measure: l.shared,
+		asks: fmt.Sprintf("a snapshot was made of the file, and block 0 and every %d-th one after it was written again since: of %d NOWAIT overwrites, one of each block, how many are told EAGAIN", rewriteEvery, nowaitWrites)}}
+}
+
+// shared counts the overwrites that are told EAGAIN in a file of which a snapshot has most blocks.
+func (l Nowait) shared() (float64, error) {
+	const block = format.SectorSize
+	again := 0
+	r := rig{cpus: 2, flags: format.InodeNoDataCow | format.InodeNoDataSum, opt: fs.Options{Policy: policy.MustParse(nowaitPolicy), Lab: iopath.Lab{Nowait: l.extent}}}
+	err := r.run(func(t *sched.Task, x *fs.FS, f *fs.File) error {
+		p := make([]byte, nowaitWrites*block)
+		for i := range nowaitWrites { // an extent for each block
+			if _, err := f.WriteDirect(t, p[:block], int64(i)*block); err != nil {
+				return err
+			}
+		}
+		if err := errors.Join(x.Sync(t), x.Snapshot(t, "/", "/snapshot", true), x.Sync(t)); err != nil {
+			return err
+		}
+		for i := 0; i < nowaitWrites; i += rewriteEvery {
+			if _, err := f.WriteDirect(t, p[:block], int64(i)*block); err != nil {
+				return err
+			}
+		}
+		if err := x.Sync(t); err != nil {
+			return err
+		}
+		for i := range nowaitWrites {
+			_, err := f.WriteIter(t, kiocb.Request{Pos: uint64(i) * block, Flags: kiocb.Direct | kiocb.Nowait}, iopath.Source{Buf: p[:block]})
+			switch {
+			case errors.Is(err, errno.EAGAIN):
+				again++
+			case err != nil:
+				return err
+			}
+		}
+		return x.Sync(t)
+	})
+	return float64(again), err
 }
 
 // nowaitFaults are mistakes of others in the steps of lab 7.
 var nowaitFaults = []fault[iopath.NowaitSteps]{
-	{"try-waits", "TryRange waits for a range that somebody has", 7, func(x iopath.NowaitSteps) iopath.NowaitSteps { return &faultyNowait{NowaitSteps: x, waits: true} }},
-	{"keeps-range", "UnlockRange does nothing once Place has said no", 7, func(x iopath.NowaitSteps) iopath.NowaitSteps { return &faultyNowait{NowaitSteps: x, keeps: true} }},
-	{"reserve-flushes", "Reserve flushes, whatever it is told", 6, func(x iopath.NowaitSteps) iopath.NowaitSteps { return &faultyNowait{NowaitSteps: x, flushes: true} }},
+	{"try-waits", "TryRange waits for a range that somebody has", 5, func(x iopath.NowaitSteps) iopath.NowaitSteps { return &faultyNowait{NowaitSteps: x, waits: true} }},
+	{"keeps-range", "UnlockRange does nothing once Place has said no", 5, func(x iopath.NowaitSteps) iopath.NowaitSteps { return &faultyNowait{NowaitSteps: x, keeps: true} }},
+	{"reserve-flushes", "Reserve flushes, whatever it is told", 5, func(x iopath.NowaitSteps) iopath.NowaitSteps { return &faultyNowait{NowaitSteps: x, flushes: true} }},
 }
 
 // faultyNowait are steps of which one is wrong.

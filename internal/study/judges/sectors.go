@@ -42,12 +42,12 @@ func (l Sectors) write(t *sched.Task, w iopath.SectorSteps) {
 }
 
 // Workloads are those of the code, then the questions.
-func (l Sectors) Workloads() []Workload { return append(l.rows(), l.faults()...) }
+func (l Sectors) Workloads() []Workload { return append(l.rows(), l.second()...) }
 
-func (l Sectors) read() (name string, wrong []string) { return l.ask(l.faults()) }
+func (l Sectors) read() (name string, wrong []string) { return l.ask(l.second()) }
 
-// faults are the questions.
-func (l Sectors) faults() []Workload {
+// second are the questions.
+func (l Sectors) second() []Workload {
 	return questions(l.Second, sectorFaults, func(plant func(iopath.SectorSteps) iopath.SectorSteps) []Workload {
 		x := l
 		x.plant = plant

@@ -47,30 +47,45 @@ func (l Waits) lab() iopath.Lab {
 }
 
 // Workloads are those of the code, then the questions.
-func (l Waits) Workloads() []Workload { return append(l.rows(), l.faults()...) }
+func (l Waits) Workloads() []Workload { return append(l.rows(), l.second()...) }
 
-func (l Waits) read() (name string, wrong []string) { return l.ask(l.faults()) }
+func (l Waits) read() (name string, wrong []string) { return l.ask(l.second()) }
 
-// faults are the questions.
-func (l Waits) faults() []Workload {
-	return questions(l.Second, waitFaults, func(plant func(iopath.WriteSteps) iopath.WriteSteps) []Workload {
+// second are the questions.
+func (l Waits) second() []Workload {
+	rows := questions(l.Second, waitFaults, func(plant func(iopath.WriteSteps) iopath.WriteSteps) []Workload {
 		x := l
 		x.plant = plant
 		return x.rows()
 	})
+	return append(rows, estimated(l.Second, l.estimates()...)...)
+}
+
+func (l Waits) estimates() []*estimate {
+	return []*estimate{{name: "first-look", points: 5, within: 10, measure: l.firstLook,
+		asks: "the job of hold-stable, in which WaitWriteback and WaitOrdered do nothing while i_rwsem is free: µs for which a write holds i_rwsem"}}
+}
+
+// firstLook measures how long a write holds i_rwsem that waits under it only.
+func (l Waits) firstLook() (float64, error) {
+	x := l
+	x.plant = func(w iopath.WriteSteps) iopath.WriteSteps { return &faultyWaits{WriteSteps: w, outside: true} }
+	c, err := hotJob("locked", x.lab())
+	return float64(c.InodeNs) / (holdTasks * holdWrites) / 1e3, err
 }
 
 // waitFaults are mistakes of others in the steps of lab 6.
 var waitFaults = []fault[iopath.WriteSteps]{
-	{"writeback-unlocked", "WaitWriteback does nothing while the pages are locked", 6, func(w iopath.WriteSteps) iopath.WriteSteps { return &faultyWaits{WriteSteps: w, writeback: true} }},
-	{"ordered-no", "Ordered always says no", 7, func(w iopath.WriteSteps) iopath.WriteSteps { return &faultyWaits{WriteSteps: w, ordered: true} }},
-	{"drain-unlocked", "Drain does nothing while i_rwsem is held", 7, func(w iopath.WriteSteps) iopath.WriteSteps { return &faultyWaits{WriteSteps: w, drain: true} }},
+	{"writeback-unlocked", "WaitWriteback does nothing while the pages are locked", 5, func(w iopath.WriteSteps) iopath.WriteSteps { return &faultyWaits{WriteSteps: w, writeback: true} }},
+	{"ordered-no", "Ordered always says no", 5, func(w iopath.WriteSteps) iopath.WriteSteps { return &faultyWaits{WriteSteps: w, ordered: true} }},
+	{"drain-unlocked", "Drain does nothing while i_rwsem is held", 5, func(w iopath.WriteSteps) iopath.WriteSteps { return &faultyWaits{WriteSteps: w, drain: true} }},
 }
 
 // faultyWaits are steps of which one does nothing.
 type faultyWaits struct {
 	iopath.WriteSteps
 	writeback, ordered, drain bool // what is broken
+	outside                   bool // the waits are, while i_rwsem is free
 	pages, locked             bool // what is held
 }
 
@@ -86,8 +101,14 @@ func (w *faultyWaits) LockPages(t *sched.Task) error {
 func (w *faultyWaits) UnlockPages(t *sched.Task) { w.pages = false; w.WriteSteps.UnlockPages(t) }
 
 func (w *faultyWaits) WaitWriteback(t *sched.Task, start, end uint64) {
-	if !w.writeback || !w.pages {
+	if (!w.writeback || !w.pages) && (!w.outside || w.locked) {
 		w.WriteSteps.WaitWriteback(t, start, end)
+	}
+}
+
+func (w *faultyWaits) WaitOrdered(t *sched.Task, start, end uint64) {
+	if !w.outside || w.locked {
+		w.WriteSteps.WaitOrdered(t, start, end)
 	}
 }
 

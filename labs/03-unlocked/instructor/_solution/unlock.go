@@ -41,5 +41,6 @@ func Answers() map[string]string {
 		"count-late":  "inside-truncate=15:2",
 		"place-once":  "one-byte-beyond=11:2",
 		"share-alone": "never",
+		"appends-too": "4.27",
 	}
 }

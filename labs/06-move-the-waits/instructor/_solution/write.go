@@ -45,5 +45,6 @@ func Answers() map[string]string {
 		"writeback-unlocked": "never",
 		"ordered-no":         "wait-stable=11:2",
 		"drain-unlocked":     "wait-direct=8:1,12:2",
+		"first-look":         "54.1",
 	}
 }

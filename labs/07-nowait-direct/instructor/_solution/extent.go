@@ -34,5 +34,6 @@ func Answers() map[string]string {
 		"try-waits":       "nowait-fiemap=5:2,7:1",
 		"keeps-range":     "nowait-snapshot=5:2,11:1",
 		"reserve-flushes": "nowait-fiemap=5:1",
+		"shared":          "48",
 	}
 }
