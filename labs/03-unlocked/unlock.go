@@ -30,6 +30,7 @@ func Answers() map[string]string {
 		"count-late":  "?",
 		"place-once":  "?",
 		"share-alone": "?",
+		"place-moves": "?",
 		"appends-too": "?",
 	}
 }

@@ -13,7 +13,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(starter.Main(m, "unlock.go", "486ba325272f4303fc4255de89eb9ec9dec9a6f0901e803261bd3ee58db4b26f"))
+	os.Exit(starter.Main(m, "unlock.go", "d3bbf738cc66768aa3af0ab142bd283f7612ff0af407bb37b45a6b5a9be71d54"))
 }
 
 // fakeWrite is a write by itself. It notes the calls.

@@ -45,6 +45,7 @@ func Answers() map[string]string {
 		"writeback-unlocked": "?",
 		"ordered-no":         "?",
 		"drain-unlocked":     "?",
+		"ordered-twice":      "?",
 		"first-look":         "?",
 	}
 }

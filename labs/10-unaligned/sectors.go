@@ -35,5 +35,6 @@ func Answers() map[string]string {
 		"drain-nothing": "?",
 		"inside-once":   "?",
 		"look-once":     "?",
+		"found-gone":    "?",
 	}
 }

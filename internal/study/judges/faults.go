@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"btrlab/internal/prose"
+	"btrlab/internal/sched/explore"
 	"btrlab/internal/study/grade"
 	"btrlab/internal/study/sandbox"
 	"btrlab/internal/study/scenario"
@@ -174,6 +175,9 @@ type fault[S any] struct {
 	points     float64
 	plant      func(steps S) S
 }
+
+// seen is the kind of violation of a run that a question asks to see: nothing is wrong with it.
+const seen explore.Kind = "seen"
 
 // questions are the rows about faults. With rows the lab's workloads are made anew, its steps
 // planted.

@@ -64,7 +64,7 @@ func (l Locking) second() []Workload {
 const appendEvery = 8
 
 func (l Locking) estimates() []*estimate {
-	return []*estimate{{name: "appends-too", points: 5, within: 15, measure: l.appendsToo,
+	return []*estimate{{name: "appends-too", points: 4, within: 15, measure: l.appendsToo,
 		asks: fmt.Sprintf("the job of virtual-time, in which one write of %d is an append of %d KiB: how many times as fast as policy locked", appendEvery, ratioBytes/kib)}}
 }
 
@@ -102,9 +102,26 @@ func (l Locking) appendsToo() (float64, error) {
 
 // lockFaults are mistakes of others in the steps of lab 3.
 var lockFaults = []fault[iopath.WriteSteps]{
-	{"count-late", "Begin counts the write when its first bytes are there", 5, func(w iopath.WriteSteps) iopath.WriteSteps { return &countsLate{WriteSteps: w} }},
-	{"place-once", "Place tells again what it told first", 5, func(w iopath.WriteSteps) iopath.WriteSteps { return &placesOnce{WriteSteps: w} }},
-	{"share-alone", "Share takes i_rwsem exclusive", 5, func(w iopath.WriteSteps) iopath.WriteSteps { return sharesAlone{w} }},
+	{"count-late", "Begin counts the write when its first bytes are there", 4, func(w iopath.WriteSteps) iopath.WriteSteps { return &countsLate{WriteSteps: w} }},
+	{"place-once", "Place tells again what it told first", 4, func(w iopath.WriteSteps) iopath.WriteSteps { return &placesOnce{WriteSteps: w} }},
+	{"share-alone", "Share takes i_rwsem exclusive", 4, func(w iopath.WriteSteps) iopath.WriteSteps { return sharesAlone{w} }},
+	{"place-moves", "no fault, but a run: Place tells one write two places, and the second one is before the first", 4, func(w iopath.WriteSteps) iopath.WriteSteps { return &movedPlace{WriteSteps: w} }},
+}
+
+// movedPlace is a run in which Place tells two places, the second one further ahead.
+type movedPlace struct {
+	iopath.WriteSteps
+	asked bool
+	first uint64
+}
+
+func (w *movedPlace) Place(t *sched.Task) uint64 {
+	at := w.WriteSteps.Place(t)
+	if w.asked && at < w.first {
+		breaks(seen, "Place told %d, then %d", w.first, at)
+	}
+	w.asked, w.first = true, at
+	return at
 }
 
 // countsLate counts a write when its first batch is done.

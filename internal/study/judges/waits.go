@@ -62,7 +62,7 @@ func (l Waits) second() []Workload {
 }
 
 func (l Waits) estimates() []*estimate {
-	return []*estimate{{name: "first-look", points: 5, within: 10, measure: l.firstLook,
+	return []*estimate{{name: "first-look", points: 4, within: 10, measure: l.firstLook,
 		asks: "the job of hold-stable, in which WaitWriteback and WaitOrdered do nothing while i_rwsem is free: µs for which a write holds i_rwsem"}}
 }
 
@@ -76,9 +76,10 @@ func (l Waits) firstLook() (float64, error) {
 
 // waitFaults are mistakes of others in the steps of lab 6.
 var waitFaults = []fault[iopath.WriteSteps]{
-	{"writeback-unlocked", "WaitWriteback does nothing while the pages are locked", 5, func(w iopath.WriteSteps) iopath.WriteSteps { return &faultyWaits{WriteSteps: w, writeback: true} }},
-	{"ordered-no", "Ordered always says no", 5, func(w iopath.WriteSteps) iopath.WriteSteps { return &faultyWaits{WriteSteps: w, ordered: true} }},
-	{"drain-unlocked", "Drain does nothing while i_rwsem is held", 5, func(w iopath.WriteSteps) iopath.WriteSteps { return &faultyWaits{WriteSteps: w, drain: true} }},
+	{"writeback-unlocked", "WaitWriteback does nothing while the pages are locked", 4, func(w iopath.WriteSteps) iopath.WriteSteps { return &faultyWaits{WriteSteps: w, writeback: true} }},
+	{"ordered-no", "Ordered always says no", 4, func(w iopath.WriteSteps) iopath.WriteSteps { return &faultyWaits{WriteSteps: w, ordered: true} }},
+	{"drain-unlocked", "Drain does nothing while i_rwsem is held", 4, func(w iopath.WriteSteps) iopath.WriteSteps { return &faultyWaits{WriteSteps: w, drain: true} }},
+	{"ordered-twice", "no fault, but a run: Ordered says yes to a write, and yes again", 4, func(w iopath.WriteSteps) iopath.WriteSteps { return &orderedAgain{WriteSteps: w} }},
 }
 
 // faultyWaits are steps of which one does nothing.
@@ -87,6 +88,23 @@ type faultyWaits struct {
 	writeback, ordered, drain bool // what is broken
 	outside                   bool // the waits are, while i_rwsem is free
 	pages, locked             bool // what is held
+}
+
+// orderedAgain is a run in which Ordered says yes twice to one write.
+type orderedAgain struct {
+	iopath.WriteSteps
+	yes int
+}
+
+func (w *orderedAgain) Ordered(t *sched.Task) bool {
+	is := w.WriteSteps.Ordered(t)
+	if is {
+		w.yes++
+	}
+	if w.yes > 1 {
+		breaks(seen, "Ordered has said yes, and yes again")
+	}
+	return is
 }
 
 func (w *faultyWaits) Alone(t *sched.Task)  { w.WriteSteps.Alone(t); w.locked = true }

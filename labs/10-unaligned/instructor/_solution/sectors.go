@@ -39,5 +39,6 @@ func Answers() map[string]string {
 		"drain-nothing": "sectors-block=19:2,35:1",
 		"inside-once":   "never",
 		"look-once":     "never",
+		"found-gone":    "sectors-truncate=22:2",
 	}
 }
