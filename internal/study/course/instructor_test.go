@@ -365,7 +365,8 @@ func TestNotes(t *testing.T) {
 	}
 }
 
-// TestRubrics: the written part of every lab has a rubric, in the page of all or in its notes.
+// TestRubrics: the written part of every lab has a rubric, in the page of all or in its notes, and
+// its questions have a key.
 func TestRubrics(t *testing.T) {
 	r := root(t)
 	page, err := os.ReadFile(filepath.Join(r, "labs", "guide", "instructor", "rubrics.md"))
@@ -379,6 +380,9 @@ func TestRubrics(t *testing.T) {
 		}
 		if !strings.Contains(string(page), fmt.Sprintf("\n## Lab %02d\n", l.N)) && !strings.Contains(string(notes), "ubric") {
 			t.Errorf("lab %d has no rubric for its written part", l.N)
+		}
+		if !strings.Contains(string(notes), "\n## Key to the questions\n") && !strings.Contains(string(notes), "- Question 1: ") {
+			t.Errorf("lab %d has no key to its questions", l.N)
 		}
 	}
 }
