@@ -151,11 +151,11 @@ func TestGradeAll(t *testing.T) {
 			}
 		}
 	}
-	want := []string{"ada,13,100,false,*,three-lost: no answer,bob,1.00", "bob,13,100,false,*,three-lost: no answer,ada,1.00",
-		`cyd,0,100,false,*,check: line 1: want NAME = ANSWER,,0.00`, "dee,0,100,false,*,not graded: dee has no answers.txt,,0.00", "eve,8,100,false,*,lost-update: no answer,,0.00"}
+	want := []string{"ada,13,100,false,*,three-lost: no answer,bob,1.00,1", "bob,13,100,false,*,three-lost: no answer,ada,1.00,1",
+		`cyd,0,100,false,*,check: line 1: want NAME = ANSWER,,0.00,`, "dee,0,100,false,*,not graded: dee has no answers.txt,,0.00,", "eve,8,100,false,*,lost-update: no answer,,0.00,"}
 	text := grade()
 	check(strings.ReplaceAll(text, class+string(filepath.Separator), ""), want...)
-	if out := grade("--csv", table); out != "5 submissions in "+table+"\n" {
+	if out := grade("--csv", table); out != "5 submissions in "+table+"\nthe same but for comments, layout and names: ada, bob\n" {
 		t.Errorf("have %q", out)
 	}
 	b, err := os.ReadFile(table)

@@ -69,7 +69,7 @@ func TestLabWatch(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	until("one-lock", "sum", "8/100  begun", "0 of 13 labs done", "save to grade again")
+	until("one-lock", "sum", "8/100  begun", " labs done", "save to grade again")
 	save("lost-update = 3:1\none-lock = never\n")
 	until("sum", "13/100  begun", "save to grade again")
 	if err := os.Remove(answers); err != nil {
@@ -136,6 +136,7 @@ func TestGradeAllResumed(t *testing.T) {
 	// interrupted grades n submissions and returns the table.
 	interrupted := func(n int) string {
 		t.Helper()
+		graded := n
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		_, err := gradeInto(ctx, root, l, &gradeFlags{class: class, table: table}, func(course.Submission) {
@@ -145,6 +146,13 @@ func TestGradeAllResumed(t *testing.T) {
 		})
 		if !errors.Is(err, context.Canceled) {
 			t.Fatalf("graded to the end: %v", err)
+		}
+		rows := map[int]string{3: "3 rows of 6 stand in ", 1: "2 rows of 6 stand in "}[graded]
+		if says := (&gradeFlags{class: class, table: table}).interrupted(graded).Error(); !strings.Contains(says, rows+table+", and the same command goes on with the rest") {
+			t.Error(says)
+		}
+		if says := (&gradeFlags{class: class}).interrupted(graded).Error(); !strings.Contains(says, "of 6 submissions, and nothing is kept; with --csv FILE") {
+			t.Error(says)
 		}
 		b, err := os.ReadFile(table)
 		if err != nil {

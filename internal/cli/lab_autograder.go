@@ -23,7 +23,7 @@ func (a *app) labAutograder() *cobra.Command {
 		Use: "autograder N FILE.zip", Short: "make a Gradescope autograder for lab N", Args: cobra.ExactArgs(2),
 		Long: `Autograder makes the zip that Gradescope takes as an autograder of lab N: setup.sh, run_autograder and what grading needs of the last
 commit, without solutions, with the packages of other modules. setup.sh downloads Go where the image has none that is new enough, or takes the
-one of --go; grading a submission needs no network. A submission that does not build, hangs or eats memory has a result with the reason and the
+one of --go; it unpacks an archive only if its SHA-256 is the one that is written in setup.sh; grading a submission needs no network. A submission that does not build, hangs or eats memory has a result with the reason and the
 rows that it has earned. The same commit and options give the same bytes.`,
 		Example: `  btrlab lab autograder 4 autograder-04.zip
   btrlab lab autograder 5 autograder-05.zip --student email

@@ -24,6 +24,7 @@ type gradeFlags struct {
 	dir, replay, results, class, table, student, page string
 	asJSON, byName                                    bool
 	limit                                             time.Duration
+	memory                                            byteSize
 }
 
 func (a *app) labGrade() *cobra.Command {
@@ -32,8 +33,9 @@ func (a *app) labGrade() *cobra.Command {
 		Use: "grade N", Short: "grade lab N", Args: cobra.ExactArgs(1),
 		Long: `Grade runs every workload of the lab under your code and prints a table; a violation comes with its shortest schedule, the
 command that replays it and, for the first, its steps. Code that does not end is stopped by its processor time, with the line in
-which it was; it loses that row. --limit bounds the whole submission, and the report says which limit ended it. With --all the
-same code, but for comments, layout and local names, is explored once. Elsewhere than on a terminal, standard error has a line for each row as it is judged, and with
+which it was; it loses that row, as does code that takes more than --memory. --limit bounds the whole submission, and the report says
+which limit ended it. With --all the
+same code, but for comments, layout and local names, is explored once, and what is alike is named by groups. Elsewhere than on a terminal, standard error has a line for each row as it is judged, and with
 --all one for each submission. With --student the personal questions of the lab are graded, too: their answers are in personal.txt.
 Exit code 1 means that something failed; 2 that there is nothing to grade, or no such workload or schedule.`,
 		Example: `  btrlab lab grade 4
@@ -70,6 +72,8 @@ func (c *gradeFlags) flags(cmd *cobra.Command) {
 	f.StringVar(&c.table, "csv", "", "with --all: keep the table in this file, and grade only what has changed since")
 	f.StringVar(&c.page, "report", "", "also write a page with tables and the rubric to this file (Markdown), and beside it the profile of the waits")
 	f.DurationVar(&c.limit, "limit", 5*time.Minute, "stop a submission after this much processor time, or six times as long by the clock")
+	c.memory = byteSize{n: sandbox.MaxHeap}
+	f.Var(&c.memory, "memory", "what the grading program may have of memory while it runs a submission, 128M or more")
 	f.StringVar(&c.results, "gradescope", "", "also write the report as Gradescope's results.json to this file")
 	outputFlag(cmd, "csv", "report", "gradescope")
 	jsonFlag(cmd, &c.asJSON)
@@ -79,6 +83,9 @@ func (c *gradeFlags) flags(cmd *cobra.Command) {
 func (c *gradeFlags) check(cmd *cobra.Command) error {
 	if c.limit < time.Second {
 		return usagef(cmd, "--limit %v, want 1s or more", c.limit)
+	}
+	if c.memory.n < minMemory {
+		return usagef(cmd, "--memory %s, want 128M or more: the grader itself needs some", c.memory.String())
 	}
 	switch one := c.dir != "" || c.replay != "" || c.results != "" || c.student != "" || c.page != "" || c.asJSON; {
 	case c.class != "" && one:
@@ -91,9 +98,12 @@ func (c *gradeFlags) check(cmd *cobra.Command) error {
 	return nil
 }
 
+// minMemory is for the grader with an image in memory.
+const minMemory = 128 << 20
+
 // limits are those of each submission. A busy machine takes long for little processor time.
 func (c *gradeFlags) limits() course.Options {
-	return course.Options{Options: sandbox.Options{CPU: c.limit, Limit: 6 * c.limit}}
+	return course.Options{Options: sandbox.Options{CPU: c.limit, Limit: 6 * c.limit, Memory: uint64(c.memory.n)}}
 }
 
 // replayed is the argument of --replay: a workload of the lab and a schedule.
@@ -223,18 +233,60 @@ func (a *app) gradeAll(cmd *cobra.Command, root string, l *course.Lab, c *gradeF
 	case errors.As(err, &nothing):
 		return usagef(cmd, "%v", err)
 	case errors.Is(err, context.Canceled):
-		return errNothing
+		return c.interrupted(len(all))
 	case err != nil:
 		return err
 	}
 	if c.table == "" {
-		return course.WriteCSV(a.out, all)
+		if err := course.WriteCSV(a.out, all); err != nil {
+			return err
+		}
+		a.printClusters(a.err, all)
+		return nil
 	}
 	if err := keepTable(c.table, all, nil); err != nil { // without those that have gone
 		return err
 	}
 	fmt.Fprintf(a.out, "%s in %s\n", prose.Count(len(all), "submission"), c.table)
+	a.printClusters(a.out, all)
 	return nil
+}
+
+// interrupted says what there is of a class when the grading was stopped after so many submissions,
+// and how to go on.
+func (c *gradeFlags) interrupted(graded int) error {
+	class := 0
+	if l, err := os.ReadDir(c.class); err == nil {
+		for _, e := range l {
+			if e.IsDir() {
+				class++
+			}
+		}
+	}
+	if c.table == "" {
+		return interruption(fmt.Sprintf("interrupted after %d of %s, and nothing is kept; with --csv FILE the same command goes on where it stopped",
+			graded, prose.Count(class, "submission")))
+	}
+	rows := 0
+	if f, err := os.Open(c.table); err == nil {
+		known, err := course.ReadCSV(f)
+		f.Close()
+		if err == nil {
+			rows = len(known)
+		}
+	}
+	return interruption(fmt.Sprintf("interrupted; %s of %d stand in %s, and the same command goes on with the rest", prose.Count(rows, "row"), class, c.table))
+}
+
+// printClusters names the submissions that are alike, a line for each group.
+func (a *app) printClusters(w io.Writer, all []course.Submission) {
+	for _, x := range course.Clusters(all) {
+		what := fmt.Sprintf("alike, %.2f or more", x.Least)
+		if x.Same {
+			what = "the same but for comments, layout and names"
+		}
+		fmt.Fprintln(w, prose.Wrap(fmt.Sprintf("%s: %s", what, strings.Join(x.Names, ", ")), a.width()))
+	}
 }
 
 // gradeInto grades the folders in --all and keeps the table after each, if there is one; what

@@ -248,6 +248,7 @@ func (f *FS) useLab(p *policy.Policy) {
 	lab := f.opt.Lab.Under(p)
 	f.data.NewRangeLocker = lab.RangeLock
 	f.env.Lab, f.data.NewLab = lab, nil
+	f.engine.SetLab(lab.Writeback)
 	if lab.File != nil {
 		f.data.NewLab = func() any { return lab.File() }
 	}

@@ -5,6 +5,7 @@ import (
 
 	"btrlab/internal/data/inode"
 	"btrlab/internal/data/treelog"
+	"btrlab/internal/data/writeback"
 	"btrlab/internal/format"
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/sched"
@@ -29,6 +30,8 @@ type Lab struct {
 	Sectors func(t *sched.Task, w SectorSteps)
 	// Item puts a file extent of an fsync into the log.
 	Item func(t *sched.Task, x treelog.ItemSteps) error
+	// Writeback does what is done with a run of dirty pages once it has its ordered extents.
+	Writeback func(t *sched.Task, r writeback.RunSteps)
 	// SmallLeaf is ctree.Leaves.Small, percent, for the trees of logs; 0 is the kernel's.
 	SmallLeaf int
 }

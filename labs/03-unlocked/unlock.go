@@ -22,3 +22,15 @@ func Write(t *kit.Task, w *kit.LockedWrite) {
 	w.Copy(t)
 	w.Unlock(t)
 }
+
+// Answers says of each fault what it breaks: WORKLOAD=SCHEDULE, or "never"; appends-too is a
+// number. See README.md.
+func Answers() map[string]string {
+	return map[string]string{
+		"count-late":  "?",
+		"place-once":  "?",
+		"share-alone": "?",
+		"place-moves": "?",
+		"appends-too": "?",
+	}
+}

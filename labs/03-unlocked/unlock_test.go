@@ -13,7 +13,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(starter.Main(m, "unlock.go", "eea85585f26751d1037cd289c17009dfc3582b90a410372764766fb5235f2151"))
+	os.Exit(starter.Main(m, "unlock.go", "d3bbf738cc66768aa3af0ab142bd283f7612ff0af407bb37b45a6b5a9be71d54"))
 }
 
 // fakeWrite is a write by itself. It notes the calls.

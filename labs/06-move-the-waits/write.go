@@ -37,3 +37,15 @@ func Write(t *kit.Task, w *kit.WaitedWrite) error {
 	w.Unlock(t)
 	return nil
 }
+
+// Answers says of each fault what it breaks: WORKLOAD=SCHEDULE, or "never"; first-look is a
+// number. See README.md.
+func Answers() map[string]string {
+	return map[string]string{
+		"writeback-unlocked": "?",
+		"ordered-no":         "?",
+		"drain-unlocked":     "?",
+		"ordered-twice":      "?",
+		"first-look":         "?",
+	}
+}

@@ -20,3 +20,14 @@ func Extent(t *kit.Task, x *kit.NowaitExtent) error {
 	x.UnlockRange(t)
 	return nil
 }
+
+// Answers says of each fault what it breaks: WORKLOAD=SCHEDULE, or "never"; shared is a
+// number. See README.md.
+func Answers() map[string]string {
+	return map[string]string{
+		"try-waits":       "?",
+		"keeps-range":     "?",
+		"reserve-flushes": "?",
+		"shared":          "?",
+	}
+}

@@ -19,3 +19,13 @@ func Put(t *kit.Task, x *kit.LogItem) error {
 	x.Release(t)
 	return nil
 }
+
+// Answers says of each fault what it breaks: WORKLOAD=SCHEDULE, or "never"; searches-always is a
+// number. See README.md.
+func Answers() map[string]string {
+	return map[string]string{
+		"again-no":        "?",
+		"again-yes":       "?",
+		"searches-always": "?",
+	}
+}

@@ -28,3 +28,13 @@ func send(t *kit.Task, w *kit.SectorWrite) {
 		w.Cache(t)
 	}
 }
+
+// Answers says of each fault what it breaks: WORKLOAD=SCHEDULE, or "never". See README.md.
+func Answers() map[string]string {
+	return map[string]string{
+		"drain-nothing": "?",
+		"inside-once":   "?",
+		"look-once":     "?",
+		"found-gone":    "?",
+	}
+}

@@ -24,7 +24,10 @@ import (
 
 // Task is the task that calls. It has no methods and no fields that another package can use: what a
 // task does, it does through the types of this package, where every runtime sees it.
-type Task struct{ t *sched.Task }
+type Task struct {
+	t      *sched.Task
+	sleeps func() // see Watched
+}
 
 // need panics, in words for the student, unless t is a task: the one that caller says.
 func (t *Task) need(typ, call, caller string) {
@@ -34,7 +37,11 @@ func (t *Task) need(typ, call, caller string) {
 }
 
 // On is task t for code of a lab.
-func On(t *sched.Task) *Task { return &Task{t} }
+func On(t *sched.Task) *Task { return &Task{t: t} }
+
+// Watched is On for a judge that is told each time before the task sleeps in a Cond. The Mutex is
+// held then.
+func Watched(t *sched.Task, sleeps func()) *Task { return &Task{t, sleeps} }
 
 // RangeLocker is a student's lock on byte ranges.
 type RangeLocker interface {
@@ -147,6 +154,9 @@ func (c *Cond) Init() {
 func (c *Cond) Wait(t *Task, m *Mutex) {
 	use(t, c.ready && m.ready, "Cond.Wait")
 	m.mustHold(t, "Cond.Wait")
+	if t.sleeps != nil {
+		t.sleeps()
+	}
 	seq := c.seq.Load()
 	m.Unlock(t)
 	c.q.Wait(t.t, func() bool { return c.seq.Load() != seq })

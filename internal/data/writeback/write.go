@@ -124,7 +124,7 @@ func (e *Engine) lockRun(t *sched.Task, ip *inode.Inode, w *run, first, end uint
 			p.UnlockPut(t)
 			break
 		}
-		if e.bounce.Load() {
+		if e.changes() {
 			if oe := ip.Ordered.First(t, p.Offset(), p.Offset()+pageSize); oe != nil {
 				p.UnlockPut(t)
 				if i > first {
@@ -182,6 +182,10 @@ func (e *Engine) writeRun(t *sched.Task, ip *inode.Inode, w *run) error {
 		err = e.runDelalloc(t, ip, w, start, end)
 		ip.Settle(t)
 	}
+	if lab := e.lab.Load(); lab != nil && len(w.parts) > 0 {
+		(*lab)(t, &labRun{e, ip, w})
+		return err
+	}
 	if e.bounce.Load() {
 		e.bouncePages(t, w)
 	}
@@ -189,8 +193,9 @@ func (e *Engine) writeRun(t *sched.Task, ip *inode.Inode, w *run) error {
 	for _, p := range w.pages {
 		p.UnlockPut(t)
 	}
-	for _, pt := range w.parts {
-		e.submit(t, ip, pt)
+	for i := range w.parts {
+		e.sum(t, ip, &w.parts[i])
+		e.submit(t, ip, &w.parts[i])
 	}
 	return err
 }
@@ -351,22 +356,28 @@ func (e *Engine) putBio(t *sched.Task, b *wbio) {
 	e.mu.Unlock(t)
 }
 
-// submit checksums the pages of an ordered extent and starts their bios. Pages of one extent are
+// sum makes the checksums of what the device is given of an ordered extent. Those of compressed
+// data are made when it is submitted.
+func (e *Engine) sum(t *sched.Task, ip *inode.Inode, pt *part) {
+	if pt.data != nil || pt.oe.Type == ordered.Nocow || !ip.Sums() {
+		return
+	}
+	t.Spend(cost.Checksum, len(pt.pages)<<pageShift)
+	sums := pt.oe.SumsBuffer()
+	for i := range pt.pages {
+		sums = ip.FS.Csum.Append(sums, pt.view(t, i))
+	}
+	pt.oe.SetSums(t, sums)
+}
+
+// submit starts the bios of an ordered extent, which has its checksums. Pages of one extent are
 // contiguous on disk.
-func (e *Engine) submit(t *sched.Task, ip *inode.Inode, pt part) {
+func (e *Engine) submit(t *sched.Task, ip *inode.Inode, pt *part) {
 	if pt.data != nil {
-		e.submitCompressed(t, ip, pt)
+		e.submitCompressed(t, ip, *pt)
 		return
 	}
 	oe, pages, bounce := pt.oe, pt.pages, pt.bounce
-	if oe.Type != ordered.Nocow && ip.Sums() {
-		t.Spend(cost.Checksum, len(pages)<<pageShift)
-		sums := oe.SumsBuffer()
-		for i := range pages {
-			sums = ip.FS.Csum.Append(sums, pt.view(t, i))
-		}
-		oe.SetSums(t, sums)
-	}
 	// The end of the last bio may finish and recycle the extent. From here on it is the device's,
 	// which waits for no task.
 	t.Discharge(oe)

@@ -76,6 +76,7 @@ type Engine struct {
 	closed atomic.Bool
 	how    atomic.Pointer[compress.Method] // SetCompress
 	bounce atomic.Bool                     // SetBounce
+	lab    atomic.Pointer[func(t *sched.Task, r RunSteps)]
 
 	// The flusher sleeps on flush until kicked or closed.
 	flush   lock.WaitQueue
@@ -109,6 +110,19 @@ func New(t *sched.Task, cfg Config) *Engine {
 // change, and writers do not wait for ordered extents, so that writeback must. No writeback is in
 // flight.
 func (e *Engine) SetBounce(on bool) { e.bounce.Store(on) }
+
+// SetLab lets lab order what is done with each run of pages once it has its ordered extents; nil
+// ends that. Pages under writeback may change then, as with SetBounce. No writeback is in flight.
+func (e *Engine) SetLab(lab func(t *sched.Task, r RunSteps)) {
+	if lab == nil {
+		e.lab.Store(nil)
+		return
+	}
+	e.lab.Store(&lab)
+}
+
+// changes reports whether a page under writeback may change.
+func (e *Engine) changes() bool { return e.bounce.Load() || e.lab.Load() != nil }
 
 // Restart starts the flusher of an engine that has none: a new one, or one that was closed.
 func (e *Engine) Restart(t *sched.Task) {

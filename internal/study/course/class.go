@@ -35,9 +35,79 @@ type Submission struct {
 	// Names and comments do not count.
 	Like     string
 	Likeness float64
+	// Cluster is the number, from 1, of the group of submissions that are alike, each to at least
+	// one other of the group; 0 is none. See Clusters.
+	Cluster int
+
+	print map[string]bool // what is compared
 }
 
-var csvHead = []string{"name", "score", "max", "pass", "digest", "result", "like", "likeness"}
+var csvHead = []string{"name", "score", "max", "pass", "digest", "result", "like", "likeness", "cluster"}
+
+// alike is the likeness from which on two submissions are of one cluster.
+const alike = 0.8
+
+// Cluster is submissions that are alike.
+type Cluster struct {
+	Names []string
+	// Least is the likeness of the two that are least alike. Same says that nothing tells any two
+	// apart.
+	Least float64
+	Same  bool
+}
+
+// Clusters are the groups of a class that GradeAll has graded, in the order of their numbers.
+func Clusters(all []Submission) []Cluster {
+	var l []Cluster
+	for n := 1; ; n++ {
+		x := Cluster{Least: 1, Same: true}
+		var of []Submission
+		for _, s := range all {
+			if s.Cluster != n {
+				continue
+			}
+			for _, o := range of {
+				x.Least = min(x.Least, likeness(o.print, s.print))
+			}
+			of, x.Names = append(of, s), append(x.Names, s.Name)
+		}
+		if len(of) == 0 {
+			return l
+		}
+		x.Same = x.Least == 1
+		l = append(l, x)
+	}
+}
+
+// join puts all[i] and all[j], which are alike, into one cluster. Numbers stay without a gap.
+func join(all []Submission, i, j int) {
+	a, b := &all[i].Cluster, &all[j].Cluster
+	switch last := lastCluster(all); {
+	case *a == 0 && *b == 0:
+		*a, *b = last+1, last+1
+	case *a == 0:
+		*a = *b
+	case *b == 0:
+		*b = *a
+	case *a != *b:
+		from, to := max(*a, *b), min(*a, *b)
+		for k := range all {
+			switch c := &all[k].Cluster; {
+			case *c == from:
+				*c = to
+			case *c > from:
+				*c--
+			}
+		}
+	}
+}
+
+func lastCluster(all []Submission) (last int) {
+	for _, x := range all {
+		last = max(last, x.Cluster)
+	}
+	return last
+}
 
 // WriteCSV writes a line for each submission.
 func WriteCSV(w io.Writer, l []Submission) error {
@@ -45,7 +115,7 @@ func WriteCSV(w io.Writer, l []Submission) error {
 	rows := [][]string{csvHead}
 	for _, x := range l {
 		rows = append(rows, []string{x.Name, fmt.Sprint(x.Score), fmt.Sprint(x.Max), strconv.FormatBool(x.Pass), x.Digest, x.Result, x.Like,
-			strconv.FormatFloat(x.Likeness, 'f', 2, 64)})
+			strconv.FormatFloat(x.Likeness, 'f', 2, 64), strings.TrimPrefix(strconv.Itoa(x.Cluster), "0")})
 	}
 	return c.WriteAll(rows)
 }
@@ -59,7 +129,8 @@ func ReadCSV(r io.Reader) ([]Submission, error) {
 	var l []Submission
 	for i, row := range rows {
 		if i == 0 {
-			if strings.Join(row, ",") != strings.Join(csvHead, ",") {
+			// the last column came later
+			if head := strings.Join(row, ","); head != strings.Join(csvHead, ",") && head != strings.Join(csvHead[:len(csvHead)-1], ",") {
 				return nil, fmt.Errorf("bad head of the table, have %s want %s", strings.Join(row, ","), strings.Join(csvHead, ","))
 			}
 			continue
@@ -93,7 +164,6 @@ func GradeAll(ctx context.Context, root string, l *Lab, dir string, byName bool,
 		old[x.Name] = x
 	}
 	var all []Submission
-	var prints []map[string]bool
 	o.Explored = &sandbox.Explored{}
 	base := l.shingles(l.Dir(root))
 	for _, e := range entries {
@@ -117,10 +187,13 @@ func GradeAll(ctx context.Context, root string, l *Lab, dir string, byName bool,
 		for s := range base {
 			delete(own, s)
 		}
-		x.Like, x.Likeness = "", 0
-		all, prints = append(all, x), append(prints, own)
+		x.Like, x.Likeness, x.Cluster, x.print = "", 0, 0, own
+		all = append(all, x)
 		for i := range len(all) - 1 {
-			n := likeness(prints[i], own)
+			n := likeness(all[i].print, own)
+			if n >= alike {
+				join(all, i, len(all)-1)
+			}
 			for _, pair := range [][2]int{{i, len(all) - 1}, {len(all) - 1, i}} {
 				if a := &all[pair[0]]; n > a.Likeness {
 					a.Like, a.Likeness = all[pair[1]].Name, n

@@ -281,6 +281,40 @@ func TestExploredOnce(t *testing.T) {
 	}
 }
 
+// TestClusters: who is alike is one group, also by way of a third; groups that meet become one, and
+// their numbers have no gap. A table of before has no such column, and is read.
+func TestClusters(t *testing.T) {
+	words := func(from, to int) map[string]bool {
+		m := map[string]bool{}
+		for i := from; i < to; i++ {
+			m[fmt.Sprint(i)] = true
+		}
+		return m
+	}
+	// b is like a and like d, which are not alike; c and f are the same
+	all := []Submission{{Name: "a", print: words(0, 100)}, {Name: "c", print: words(500, 600)}, {Name: "d", print: words(20, 120)}, {Name: "e", print: words(900, 950)},
+		{Name: "f", print: words(500, 600)}, {Name: "b", print: words(10, 110)}, {Name: "g", print: map[string]bool{}}}
+	for j := range all {
+		for i := range j {
+			if likeness(all[i].print, all[j].print) >= alike {
+				join(all[:j+1], i, j)
+			}
+		}
+	}
+	l := Clusters(all)
+	if have := fmt.Sprint(l); have != "[{[c f] 1 true} {[a d b] 0.6666666666666666 false}]" {
+		t.Error(have)
+	}
+	two := []Submission{{Cluster: 1}, {Cluster: 2}, {Cluster: 3}, {Cluster: 2}, {}}
+	if join(two, 0, 1); fmt.Sprint(two[0].Cluster, two[1].Cluster, two[2].Cluster, two[3].Cluster, two[4].Cluster) != "1 1 2 1 0" {
+		t.Errorf("%+v", two)
+	}
+	old := "name,score,max,pass,digest,result,like,likeness\nada,1,2,false,d,ok,bob,1.00\n"
+	if x, err := ReadCSV(strings.NewReader(old)); err != nil || len(x) != 1 || x[0].Like != "bob" {
+		t.Errorf("%+v %v", x, err)
+	}
+}
+
 // TestPage: the page has what was proved and measured, the student's text, and the rubric with a
 // line for the teacher.
 func TestPage(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -123,6 +124,60 @@ func TestAutograderZip(t *testing.T) {
 		}
 		if len(b) > 4<<20 {
 			t.Errorf("lab %d: the zip has %d bytes", l.N, len(b))
+		}
+	}
+}
+
+// TestAutograderSum: setup.sh unpacks no archive of Go with another sum than the one that it was
+// made with, be it downloaded or taken along, and says so in one line. The version that go.mod
+// wants has a sum.
+func TestAutograderSum(t *testing.T) {
+	l, err := course.Lookup(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	archive := []byte("\x1f\x8bno archive")
+	// no go, and a curl that always has the same
+	bin := t.TempDir()
+	for _, name := range []string{"bash", "cut", "cat", "tar", "rm", "sha256sum", "uname"} {
+		at, err := exec.LookPath(name)
+		if err != nil {
+			t.Skipf("SKIPPED: no %s", name)
+		}
+		if err := os.Symlink(at, filepath.Join(bin, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	curl := "#!/bin/sh\nwhile [ \"$1\" != -o ]; do shift; done\nprintf '\\037\\213no archive' >\"$2\"\n"
+	if err := os.WriteFile(filepath.Join(bin, "curl"), []byte(curl), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name string
+		o    AutograderOptions
+		late []byte // in the place of what was taken along
+		want string
+	}{
+		{"downloaded", AutograderOptions{}, nil, "^bad archive of Go .*/go.tar.gz, have sha256 [0-9a-f]{64} want [0-9a-f]{64}\n$"},
+		{"taken along, and changed", AutograderOptions{Go: archive}, []byte("\x1f\x8banother"), "^bad archive of Go go.tar.gz, have sha256 [0-9a-f]{64} want [0-9a-f]{64}\n$"},
+		{"taken along", AutograderOptions{Go: archive}, nil, "(?s)^[^b].*gzip"}, // tar has it
+	} {
+		base := t.TempDir()
+		source := filepath.Join(base, "source")
+		unzip(t, autograder(t, l, tt.o), source)
+		if tt.late != nil {
+			if err := os.WriteFile(filepath.Join(source, "go.tar.gz"), tt.late, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c := exec.CommandContext(t.Context(), filepath.Join(bin, "bash"), filepath.Join(source, "setup.sh"))
+		c.Env = []string{"PATH=" + bin, "BTRLAB_AUTOGRADER=" + base}
+		out, err := c.CombinedOutput()
+		if err == nil || !regexp.MustCompile(tt.want).Match(out) {
+			t.Errorf("%s: %v, %q, want %q", tt.name, err, out, tt.want)
+		}
+		if _, err := os.Stat(filepath.Join(base, "go")); err == nil {
+			t.Errorf("%s: it is unpacked", tt.name)
 		}
 	}
 }

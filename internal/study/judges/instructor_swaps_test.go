@@ -67,9 +67,9 @@ func TestRewriteSwaps(t *testing.T) {
 	text := string(b)
 	l, j := &Truncate{order: drainFirst}, some(1_000)
 	for i := 1; i <= lastSwap; i++ {
-		q := &swap{lab: l, at: i, name: fmt.Sprintf("swap-%d-%d", i, i+1)}
+		q := l.swap(i)
 		answer := Never
-		for _, w := range q.races() {
+		for _, w := range q.rows() {
 			var row, r grade.Row
 			if answer != Never {
 				break
@@ -97,7 +97,7 @@ func TestSwaps(t *testing.T) {
 	answers := swapAnswers(t)
 	name, schedule, _ := strings.Cut(answers["swap-1-2"], "=")
 	printed := grade.Row{}
-	if w, _ := (&swap{lab: &Truncate{order: drainFirst}, at: 1}).race(name); w.explore(some(0), &printed) != nil || !printed.Violated {
+	if w, _ := (&Truncate{order: drainFirst}).swap(1).row(name); w.explore(some(0), &printed) != nil || !printed.Violated {
 		t.Fatalf("%s: %+v", name, printed)
 	}
 	for _, tt := range []struct {

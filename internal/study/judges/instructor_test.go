@@ -223,7 +223,7 @@ func TestSectorsJudged(t *testing.T) {
 			w.Cache(t)
 		}
 	}
-	for _, r := range Judge(Sectors{func(t *kit.Task, w *kit.SectorWrite) {
+	for _, r := range Judge(Sectors{Write: func(t *kit.Task, w *kit.SectorWrite) {
 		if w.Share(t); w.Inside(t) && w.Look(t) == kit.Written {
 			send(t, w)
 			return
@@ -237,7 +237,7 @@ func TestSectorsJudged(t *testing.T) {
 		w.Drain(t)
 		send(t, w)
 	}}, &sandbox.Run{}) {
-		if !r.Pass {
+		if !r.Pass && r.Result != NoAnswer {
 			t.Errorf("%s: %s", r.Name, r.Result)
 		}
 	}
@@ -262,7 +262,7 @@ func TestNowaitCosts(t *testing.T) {
 	}
 	for want, extent := range map[string]kit.NowaitPath{"0 of 64 answered EAGAIN, want 0; 3.00 tree searches of each, want at most 3": solution,
 		"64 of 64 answered EAGAIN, want 0; 0.00 tree searches of each, want at most 3": func(*kit.Task, *kit.NowaitExtent) error { return kit.EAGAIN }} {
-		ok, text, err := Nowait{extent}.costs()
+		ok, text, err := Nowait{Extent: extent}.costs()
 		if err != nil || text != want || ok != strings.HasPrefix(want, "0") {
 			t.Errorf("have %v %q %v, want %q", ok, text, err, want)
 		}
@@ -300,14 +300,17 @@ func TestLockingJudged(t *testing.T) {
 		s    Locking
 		want string // the rows that fail
 	}{
-		{"never locked for a copy", Locking{inside, always}, " inside-truncate one-byte-beyond appends gap far-truncate far-appends fast-path virtual-time"},
-		{"right", Locking{inside, right}, ""},
-		{"locked", Locking{inside, locked}, " fast-path virtual-time"},
-		{"undecided", Locking{func(pos, n, isize uint64) bool { return false }, right}, " decide"},
-		{"starter, decided", Locking{inside, unlocked.Write}, " inside-truncate one-byte-beyond appends gap append-truncate far-truncate far-appends fast-path virtual-time"},
+		{"never locked for a copy", Locking{CanUnlock: inside, Write: always}, " inside-truncate one-byte-beyond appends gap far-truncate far-appends fast-path virtual-time"},
+		{"right", Locking{CanUnlock: inside, Write: right}, ""},
+		{"locked", Locking{CanUnlock: inside, Write: locked}, " fast-path virtual-time"},
+		{"undecided", Locking{CanUnlock: func(pos, n, isize uint64) bool { return false }, Write: right}, " decide"},
+		{"starter, decided", Locking{CanUnlock: inside, Write: unlocked.Write}, " inside-truncate one-byte-beyond appends gap append-truncate far-truncate far-appends fast-path virtual-time"},
 	} {
 		failed := ""
 		for _, r := range Judge(tt.s, &sandbox.Run{}) {
+			if r.Result == NoAnswer {
+				continue
+			}
 			if !r.Pass {
 				failed += " " + r.Name
 			}
@@ -437,7 +440,7 @@ func TestLogFull(t *testing.T) {
 // because the log is refused and the fsync commits. The row says so, and its fsyncs are not counted
 // as logged.
 func TestLogJudged(t *testing.T) {
-	s := LogItem{func(t *kit.Task, x *kit.LogItem) error {
+	s := LogItem{Put: func(t *kit.Task, x *kit.LogItem) error {
 		x.Prepare(t)
 		if err := x.Sums(t); err != nil {
 			return err

@@ -12,7 +12,7 @@ import (
 // TestWaitStarter: lab 6's starter waits with every lock held: no row gives a point.
 func TestWaitStarter(t *testing.T) {
 	for _, r := range Judge(starters[6], &sandbox.Run{}) {
-		if r.Pass || r.Score != 0 || !strings.HasPrefix(r.Name, "hold-") && !r.Violated {
+		if r.Pass || r.Score != 0 || !strings.HasPrefix(r.Name, "hold-") && r.Result != NoAnswer && !r.Violated {
 			t.Errorf("%s: %v, %s", r.Name, r.Pass, r.Result)
 		}
 	}
@@ -113,10 +113,11 @@ func TestWaitJudged(t *testing.T) {
 				continue
 			}
 		}
-		s := Waits{tt.w.write}
+		s := Waits{Write: tt.w.write}
 		for _, r := range replayed(s, only, "") {
 			want, broken := tt.kind[r.Name]
 			switch {
+			case r.Result == NoAnswer:
 			case broken && (r.Kind != want || !r.Violated):
 				t.Errorf("%s, %s: have %v %q want %s", name, r.Name, r.Violated, r.Result, want)
 			case broken && r.Schedule != "":

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"btrlab/internal/format"
 	"btrlab/internal/fs"
 	"btrlab/internal/iopath"
 	"btrlab/internal/iopath/policy"
@@ -19,18 +20,24 @@ import (
 type Locking struct {
 	CanUnlock func(pos, n, isize uint64) bool
 	Write     func(t *kit.Task, w *kit.LockedWrite)
+	*Second
+
+	plant func(w iopath.WriteSteps) iopath.WriteSteps // a fault, if there is one
 }
 
 // About says what the lab is.
 func (Locking) About() *About {
 	return &About{N: 3, Folder: "03-unlocked", Title: "Unlocked inside EOF", Minutes: 75, File: "unlock.go",
 		Code: judged(sandbox.Rules{Allowed: []string{sandbox.KitPath}, Entry: "Write",
-			Want: "func CanUnlock(pos, n, isize uint64) bool and func Write(t *kit.Task, w *kit.LockedWrite)"},
-			"judges.Locking{CanUnlock: student.CanUnlock, Write: student.Write}")}
+			Want: "func CanUnlock(pos, n, isize uint64) bool, func Write(t *kit.Task, w *kit.LockedWrite) and func Answers() map[string]string"},
+			"judges.Locking{CanUnlock: student.CanUnlock, Write: student.Write, Second: &judges.Second{Answers: student.Answers}}")}
 }
 
 // write carries out a write by the student's order.
 func (l Locking) write(t *sched.Task, w iopath.WriteSteps) error {
+	if l.plant != nil {
+		w = l.plant(w)
+	}
 	return kit.RunLocked(l.Write, t, w)
 }
 
@@ -38,16 +45,138 @@ func (l Locking) write(t *sched.Task, w iopath.WriteSteps) error {
 // i_size.
 const drained = "unlocked-drain"
 
-// Workloads are the decision alone, a write beside what changes the size of the
-// file, then how many writes go without i_rwsem and what that is worth.
-func (l Locking) Workloads() []Workload {
+// Workloads are those of the code, then the questions.
+func (l Locking) Workloads() []Workload { return append(l.rows(), l.second()...) }
+
+func (l Locking) read() (name string, wrong []string) { return l.ask(l.second()) }
+
+// second are the questions.
+func (l Locking) second() []Workload {
+	rows := questions(l.Second, lockFaults, func(plant func(iopath.WriteSteps) iopath.WriteSteps) []Workload {
+		x := l
+		x.plant = plant
+		return x.rows()
+	})
+	return append(rows, estimated(l.Second, l.estimates()...)...)
+}
+
+// appendEvery is how many writes of a task in the job of the estimate have one append among them.
+const appendEvery = 8
+
+func (l Locking) estimates() []*estimate {
+	return []*estimate{{name: "appends-too", points: 4, within: 15, measure: l.appendsToo,
+		asks: fmt.Sprintf("the job of virtual-time, in which one write of %d is an append of %d KiB: how many times as fast as policy locked", appendEvery, ratioBytes/kib)}}
+}
+
+// appendsToo measures writers inside EOF who append now and then.
+func (l Locking) appendsToo() (float64, error) {
+	const size = measuredBytes
+	time := func(pol string, lab iopath.Lab) (took int64, err error) {
+		r := rig{cpus: ratioTasks, flags: format.InodeNoDataCow, opt: fs.Options{Policy: policy.MustParse(pol), DirtyLimit: 4 * size, DirtyBackground: 4 * size, Lab: lab}}
+		err = r.run(func(t *sched.Task, _ *fs.FS, f *fs.File) error {
+			if err := f.Fallocate(t, 0, 0, size); err != nil {
+				return err
+			}
+			took, err = inTasks(t, ratioTasks, func(t *sched.Task, i int) error {
+				p := make([]byte, ratioBytes)
+				return times(ratioWrites, func(n int) error {
+					rq := kiocb.Request{Pos: uint64(n*ratioTasks+i) * ratioBytes}
+					if n%appendEvery == i%appendEvery {
+						rq = kiocb.Request{Flags: kiocb.Append}
+					}
+					k, err := f.WriteIter(t, rq, iopath.Source{Buf: p})
+					return whole(k, len(p), err)
+				})
+			})
+			return err
+		})
+		return took, err
+	}
+	base, err := time("locked", iopath.Lab{})
+	if err != nil {
+		return 0, err
+	}
+	mine, err := time(drained, iopath.Lab{Write: l.write})
+	return float64(base) / float64(mine), err
+}
+
+// lockFaults are mistakes of others in the steps of lab 3.
+var lockFaults = []fault[iopath.WriteSteps]{
+	{"count-late", "Begin counts the write when its first bytes are there", 4, func(w iopath.WriteSteps) iopath.WriteSteps { return &countsLate{WriteSteps: w} }},
+	{"place-once", "Place tells again what it told first", 4, func(w iopath.WriteSteps) iopath.WriteSteps { return &placesOnce{WriteSteps: w} }},
+	{"share-alone", "Share takes i_rwsem exclusive", 4, func(w iopath.WriteSteps) iopath.WriteSteps { return sharesAlone{w} }},
+	{"place-moves", "no fault, but a run: Place tells one write two places, and the second one is before the first", 4, func(w iopath.WriteSteps) iopath.WriteSteps { return &movedPlace{WriteSteps: w} }},
+}
+
+// movedPlace is a run in which Place tells two places, the second one further ahead.
+type movedPlace struct {
+	iopath.WriteSteps
+	asked bool
+	first uint64
+}
+
+func (w *movedPlace) Place(t *sched.Task) uint64 {
+	at := w.WriteSteps.Place(t)
+	if w.asked && at < w.first {
+		breaks(seen, "Place told %d, then %d", w.first, at)
+	}
+	w.asked, w.first = true, at
+	return at
+}
+
+// countsLate counts a write when its first batch is done.
+type countsLate struct {
+	iopath.WriteSteps
+	late, counted bool
+}
+
+func (w *countsLate) Count(*sched.Task) { w.late = true }
+
+func (w *countsLate) Batch(t *sched.Task, pages int) (more bool, err error) {
+	more, err = w.WriteSteps.Batch(t, pages)
+	if w.late && !w.counted {
+		w.WriteSteps.Count(t)
+		w.counted = true
+	}
+	return more, err
+}
+
+func (w *countsLate) Uncount(t *sched.Task) {
+	if w.counted {
+		w.WriteSteps.Uncount(t)
+	}
+	w.late, w.counted = false, false
+}
+
+// placesOnce keeps the first answer of Place.
+type placesOnce struct {
+	iopath.WriteSteps
+	asked bool
+	at    uint64
+}
+
+func (w *placesOnce) Place(t *sched.Task) uint64 {
+	if !w.asked {
+		w.asked, w.at = true, w.WriteSteps.Place(t)
+	}
+	return w.at
+}
+
+// sharesAlone takes i_rwsem for writing always.
+type sharesAlone struct{ iopath.WriteSteps }
+
+func (w sharesAlone) Share(t *sched.Task) { w.Alone(t) }
+
+// rows are the decision alone, a write beside what changes the size of the file, then how many
+// writes go without i_rwsem and what that is worth.
+func (l Locking) rows() []Workload {
 	classes := []string{"i_rwsem", "dio_wait", "page"}
 	app := func(n int64) scenario.Op { return scenario.Op{Kind: scenario.OpWrite, N: n, Append: true} }
 	w := func(name, asks string, points float64, size int64, tasks ...scenario.Task) Workload {
 		return searched(name, asks, points, drained, 4_000, scenario.Scenario{File: scenario.File{Size: size, Cached: all(size)}, Tasks: tasks, Switch: classes, Rule: calls})
 	}
 	return with(iopath.Lab{Write: l.write}, []Workload{
-		{name: "decide", asks: "CanUnlock says yes inside EOF, and nowhere else", points: 10, ratio: l.decide},
+		{name: "decide", asks: "CanUnlock says yes inside EOF, and nowhere else", points: 6, ratio: l.decide},
 		w("inside-truncate", "a write inside EOF, and a truncate below it: the truncate is not lost", 10, 16*kib,
 			task("writer", scenario.Write(8*kib, 4*kib)), task("truncate", scenario.Truncate(4*kib))),
 		w("one-byte-beyond", "a write that ends a byte beyond EOF, and one that makes the file longer: the longer one counts", 10, 8*kib-1,
@@ -62,8 +191,8 @@ func (l Locking) Workloads() []Workload {
 			task("writer", scenario.Write(8*kib, 4*kib)), task("truncate", scenario.Truncate(4*kib)))),
 		far(w("far-appends", "two appends to a file as big as the measured one", 3, 4*kib,
 			task("append A", app(4*kib)), task("append B", app(4*kib)))),
-		{name: "fast-path", points: 20, ratio: l.fastPath, asks: "writes inside EOF copy without i_rwsem, all of them and no others"},
-		{name: "virtual-time", points: 20, ratio: l.speed,
+		{name: "fast-path", points: 12, ratio: l.fastPath, asks: "writes inside EOF copy without i_rwsem, all of them and no others"},
+		{name: "virtual-time", points: 12, ratio: l.speed,
 			asks: fmt.Sprintf("%d writers inside EOF on %d CPUs: at least %v times policy locked", ratioTasks, ratioTasks, minUnlocked)},
 	})
 }

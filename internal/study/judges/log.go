@@ -19,22 +19,96 @@ import (
 )
 
 // LogItem is lab 9: how a file extent gets into a log.
-type LogItem struct{ Put kit.LogPath }
+type LogItem struct {
+	Put kit.LogPath
+	*Second
+
+	plant func(x treelog.ItemSteps) treelog.ItemSteps // a fault, if there is one
+}
 
 // About says what the lab is.
 func (LogItem) About() *About {
 	return &About{N: 9, Folder: "09-prepare-first", Title: "Prepare before the path lock", Minutes: 75, File: "item.go",
-		Code: judged(sandbox.Rules{Allowed: []string{sandbox.KitPath}, Entry: "Put", Want: "func Put(t *kit.Task, x *kit.LogItem) error"},
-			"judges.LogItem{Put: student.Put}"),
+		Code: judged(sandbox.Rules{Allowed: []string{sandbox.KitPath}, Entry: "Put", Want: "func Put(t *kit.Task, x *kit.LogItem) error and func Answers() map[string]string"},
+			"judges.LogItem{Put: student.Put, Second: &judges.Second{Answers: student.Answers}}"),
 		Basis: "log-new"}
 }
 
 // item is the student's order as the file system takes it.
-func (l LogItem) item(t *sched.Task, x treelog.ItemSteps) error { return l.Put.Run(t, x) }
+func (l LogItem) item(t *sched.Task, x treelog.ItemSteps) error {
+	if l.plant != nil {
+		x = l.plant(x)
+	}
+	return l.Put.Run(t, x)
+}
 
-// Workloads are fsyncs on the real write path, each followed by a power cut and a
-// replay of the log, then what they cost.
-func (l LogItem) Workloads() []Workload {
+// Workloads are those of the code, then the questions.
+func (l LogItem) Workloads() []Workload { return append(l.rows(), l.second()...) }
+
+func (l LogItem) read() (name string, wrong []string) { return l.ask(l.second()) }
+
+// planted is l with a fault.
+func (l LogItem) planted(plant func(treelog.ItemSteps) treelog.ItemSteps) LogItem {
+	l.plant = plant
+	return l
+}
+
+// second are the questions.
+func (l LogItem) second() []Workload {
+	rows := questions(l.Second, logFaults, func(plant func(treelog.ItemSteps) treelog.ItemSteps) []Workload { return l.planted(plant).rows() })
+	return append(rows, estimated(l.Second, l.estimates()...)...)
+}
+
+func (l LogItem) estimates() []*estimate {
+	return []*estimate{{name: "searches-always", points: 6, within: 3,
+		asks:    fmt.Sprintf("Again always says yes: searches of the log by each of %d fsyncs of a file that the log does not have, of one block and without anybody beside it", logFsyncs),
+		measure: func() (float64, error) { return newInLog(l.planted(logFaults[1].plant)) }}}
+}
+
+// logFaults are mistakes of others in the steps of lab 9.
+var logFaults = []fault[treelog.ItemSteps]{
+	{"again-no", "Again always says no", 7, func(x treelog.ItemSteps) treelog.ItemSteps { return saysAgain{x, false} }},
+	{"again-yes", "Again always says yes", 7, func(x treelog.ItemSteps) treelog.ItemSteps { return saysAgain{x, true} }},
+}
+
+// saysAgain has an answer of its own for Again.
+type saysAgain struct {
+	treelog.ItemSteps
+	again bool
+}
+
+func (x saysAgain) Again() bool { return x.again }
+
+// newInLog counts the searches of the log by an fsync of a file that the log does not have.
+func newInLog(l LogItem) (float64, error) {
+	var c sched.Counts
+	r := rig{cpus: 2, opt: fs.Options{Policy: policy.MustParse(logPolicy), Lab: iopath.Lab{Item: l.item}}}
+	err := r.run(func(t *sched.Task, x *fs.FS, f *fs.File) error {
+		p := make([]byte, format.SectorSize)
+		for i := range logFsyncs {
+			if _, err := f.WriteAt(t, p, int64(i)*format.SectorSize); err != nil {
+				return err
+			}
+			if err := x.Sync(t); err != nil { // a commit: the log is gone
+				return err
+			}
+			if _, err := f.WriteAt(t, p, int64(i)*format.SectorSize); err != nil {
+				return err
+			}
+			t.Counts = &c
+			err := f.Fsync(t)
+			if t.Counts = nil; err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return float64(c.Log.N[sched.LogSearches]) / logFsyncs, err
+}
+
+// rows are fsyncs on the real write path, each followed by a power cut and a replay of the log,
+// then what they cost.
+func (l LogItem) rows() []Workload {
 	byLog := func(w Workload) Workload {
 		w.scenario.ByLog = true
 		return w
@@ -45,19 +119,19 @@ func (l LogItem) Workloads() []Workload {
 	return with(iopath.Lab{Item: l.item}, []Workload{
 		byLog(w("log-new", "a file that the log does not have: bytes and checksums are there after a power cut", 10, scenario.File{Size: 8 * kib},
 			task("writer", scenario.Write(0, 4*kib), scenario.Fsync()))),
-		byLog(w("log-again", "the same bytes, logged a second time in one transaction", 10, scenario.File{Size: 8 * kib},
+		byLog(w("log-again", "the same bytes, logged a second time in one transaction", 8, scenario.File{Size: 8 * kib},
 			task("writer", scenario.Write(0, 8*kib), scenario.Fsync(), scenario.Write(0, 8*kib), scenario.Fsync()))),
-		byLog(w("log-around", "an extent around one that the log has: nothing old comes back", 15, scenario.File{Size: 16 * kib},
+		byLog(w("log-around", "an extent around one that the log has: nothing old comes back", 11, scenario.File{Size: 16 * kib},
 			task("writer", scenario.Write(8*kib, 4*kib), scenario.Fsync(), scenario.Write(4*kib, 12*kib), scenario.Fsync()))),
-		byLog(w("log-inside", "an extent inside one that the log has: the rest of that one stays", 10, scenario.File{Size: 16 * kib},
+		byLog(w("log-inside", "an extent inside one that the log has: the rest of that one stays", 8, scenario.File{Size: 16 * kib},
 			task("writer", scenario.Write(0, 12*kib), scenario.Fsync(), scenario.Write(4*kib, 4*kib), scenario.Fsync()))),
-		w("log-writers", "two writers of one file, each with its fsync", 15, scenario.File{Size: 8 * kib},
+		w("log-writers", "two writers of one file, each with its fsync", 11, scenario.File{Size: 8 * kib},
 			task("writer A", scenario.Write(0, 4*kib), scenario.Fsync()), task("writer B", scenario.Write(4*kib, 4*kib), scenario.Fsync())),
 		w("log-commit", "an fsync, and a commit beside it that takes the log away", 10, scenario.File{Size: 8 * kib},
 			task("writer", scenario.Write(0, 4*kib), scenario.Fsync()), task("sync", scenario.Sync())),
 		{name: "log-full", asks: "the leaf has no room for the item: another search finds a place", points: 5, program: narrowLeaf{}.program(l.Put)},
 		{name: "log-broken", asks: "a block of the log cannot be read: the fsync must hear of it, and commit", points: 5, program: narrowLeaf{insert: errno.EIO}.program(l.Put)},
-		{name: "costs", points: 20, ratio: l.costs,
+		{name: "costs", points: 12, ratio: l.costs,
 			asks: fmt.Sprintf("%d fsyncs of a file that the log has: the leaf is locked for few steps, and for no longer than the kernel has it", logFsyncs)},
 	})
 }

@@ -20,18 +20,28 @@ import (
 )
 
 // Nowait is lab 7: what becomes of an extent of a NOWAIT direct write.
-type Nowait struct{ Extent kit.NowaitPath }
+type Nowait struct {
+	Extent kit.NowaitPath
+	*Second
+
+	plant func(x iopath.NowaitSteps) iopath.NowaitSteps // a fault, if there is one
+}
 
 // About says what the lab is.
 func (Nowait) About() *About {
 	return &About{N: 7, Folder: "07-nowait-direct", Title: "NOWAIT direct IO", Minutes: 75, File: "extent.go",
-		Code: judged(sandbox.Rules{Allowed: []string{sandbox.KitPath, "errors"}, Entry: "Extent", Want: "func Extent(t *kit.Task, x *kit.NowaitExtent) error"},
-			"judges.Nowait{Extent: student.Extent}"),
+		Code: judged(sandbox.Rules{Allowed: []string{sandbox.KitPath, "errors"}, Entry: "Extent", Want: "func Extent(t *kit.Task, x *kit.NowaitExtent) error and func Answers() map[string]string"},
+			"judges.Nowait{Extent: student.Extent, Second: &judges.Second{Answers: student.Answers}}"),
 		Basis: "nowait-free"}
 }
 
 // extent is the student's function as the write path takes it.
-func (l Nowait) extent(t *sched.Task, x iopath.NowaitSteps) error { return l.Extent.Run(t, x) }
+func (l Nowait) extent(t *sched.Task, x iopath.NowaitSteps) error {
+	if l.plant != nil {
+		x = l.plant(x)
+	}
+	return l.Extent.Run(t, x)
+}
 
 // labFlush is what a flush of a shortFile waits for: it stands where the write path waits for a
 // space ticket.
@@ -145,9 +155,107 @@ func told(err error) string {
 	return err.Error()
 }
 
-// Workloads are one extent on which something is short or broken, then the real
-// write path beside others, then what a request costs.
-func (l Nowait) Workloads() []Workload {
+// Workloads are those of the code, then the questions.
+func (l Nowait) Workloads() []Workload { return append(l.rows(), l.second()...) }
+
+func (l Nowait) read() (name string, wrong []string) { return l.ask(l.second()) }
+
+// second are the questions.
+func (l Nowait) second() []Workload {
+	rows := questions(l.Second, nowaitFaults, func(plant func(iopath.NowaitSteps) iopath.NowaitSteps) []Workload {
+		x := l
+		x.plant = plant
+		return x.rows()
+	})
+	return append(rows, estimated(l.Second, l.estimates()...)...)
+}
+
+// rewriteEvery: of the estimate's file every so many-th block is written again after the snapshot.
+const rewriteEvery = 4
+
+func (l Nowait) estimates() []*estimate {
+	return []*estimate{{name: "shared", points: 5, within: 1, measure: l.shared,
+		asks: fmt.Sprintf("a snapshot was made of the file, and block 0 and every %d-th one after it was written again since: of %d NOWAIT overwrites, one of each block, how many are told EAGAIN", rewriteEvery, nowaitWrites)}}
+}
+
+// shared counts the overwrites that are told EAGAIN in a file of which a snapshot has most blocks.
+func (l Nowait) shared() (float64, error) {
+	const block = format.SectorSize
+	again := 0
+	r := rig{cpus: 2, flags: format.InodeNoDataCow | format.InodeNoDataSum, opt: fs.Options{Policy: policy.MustParse(nowaitPolicy), Lab: iopath.Lab{Nowait: l.extent}}}
+	err := r.run(func(t *sched.Task, x *fs.FS, f *fs.File) error {
+		p := make([]byte, nowaitWrites*block)
+		for i := range nowaitWrites { // an extent for each block
+			if _, err := f.WriteDirect(t, p[:block], int64(i)*block); err != nil {
+				return err
+			}
+		}
+		if err := errors.Join(x.Sync(t), x.Snapshot(t, "/", "/snapshot", true), x.Sync(t)); err != nil {
+			return err
+		}
+		for i := 0; i < nowaitWrites; i += rewriteEvery {
+			if _, err := f.WriteDirect(t, p[:block], int64(i)*block); err != nil {
+				return err
+			}
+		}
+		if err := x.Sync(t); err != nil {
+			return err
+		}
+		for i := range nowaitWrites {
+			_, err := f.WriteIter(t, kiocb.Request{Pos: uint64(i) * block, Flags: kiocb.Direct | kiocb.Nowait}, iopath.Source{Buf: p[:block]})
+			switch {
+			case errors.Is(err, errno.EAGAIN):
+				again++
+			case err != nil:
+				return err
+			}
+		}
+		return x.Sync(t)
+	})
+	return float64(again), err
+}
+
+// nowaitFaults are mistakes of others in the steps of lab 7.
+var nowaitFaults = []fault[iopath.NowaitSteps]{
+	{"try-waits", "TryRange waits for a range that somebody has", 5, func(x iopath.NowaitSteps) iopath.NowaitSteps { return &faultyNowait{NowaitSteps: x, waits: true} }},
+	{"keeps-range", "UnlockRange does nothing once Place has said no", 5, func(x iopath.NowaitSteps) iopath.NowaitSteps { return &faultyNowait{NowaitSteps: x, keeps: true} }},
+	{"reserve-flushes", "Reserve flushes, whatever it is told", 5, func(x iopath.NowaitSteps) iopath.NowaitSteps { return &faultyNowait{NowaitSteps: x, flushes: true} }},
+}
+
+// faultyNowait are steps of which one is wrong.
+type faultyNowait struct {
+	iopath.NowaitSteps
+	waits, keeps, flushes bool // what is broken
+	refused               bool
+}
+
+func (x *faultyNowait) TryRange(t *sched.Task) bool {
+	if x.waits {
+		x.LockRange(t)
+		return true
+	}
+	return x.NowaitSteps.TryRange(t)
+}
+
+func (x *faultyNowait) Reserve(t *sched.Task, flush bool) error {
+	return x.NowaitSteps.Reserve(t, flush || x.flushes)
+}
+
+func (x *faultyNowait) Place(t *sched.Task) error {
+	err := x.NowaitSteps.Place(t)
+	x.refused = err != nil
+	return err
+}
+
+func (x *faultyNowait) UnlockRange(t *sched.Task) {
+	if !x.keeps || !x.refused {
+		x.NowaitSteps.UnlockRange(t)
+	}
+}
+
+// rows are one extent on which something is short or broken, then the real write path beside
+// others, then what a request costs.
+func (l Nowait) rows() []Workload {
 	const again = errno.EAGAIN
 	short := func(name, asks string, points float64, work shortWork) Workload {
 		return Workload{name: name, asks: asks, points: points, program: work.program(l.Extent)}
@@ -157,22 +265,22 @@ func (l Nowait) Workloads() []Workload {
 			Switch: []string{"i_rwsem", "dio_wait", "extent"}, Rule: calls})
 	}
 	ring := func(ops ...scenario.Op) scenario.Task { return task("ring", ops...) }
-	snapshot := searched("nowait-snapshot", "a NOWAIT direct write while a snapshot is made of its file", 14, nowaitPolicy, 5_000, scenario.Scenario{
+	snapshot := searched("nowait-snapshot", "a NOWAIT direct write while a snapshot is made of its file", 10, nowaitPolicy, 5_000, scenario.Scenario{
 		File: scenario.File{Size: 4 * kib, Nocow: true}, Tasks: []scenario.Task{ring(scenario.NowaitDirect(0, 4*kib)), task("snapshot", scenario.Snapshot())},
 		Switch: []string{"snapshot_lock", "extent"}, Rule: calls, Preemptions: 2})
 	snapshot.asks = "a snapshot is made: no write changes it afterwards"
 	return with(iopath.Lab{Nowait: l.extent}, []Workload{
 		short("nowait-free", "nothing is short: the extent is started", 6, shortWork{}),
-		short("nowait-space", "no metadata space: EAGAIN at once, and nothing is left", 12, shortWork{reserve: errno.ENOSPC, want: again}),
+		short("nowait-space", "no metadata space: EAGAIN at once, and nothing is left", 10, shortWork{reserve: errno.ENOSPC, want: again}),
 		short("nowait-quota", "the quota is used up: EAGAIN, because a flush may help", 8, shortWork{reserve: errno.EDQUOT, want: again}),
-		short("nowait-cow", "the blocks cannot be overwritten in place: all is given back", 12, shortWork{place: errno.EAGAIN, want: again}),
+		short("nowait-cow", "the blocks cannot be overwritten in place: all is given back", 10, shortWork{place: errno.EAGAIN, want: again}),
 		short("nowait-broken", "a tree cannot be read: the caller is told, and all is given back", 8, shortWork{place: errno.EIO, want: errno.EIO}),
-		whole("nowait-fiemap", "another task has the range: nobody sleeps, and the blocking write after it is done", 12,
+		whole("nowait-fiemap", "another task has the range: nobody sleeps, and the blocking write after it is done", 8,
 			ring(scenario.NowaitDirect(0, 8*kib), scenario.DirectWrite(0, 8*kib)), task("fiemap", scenario.Map(4*kib, 4*kib))),
 		whole("nowait-writers", "two writes of one block: each is whole", 8,
 			ring(scenario.NowaitDirect(0, 4*kib)), task("ring B", scenario.NowaitDirect(0, 4*kib))),
 		snapshot,
-		{name: "costs", points: 20, ratio: l.costs,
+		{name: "costs", points: 12, ratio: l.costs,
 			asks: fmt.Sprintf("%d overwrites of the real write path: none goes to a worker, and each asks the trees once", nowaitWrites)},
 	})
 }

@@ -79,7 +79,7 @@ func TestNoRatioOfTheWrong(t *testing.T) {
 		t.Fatalf("without a lock the ratio is %s %v: too slow to tempt anybody", text, err)
 	}
 	// What was measured says that it is wrong, too.
-	if ok, _, err := s.speed(); ok || err == nil || !strings.Contains(err.Error(), "violated (oracle): when requests met") {
+	if ok, _, err := race(s.make); ok || err == nil || !strings.Contains(err.Error(), "violated (oracle): when requests met") {
 		t.Errorf("without a lock requests do not mix in the measured file: %v", err)
 	}
 	// The other one is wrong in the first rows only: the last one before the ratio is kept.
@@ -158,7 +158,7 @@ func TestLockStress(t *testing.T) {
 		"nothing":   {func() kit.RangeLocker { return nothing{} }, "violated (exclusion): writer "},
 		"forgetful": {func() kit.RangeLocker { return forgetful{right()} }, "violated (exclusion): writer "},
 	} {
-		ok, text, err := RangeLock{tt.lock}.stress()
+		ok, text, err := stress(RangeLock{tt.lock}.make)
 		if ok != (tt.want == "") || (err == nil) != ok || err != nil && !strings.HasPrefix(err.Error(), tt.want) {
 			t.Errorf("%s: %v %q %v, want %q", name, ok, text, err, tt.want)
 		}

@@ -73,8 +73,13 @@ func watchHeld(w *explore.World, held []span) {
 // for a step, and unlocks. Nobody may hold a byte that another holds. Coming and going are steps on
 // one object, so that the explorer tries both orders of any two.
 func (l RangeLock) holders(tasks ...[]span) func(w *explore.World) {
+	return holdersOf(func(*explore.World) inode.RangeLocker { return l.make() }, tasks)
+}
+
+// holdersOf is holders of the locks that newLock makes.
+func holdersOf(newLock func(w *explore.World) inode.RangeLocker, tasks [][]span) func(w *explore.World) {
 	return func(w *explore.World) {
-		lock := l.make()
+		lock := newLock(w)
 		held := make([]span, len(tasks))
 		watchHeld(w, held)
 		var at explore.Atomic[int]
@@ -161,9 +166,9 @@ func (l RangeLock) Workloads() []Workload {
 		writes("truncate-race", "a write and a truncate below it", 5),
 		writes("truncate-into", "a truncate into the middle of a write", 4),
 		{name: "lock-far", asks: "ranges that overlap at the end of the measured file", points: 2, program: l.holders([]span{{at - 16, at}}, []span{{at - 8, at + 8}, {0, 1 << 40}})},
-		{name: "lock-stress", asks: "thousands of wake-ups that are for others, and ranges of every size on 8 CPUs: no byte is held twice", points: 3, ratio: l.stress, judges: true},
+		{name: "lock-stress", asks: "thousands of wake-ups that are for others, and ranges of every size on 8 CPUs: no byte is held twice", points: 3, ratio: l.by(stress), judges: true},
 		far(farWriters),
-		{name: "virtual-time", points: 20, ratio: l.speed,
+		{name: "virtual-time", points: 20, ratio: l.by(race),
 			asks: fmt.Sprintf("%d writers of different pages on %d CPUs: at least %d times policy locked", ratioTasks, ratioTasks, minRatio)},
 	})
 }
@@ -171,13 +176,20 @@ func (l RangeLock) Workloads() []Workload {
 // minRatio is what the row virtual-time asks for.
 const minRatio = 3
 
-// speed measures how much faster disjoint writes are with the student's lock than under
-// i_rwsem.
-func (l RangeLock) speed() (bool, string, error) {
+// by is run with the student's locks.
+func (l RangeLock) by(run lockRun) func() (bool, string, error) {
+	return func() (bool, string, error) { return run(l.make) }
+}
+
+// lockRun is a measurement of the locks that newLock makes.
+type lockRun func(newLock func() inode.RangeLocker) (bool, string, error)
+
+// race measures how much faster disjoint writes are with newLock's locks than under i_rwsem.
+func race(newLock func() inode.RangeLocker) (bool, string, error) {
 	return speedup("locked", minRatio,
 		func() (int64, error) { return disjoint("locked", iopath.Lab{}, nil) },
 		func() (int64, error) {
-			judge := &exclusion{newLock: l.make}
+			judge := &exclusion{newLock: newLock}
 			took, err := disjoint("range-lock", iopath.Lab{RangeLock: judge.make}, &meeting{rule: calls, piece: ratioBytes})
 			return took, cmp.Or(err, judge.wrong)
 		})
@@ -235,12 +247,12 @@ const (
 	stressRandom = 400 // ranges of each task in the second half
 )
 
-// stress asks a range lock twice in virtual time. First one task holds a range and others wait
+// stress asks newLock's locks twice in virtual time. First one task holds a range and others wait
 // for it while the rest take and leave ranges of their own, thousands of times: each of those
 // wake-ups is for nobody. Then all take ranges of every size and place.
-func (l RangeLock) stress() (bool, string, error) {
+func stress(newLock func() inode.RangeLocker) (bool, string, error) {
 	sandbox.Again()
-	turns, judge := 0, &exclusion{newLock: l.make}
+	turns, judge := 0, &exclusion{newLock: newLock}
 	_, err := vtime.Run(vtime.Machine{CPUs: stressTasks}, func(t *sched.Task) {
 		lock := judge.make()
 		_, _ = inTasks(t, stressTasks, func(t *sched.Task, i int) error {

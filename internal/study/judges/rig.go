@@ -75,6 +75,7 @@ type rig struct {
 	model string // of the device; "" has none
 	opt   fs.Options
 	costs *cost.Table // nil is the default
+	late  *lateDevice // if set, is put over the memory
 }
 
 // run runs body in virtual time and returns its error, or what went wrong around it.
@@ -87,6 +88,10 @@ func (r rig) run(body func(t *sched.Task, x *fs.FS, f *fs.File) error) error {
 
 func (r rig) open(t *sched.Task, body func(t *sched.Task, x *fs.FS, f *fs.File) error) (err error) {
 	var dev blockdev.Device = blockdev.NewMemory(1 << 30)
+	if r.late != nil {
+		r.late.Memory = blockdev.NewMemory(1 << 30)
+		dev = r.late
+	}
 	if r.model != "" {
 		p, err := dm.Parse(r.model)
 		if err != nil {

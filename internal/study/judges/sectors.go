@@ -2,6 +2,7 @@ package judges
 
 import (
 	"fmt"
+	"slices"
 
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
@@ -19,22 +20,100 @@ import (
 // Sectors is lab 10: a direct write of less than a block.
 type Sectors struct {
 	Write func(t *kit.Task, w *kit.SectorWrite)
+	*Second
+
+	plant func(w iopath.SectorSteps) iopath.SectorSteps // a fault, if there is one
 }
 
 // About says what the lab is.
 func (Sectors) About() *About {
 	return &About{N: 10, Folder: "10-unaligned", Title: "Less than a block", Minutes: 75, File: "sectors.go",
-		Code: judged(sandbox.Rules{Allowed: []string{sandbox.KitPath}, Entry: "Write", Want: "func Write(t *kit.Task, w *kit.SectorWrite)"},
-			"judges.Sectors{Write: student.Write}"),
+		Code: judged(sandbox.Rules{Allowed: []string{sandbox.KitPath}, Entry: "Write", Want: "func Write(t *kit.Task, w *kit.SectorWrite) and func Answers() map[string]string"},
+			"judges.Sectors{Write: student.Write, Second: &judges.Second{Answers: student.Answers}}"),
 		Given: []string{"sectors-unwritten", "sectors-block", "sectors-written", "sectors-punch", "sectors-truncate", "sectors-beyond"}}
 }
 
 // write is the student's order as the file system takes it.
-func (l Sectors) write(t *sched.Task, w iopath.SectorSteps) { kit.RunSectors(l.Write, t, w) }
+func (l Sectors) write(t *sched.Task, w iopath.SectorSteps) {
+	if l.plant != nil {
+		w = l.plant(w)
+	}
+	kit.RunSectors(l.Write, t, w)
+}
 
-// Workloads are two tasks of which one or both write a sector, on the real write
-// path, then the ratio.
-func (l Sectors) Workloads() []Workload {
+// Workloads are those of the code, then the questions.
+func (l Sectors) Workloads() []Workload { return append(l.rows(), l.second()...) }
+
+func (l Sectors) read() (name string, wrong []string) { return l.ask(l.second()) }
+
+// second are the questions.
+func (l Sectors) second() []Workload {
+	return questions(l.Second, sectorFaults, func(plant func(iopath.SectorSteps) iopath.SectorSteps) []Workload {
+		x := l
+		x.plant = plant
+		// a reader of half of a write beyond EOF is a matter of its own
+		return slices.DeleteFunc(x.rows(), func(w Workload) bool { return w.name == "sectors-beyond" })
+	})
+}
+
+// sectorFaults are mistakes of others in the steps of lab 10.
+var sectorFaults = []fault[iopath.SectorSteps]{
+	{"drain-nothing", "Drain does nothing", 5, func(w iopath.SectorSteps) iopath.SectorSteps { return &faultySectors{SectorSteps: w, drain: true} }},
+	{"inside-once", "Inside tells again what it told first", 5, func(w iopath.SectorSteps) iopath.SectorSteps { return &faultySectors{SectorSteps: w, inside: true} }},
+	{"look-once", "Look tells again what it told first", 5, func(w iopath.SectorSteps) iopath.SectorSteps { return &faultySectors{SectorSteps: w, look: true} }},
+	{"found-gone", "no fault, but a run: Look says Unwritten, and the write goes through the page cache all the same", 5, func(w iopath.SectorSteps) iopath.SectorSteps { return &foundGone{SectorSteps: w} }},
+}
+
+// faultySectors are steps of which one is wrong.
+type faultySectors struct {
+	iopath.SectorSteps
+	drain, inside, look bool // what is broken
+	asked, looked       bool
+	was                 bool
+	block               kit.Blocks
+}
+
+// foundGone is a run in which a block that is seen to be unwritten is not there when it is written.
+type foundGone struct {
+	iopath.SectorSteps
+	unwritten bool
+}
+
+func (w *foundGone) Look(t *sched.Task) kit.Blocks {
+	is := w.SectorSteps.Look(t)
+	w.unwritten = w.unwritten || is == kit.Unwritten
+	return is
+}
+
+func (w *foundGone) Cache() {
+	if w.unwritten {
+		breaks(seen, "Look has said Unwritten, and the write goes through the page cache")
+	}
+	w.SectorSteps.Cache()
+}
+
+func (w *faultySectors) Drain(t *sched.Task) {
+	if !w.drain {
+		w.SectorSteps.Drain(t)
+	}
+}
+
+func (w *faultySectors) Inside() bool {
+	if is := w.SectorSteps.Inside(); !w.inside || !w.asked {
+		w.asked, w.was = true, is
+	}
+	return w.was
+}
+
+func (w *faultySectors) Look(t *sched.Task) kit.Blocks {
+	if is := w.SectorSteps.Look(t); !w.look || !w.looked {
+		w.looked, w.block = true, is
+	}
+	return w.block
+}
+
+// rows are two tasks of which one or both write a sector, on the real write path, then the ratio.
+func (l Sectors) rows() []Workload {
 	const design = "unaligned-check-first"
 	rule := oracle.Rule{Write: oracle.Request, Read: oracle.Page, Sizes: oracle.SizesOff}
 	classes := []string{"i_rwsem", "dio_wait", "extent", "ordered_extent", "device"}
@@ -43,21 +122,21 @@ func (l Sectors) Workloads() []Workload {
 	}
 	unwritten, written := scenario.File{Nocow: true, Unwritten: 4 * kib}, scenario.File{Nocow: true, Size: 8 * kib}
 	return with(iopath.Lab{Sectors: l.write}, []Workload{
-		w("sectors-unwritten", "two sectors of a block that is not written: no zeros over another's bytes", 15, design, unwritten,
+		w("sectors-unwritten", "two sectors of a block that is not written: no zeros over another's bytes", 13, design, unwritten,
 			task("writer A", scenario.DirectWrite(0, 512)), task("writer B", scenario.DirectWrite(512, 512))),
-		w("sectors-block", "a sector of a block that a direct write in flight has not marked yet", 10, "locked+UNALIGNED_CHECK_FIRST", unwritten,
+		w("sectors-block", "a sector of a block that a direct write in flight has not marked yet", 8, "locked+UNALIGNED_CHECK_FIRST", unwritten,
 			task("block", scenario.DirectWrite(0, 4*kib)), task("sector", scenario.DirectWrite(512, 512))),
 		w("sectors-written", "two sectors of a written block, and a reader", 5, design, written,
 			task("writer A", scenario.DirectWrite(0, 512)), task("writer B", scenario.DirectWrite(512, 512)), task("reader", scenario.Read(0, 4*kib))),
-		w("sectors-punch", "a block that becomes a hole before the write has its lock", 15, design, written,
+		w("sectors-punch", "a block that becomes a hole before the write has its lock", 13, design, written,
 			task("sector", scenario.DirectWrite(512, 512)), task("punch", scenario.Punch(0, 4*kib))),
-		w("sectors-truncate", "a file that becomes shorter before the write has its lock", 15, design, scenario.File{Nocow: true, Unwritten: 8 * kib},
+		w("sectors-truncate", "a file that becomes shorter before the write has its lock", 13, design, scenario.File{Nocow: true, Unwritten: 8 * kib},
 			task("sector", scenario.DirectWrite(4*kib+512, 512)), task("truncate", scenario.Truncate(4*kib))),
 		w("sectors-beyond", "a write beyond EOF, and one of a sector inside it", 5, design, scenario.File{Nocow: true, Size: 2 * kib},
 			task("beyond", scenario.DirectWrite(2*kib, 512)), task("inside", scenario.DirectWrite(512, 512))),
-		{name: "sectors-together", asks: "two sectors of a written block are on their way at one time", points: 15, program: l.together,
+		{name: "sectors-together", asks: "two sectors of a written block are on their way at one time", points: 11, program: l.together,
 			stuck: "the block of both writes is written, and no zeros come with them: whoever comes second may not wait for the first", anyWait: true},
-		{name: "virtual-time", points: 20, ratio: l.speed,
+		{name: "virtual-time", points: 12, ratio: l.speed,
 			asks: fmt.Sprintf("%d writers of sectors of written blocks, a device of 1 ms: at least %d times one at a time", sectorTasks, minSectors)},
 	})
 }

@@ -86,19 +86,26 @@ type entry struct {
 // entries are the functions that a folder may have.
 var entries = []entry{
 	{"New", func() sandbox.Rules { return judges.Policy{}.About().Code.Rules }, "func() kit.Policy { return %s.New() }"},
-	{"Write", func() sandbox.Rules { return judges.Waits{}.About().Code.Rules }, "%s.Write"},
+	{"Write", func() sandbox.Rules { return alone(judges.Waits{}) }, "%s.Write"},
 	{"NewRangeLock", func() sandbox.Rules {
 		r := judges.RangeLock{}.About().Code.Rules
 		r.Want = strings.Replace(r.Want, "func New(", "func NewRangeLock(", 1)
 		return r
 	}, "func() kit.RangeLocker { return %s.NewRangeLock() }"},
-	{"Extent", func() sandbox.Rules { return judges.Nowait{}.About().Code.Rules }, "%s.Extent"},
+	{"Extent", func() sandbox.Rules { return alone(judges.Nowait{}) }, "%s.Extent"},
 	{"Sectors", func() sandbox.Rules {
-		r := judges.Sectors{}.About().Code.Rules
+		r := alone(judges.Sectors{})
 		r.Want = strings.Replace(r.Want, "func Write(", "func Sectors(", 1)
 		return r
 	}, "%s.Sectors"},
-	{"Put", func() sandbox.Rules { return judges.LogItem{}.About().Code.Rules }, "%s.Put"},
+	{"Put", func() sandbox.Rules { return alone(judges.LogItem{}) }, "%s.Put"},
+}
+
+// alone are the rules of a lab for its function without the answers of its second half.
+func alone(l judges.Lab) sandbox.Rules {
+	r := l.About().Code.Rules
+	r.Want, _, _ = strings.Cut(r.Want, " and func Answers()")
+	return r
 }
 
 // allowed are the packages that a policy may import.

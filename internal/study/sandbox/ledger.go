@@ -34,6 +34,8 @@ type ledger struct {
 	// says that it has taken it: Wrong is where.
 	CPU   time.Duration `json:"cpu,omitempty"`
 	Spent bool          `json:"spent,omitempty"`
+	// Memory is, for a program that begins, the bytes that it may have; 0 is the default.
+	Memory uint64 `json:"memory,omitempty"`
 	// Done says that all is judged: Rows are those of the report.
 	Done bool `json:"done,omitempty"`
 }
@@ -100,7 +102,7 @@ func (j *Job) attempts(ctx context.Context, work, bin, report string, o Options,
 		args = append(args, fmt.Sprint(o.Schedules), fmt.Sprint(o.First), "")
 	}
 	left := o.CPU
-	if err := (&ledger{CPU: left}).write(report); err != nil {
+	if err := (&ledger{CPU: left, Memory: o.Memory}).write(report); err != nil {
 		return nil, false, err
 	}
 	for stops := 1; ; stops++ {
@@ -146,7 +148,7 @@ func (j *Job) attempts(ctx context.Context, work, bin, report string, o Options,
 		if g.stop(j.Rows, strings.Join(wrong, "\n"), last && !o.First); last || o.First {
 			return j.Finish(g.Rows), late, nil
 		}
-		g.CPU = left
+		g.CPU, g.Memory = left, o.Memory
 		if err := g.write(report); err != nil {
 			return nil, false, err
 		}

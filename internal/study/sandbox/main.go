@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"errors"
 	"os"
 	"strconv"
@@ -58,7 +59,7 @@ func Main(args []string, judge func(r *Run) ([]grade.Row, error)) int {
 		}
 	}
 	bind(earlier.CPU)
-	dog.start(len(r.Before) > 0, earlier.CPU, func(wrong string, spent bool) {
+	dog.start(len(r.Before) > 0, earlier.CPU, cmp.Or(earlier.Memory, MaxHeap), func(wrong string, spent bool) {
 		mu.Lock()
 		now.Wrong, now.Spent = wrong, spent
 		os.Exit(write(now))
@@ -103,6 +104,9 @@ type Options struct {
 	// machine, and CPU the running, in processor time of all its processes: the rows that are not
 	// judged by then have no points, and the report says which limit it was.
 	Limit, CPU time.Duration
+	// Memory, unless it is 0, bounds what the student's code may have of memory, in bytes, the
+	// grader with it; the default is MaxHeap. A row that takes more is lost.
+	Memory uint64
 	// Profile, if set, is the file that gets the profile of the waits of what was measured, if the
 	// lab measures and nothing is violated.
 	Profile string

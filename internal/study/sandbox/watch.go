@@ -18,7 +18,7 @@ const (
 	cpuOfExecution = 10 * time.Second
 	cpuOfResumed   = 3 * time.Second // once an execution was stopped
 	cpuOfSteps     = 2 * time.Second
-	maxHeap        = 1 << 30
+	MaxHeap        = 1 << 30 // bytes, where Options.Memory does not say otherwise
 	maxAddress     = 8 << 30 // of the process, where the system bounds it
 	maxWritten     = 64 << 20
 	maxStack       = 64 << 20
@@ -57,15 +57,15 @@ func (d *watchdog) again() { d.begun.Add(1) }
 
 // start watches from now on; end is called once, on a goroutine of its own, with what is wrong, and
 // with spent set if that is the processor time of the submission: all is what the process has of
-// it, 0 is no limit. With resumed set, code was stopped before, and no execution gets more than
-// cpuOfResumed.
-func (d *watchdog) start(resumed bool, all time.Duration, end func(wrong string, spent bool)) {
+// it, 0 is no limit. heap is what it may have of memory, in bytes. With resumed set, code was
+// stopped before, and no execution gets more than cpuOfResumed.
+func (d *watchdog) start(resumed bool, all time.Duration, heap uint64, end func(wrong string, spent bool)) {
 	debug.SetMaxStack(maxStack)
 	go func() {
 		seen, since := d.begun.Load(), cpuTime()
-		heap := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+		have := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
 		for range time.Tick(lookEvery) {
-			metrics.Read(heap)
+			metrics.Read(have)
 			n, now, limit := d.begun.Load(), cpuTime(), time.Duration(d.limit.Load())
 			if resumed {
 				limit = min(limit, cpuOfResumed)
@@ -74,8 +74,8 @@ func (d *watchdog) start(resumed bool, all time.Duration, end func(wrong string,
 			case all > 0 && now > all:
 				end(d.at(), true)
 				return
-			case heap[0].Value.Uint64() > maxHeap:
-				end(d.wrong(fmt.Sprintf("more than %d GiB of memory", maxHeap>>30), "is there a loop that appends without end?"), false)
+			case have[0].Value.Uint64() > heap:
+				end(d.wrong("more than "+memory(heap), "is there a loop that appends without end?"), false)
 				return
 			case n != seen || limit == 0:
 				seen, since = n, now
@@ -85,6 +85,14 @@ func (d *watchdog) start(resumed bool, all time.Duration, end func(wrong string,
 			}
 		}
 	}()
+}
+
+// memory is bytes in words, in GiB where it is a number of these.
+func memory(bytes uint64) string {
+	if bytes%(1<<30) == 0 {
+		return fmt.Sprintf("%d GiB of memory", bytes>>30)
+	}
+	return fmt.Sprintf("%d MiB of memory", bytes>>20)
 }
 
 // at is the line of the student's that runs, with a colon; empty for none.

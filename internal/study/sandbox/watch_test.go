@@ -19,7 +19,7 @@ func TestWatchdog(t *testing.T) {
 	var d watchdog
 	wrong := make(chan string, 1)
 	d.begin("a workload", 200*time.Millisecond)
-	d.start(false, 0, func(w string, _ bool) { wrong <- w })
+	d.start(false, 0, MaxHeap, func(w string, _ bool) { wrong <- w })
 	from, last := cpuTime(), cpuTime()
 	spin(func() bool { // steps all the time, for longer than the limit
 		if now := cpuTime(); now-last > time.Millisecond {
@@ -47,6 +47,30 @@ func TestWatchdog(t *testing.T) {
 	}
 }
 
+// TestWatchdogMemory: the limit of memory is the one that was asked for.
+func TestWatchdogMemory(t *testing.T) {
+	const most = 96 << 20
+	var d watchdog
+	wrong := make(chan string, 1)
+	d.begin("a workload", time.Hour)
+	d.start(false, 0, most, func(w string, _ bool) { wrong <- w })
+	var kept [][]byte
+	for from := cpuTime(); cpuTime() < from+10*time.Second; {
+		if len(kept) < 12 { // 192 MiB
+			kept = append(kept, make([]byte, 16<<20))
+		}
+		select {
+		case w := <-wrong:
+			if !strings.Contains(w, "a workload took more than 96 MiB of memory and did not end") {
+				t.Error(w)
+			}
+			return
+		default:
+		}
+	}
+	t.Errorf("%d MiB are not too much", len(kept)*16)
+}
+
 // TestWatchdogSpent: what goes on and on within its rows is ended by the processor time of the
 // submission, and that is said.
 func TestWatchdogSpent(t *testing.T) {
@@ -54,7 +78,7 @@ func TestWatchdogSpent(t *testing.T) {
 	d.begin("a workload", time.Hour)
 	spent := make(chan bool, 1)
 	from := cpuTime()
-	d.start(false, from+200*time.Millisecond, func(_ string, is bool) { spent <- is })
+	d.start(false, from+200*time.Millisecond, MaxHeap, func(_ string, is bool) { spent <- is })
 	for cpuTime() < from+10*time.Second {
 		d.again()
 		select {

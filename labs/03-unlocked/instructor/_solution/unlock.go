@@ -35,3 +35,13 @@ func unlocked(t *kit.Task, w *kit.LockedWrite) {
 	w.Copy(t)
 	w.End(t)
 }
+
+func Answers() map[string]string {
+	return map[string]string{
+		"count-late":  "inside-truncate=15:2",
+		"place-once":  "one-byte-beyond=11:2",
+		"share-alone": "never",
+		"place-moves": "append-truncate=14:2",
+		"appends-too": "4.27",
+	}
+}

@@ -39,3 +39,13 @@ func Write(t *kit.Task, w *kit.WaitedWrite) error {
 	w.Throttle(t)
 	return nil
 }
+
+func Answers() map[string]string {
+	return map[string]string{
+		"writeback-unlocked": "never",
+		"ordered-no":         "wait-stable=11:2",
+		"drain-unlocked":     "wait-direct=8:1,12:2",
+		"ordered-twice":      "wait-next=7:2,10:1,16:3,20:2",
+		"first-look":         "54.1",
+	}
+}

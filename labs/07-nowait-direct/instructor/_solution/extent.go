@@ -28,3 +28,12 @@ func Extent(t *kit.Task, x *kit.NowaitExtent) error {
 	x.UnlockRange(t)
 	return nil
 }
+
+func Answers() map[string]string {
+	return map[string]string{
+		"try-waits":       "nowait-fiemap=5:2,7:1",
+		"keeps-range":     "nowait-snapshot=5:2,11:1",
+		"reserve-flushes": "nowait-fiemap=5:1",
+		"shared":          "48",
+	}
+}

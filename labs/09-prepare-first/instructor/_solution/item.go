@@ -30,3 +30,11 @@ func Put(t *kit.Task, x *kit.LogItem) error {
 	x.Release(t)
 	return nil
 }
+
+func Answers() map[string]string {
+	return map[string]string{
+		"again-no":        "log-again=",
+		"again-yes":       "never",
+		"searches-always": "9",
+	}
+}

@@ -33,3 +33,12 @@ func send(t *kit.Task, w *kit.SectorWrite) {
 		w.Cache(t)
 	}
 }
+
+func Answers() map[string]string {
+	return map[string]string{
+		"drain-nothing": "sectors-block=19:2,35:1",
+		"inside-once":   "never",
+		"look-once":     "never",
+		"found-gone":    "sectors-truncate=22:2",
+	}
+}

@@ -39,3 +39,5 @@ func Write(t *kit.Task, w *kit.WaitedWrite) error {
 	w.Throttle(t)
 	return nil
 }
+
+func Answers() map[string]string { return nil }
