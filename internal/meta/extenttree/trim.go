@@ -45,16 +45,14 @@ func (e *ExtentTree) Trim(t *sched.Task, tr *ctree.Trans, logical, least, budget
 			return 0, err
 		}
 	}
-	drop := []struct {
+	type item struct {
 		tree *ctree.Root
 		key  format.Key
-	}{{e.chunk, format.Key{Objectid: format.FIRST_CHUNK_TREE_OBJECTID, Type: format.CHUNK_ITEM_KEY, Offset: logical}},
+	}
+	drop := []item{{e.chunk, format.Key{Objectid: format.FIRST_CHUNK_TREE_OBJECTID, Type: format.CHUNK_ITEM_KEY, Offset: logical}},
 		{e.groupsIn, format.Key{Objectid: logical, Type: format.BLOCK_GROUP_ITEM_KEY, Offset: old.Length}}}
 	for _, s := range chunk.Chunk.Stripes {
-		drop = append(drop, struct {
-			tree *ctree.Root
-			key  format.Key
-		}{e.dev, format.Key{Objectid: s.Devid, Type: format.DEV_EXTENT_KEY, Offset: s.Offset}})
+		drop = append(drop, item{e.dev, format.Key{Objectid: s.Devid, Type: format.DEV_EXTENT_KEY, Offset: s.Offset}})
 	}
 	for _, d := range drop {
 		if _, err := e.remove(t, tr, d.tree, d.key); err != nil {
