@@ -25,8 +25,9 @@ func (a *app) check() *cobra.Command {
 		Long: `Check reads an image with a walker of its own and prints one line per broken rule: the rule and the place, what is there, what should be, and
 what it means to you, with the file that it is about. It never writes.
 Exit code 1 means that something was found.
-With --repair it puts right what follows from the rest: superblocks and copies of blocks that are bad, from whole ones; counts of files and
-directories; the extent tree with block groups and free space, and the sums of them; a checksum tree that cannot be read; counts of qgroups. It works on a copy in memory, and writes it only if the
+With --repair it puts right what follows from the rest: superblocks and copies of blocks that are bad, from whole ones; items that make Linux
+refuse a leaf; names, and counts of files and directories; what has no name, in lost+found; links of subvolumes; device extents; the extent tree
+with block groups and free space, and the sums of them; checksums that are missing; counts of qgroups. It works on a copy in memory, and writes it only if the
 result checks clean, or strictly better, after what was there before has gone to the undo file, by which rescue undo brings it back. Copy the
 files first: rescue copy.`,
 		Example: `  btrlab check disk.img

@@ -11,7 +11,8 @@ func (k *checker) sameInode() error {
 	return nil
 }
 
-const inodeFlagsKnown = InodeNoDataSum | InodeNoDataCow | InodeReadonly | InodeNoCompress | InodePrealloc | InodeSync |
+// InodeFlagsKnown are the flags that an inode item may have.
+const InodeFlagsKnown = InodeNoDataSum | InodeNoDataCow | InodeReadonly | InodeNoCompress | InodePrealloc | InodeSync |
 	InodeImmutable | InodeAppend | InodeNoDump | InodeNoAtime | InodeDirSync | InodeCompress | 1<<31 | 1<<32
 
 func (k *checker) inodeItem(b []byte) error {
@@ -39,7 +40,7 @@ func (k *checker) inodeItem(b []byte) error {
 	if it.Mode&S_IFMT == S_IFDIR && it.Nlink > 1 {
 		return k.err("bad directory nlink, have %d want at most 1", it.Nlink)
 	}
-	if f := it.Flags &^ uint64(inodeFlagsKnown); f != 0 {
+	if f := it.Flags &^ uint64(InodeFlagsKnown); f != 0 {
 		return k.err("unknown inode flags, have 0x%x", f)
 	}
 	return nil

@@ -115,6 +115,15 @@ type checker struct {
 
 	spared map[string]bool // findings about data that has a good copy, by place
 
+	faulty  []*fileCheck // subvolumes with findings
+	refused []refused    // leaves that the tree checker refuses, or with keys beyond their place
+	misfits []refused    // blocks that are not those their parents mean
+	// For a repair: the pointers to a block, and their number, which it changes.
+	parents map[uint64][]pointer
+	nrefs   map[uint64]int
+	inUse   []span // and what is not free
+	saved   saved  // to take a change back that fails half way
+
 	cut                      bool // some walk was
 	extentsWhole, csumsWhole bool // those trees were visited whole
 }

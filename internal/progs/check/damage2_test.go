@@ -280,6 +280,7 @@ func TestDamageByOne(t *testing.T) {
 			if want := fmt.Sprint(strings.Fields(c.rules)); r.rules() != want {
 				t.Errorf("have %s want %s\n%s", r.rules(), want, r.text())
 			}
+			repaired(t, m, c.name)
 		})
 	}
 }

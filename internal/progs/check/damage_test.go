@@ -399,6 +399,7 @@ func TestEachRuleFires(t *testing.T) {
 					t.Errorf("a finding without place or value: %+v", f)
 				}
 			}
+			repaired(t, m, c.name)
 		})
 	}
 	// Rules that other tests of this package show.

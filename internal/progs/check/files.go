@@ -24,13 +24,15 @@ type fileCheck struct {
 	whole   []Finding
 	inodes  []inodeSum // ascending
 	orphans map[uint64]bool
-	refs    []name // INODE_REF, INODE_EXTREF, and ROOT_REF of the root tree
-	items   []name // DIR_ITEM
-	indexes []name // DIR_INDEX
-	arena   []byte // the names
-	beyond  int    // inodes with data beyond i_size
-	nuls    int    // symbolic links with a NUL after their target
-	cache   bool   // it has a cache of free inode numbers
+	refs    []name   // INODE_REF, INODE_EXTREF, and ROOT_REF of the root tree
+	items   []name   // DIR_ITEM
+	indexes []name   // DIR_INDEX
+	arena   []byte   // the names
+	beyond  int      // inodes with data beyond i_size
+	nuls    int      // symbolic links with a NUL after their target
+	cache   bool     // it has a cache of free inode numbers
+	lacking []uint64 // inodes without an inode item
+	before  int      // findings when its walk began
 }
 
 type inodeSum struct {
@@ -67,7 +69,7 @@ type inodeState struct {
 }
 
 func (c *checker) newFileCheck(root uint64) *fileCheck {
-	f := &fileCheck{c: c, root: root, orphans: map[uint64]bool{}}
+	f := &fileCheck{c: c, root: root, orphans: map[uint64]bool{}, before: len(c.findings)}
 	for _, r := range c.rootRefs {
 		if r.parent == root && !r.back {
 			f.refs = append(f.refs, name{dir: r.Dirid, target: r.child, index: r.Sequence, at: f.keep([]byte(r.Name)), len: uint8(len(r.Name)), subvol: true})
@@ -219,6 +221,9 @@ func (f *fileCheck) extent(k format.Key, b []byte) {
 	}
 }
 
+// inPlain is what a finding has against a compressed extent in a file without checksums.
+const inPlain = " in a file without checksums"
+
 // compressed judges a compressed extent on disk.
 func (f *fileCheck) compressed(fe *format.FileExtent, where func() string) {
 	kind := compress.Name(fe.Compression)
@@ -229,7 +234,7 @@ func (f *fileCheck) compressed(fe *format.FileExtent, where func() string) {
 		f.c.find("file.extent", where(), kind+" in a preallocated extent", "no compression")
 	}
 	if f.cur.have && f.cur.item.Flags&format.InodeNoDataSum != 0 {
-		f.c.find("file.extent", where(), kind+" in a file without checksums", "no compression")
+		f.c.find("file.extent", where(), kind+inPlain, "no compression")
 	}
 }
 
@@ -243,6 +248,7 @@ func (f *fileCheck) endInode() {
 	where := f.where(s.ino)
 	if !s.have {
 		f.findWhole("inode.missing", where, "no inode item", "one")
+		f.lacking = append(f.lacking, s.ino)
 		return
 	}
 	i := &s.item
@@ -341,6 +347,9 @@ func (f *fileCheck) finish(whole bool) {
 	}
 	f.compareNames()
 	f.checkCycles()
+	if len(c.findings) > f.before {
+		c.faulty = append(c.faulty, f)
+	}
 }
 
 func (f *fileCheck) compare(x, y name) int {

@@ -148,8 +148,8 @@ func (p *paths) of(root, ino uint64) string {
 // search calls f with the items of an inode of a tree from key on, until it returns false. What
 // cannot be read is left out: the walk has found it.
 func (c *checker) search(root uint64, key format.Key, f func(k format.Key, b []byte) bool) {
-	if r, ok := c.roots[root]; ok {
-		c.searchBlock(r.item.Bytenr, r.item.Generation, int(r.item.Level), key, f)
+	if r, err := c.rootOf(root); err == nil {
+		c.searchBlock(r.Bytenr, r.Generation, int(r.Level), key, f)
 	}
 }
 

@@ -47,7 +47,7 @@ func (c *checker) madeTrees() (ids []uint64) {
 	if c.sb.CompatROFlags&format.CompatROFreeSpaceTree != 0 {
 		ids = append(ids, format.FREE_SPACE_TREE_OBJECTID)
 	}
-	if _, ok := c.roots[format.CSUM_TREE_OBJECTID]; ok && !c.csumsWhole {
+	if _, ok := c.roots[format.CSUM_TREE_OBJECTID]; ok && (!c.csumsWhole || c.found("csum.missing", "csum.extent")) {
 		ids = append(ids, format.CSUM_TREE_OBJECTID)
 	}
 	return ids
@@ -268,9 +268,6 @@ func (c *checker) rebuild() error {
 	}
 	var sums []newItem
 	if slices.Contains(ids, format.CSUM_TREE_OBJECTID) {
-		if c.sb.Metadump() {
-			return errors.New("the image has no file data to make checksums of")
-		}
 		if sums, err = c.sumItems(s); err != nil {
 			return err
 		}
@@ -506,12 +503,35 @@ func (c *checker) writeTrees(uses []use, ids []uint64, counts map[uint64][]int, 
 			return err
 		}
 	}
+	if err := c.staleCaches(); err != nil {
+		return err
+	}
 	return c.editSupers(c.devs, func(s *format.Super) {
 		s.BytesUsed = used
 		if s.CompatROFlags&format.CompatROFreeSpaceTree != 0 {
 			s.CompatROFlags |= format.CompatROFreeSpaceTreeValid
 		}
 	})
+}
+
+// staleCaches makes the old free space caches those of no generation, so that Linux does not
+// believe them: what they call free may have a block of the new trees.
+//
+// Models fs/btrfs/free-space-cache.c:__load_free_space_cache(), which compares the generation in
+// the header with that of the cache's inode.
+func (c *checker) staleCaches() error {
+	var keys []format.Key
+	c.searchAll(format.ROOT_TREE_OBJECTID, func(k format.Key, b []byte) {
+		if k.Objectid == format.FREE_SPACE_OBJECTID && k.Type == 0 && len(b) >= format.KeySize+8 {
+			keys = append(keys, k)
+		}
+	})
+	for _, k := range keys {
+		if err := c.editItem(format.ROOT_TREE_OBJECTID, k, func(b []byte) error { le.PutUint64(b[format.KeySize:], 0); return nil }); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // writeBlock writes a tree block to each of its copies, with its checksum.
@@ -527,94 +547,11 @@ func (c *checker) writeBlock(n format.Node) error {
 		if p.dev == nil {
 			return fmt.Errorf("block %d: a device is missing", n.Bytenr())
 		}
-		if err := blockdev.Write(c.t, p.dev, n, int64(p.off)); err != nil {
+		if err := c.write(p.dev, n, int64(p.off)); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// leafFor reads the leaf where the key is, or would be.
-func (c *checker) leafFor(tree uint64, key format.Key) (format.Node, error) {
-	bytenr, generation, level := c.sb.Root, c.sb.Generation, c.sb.RootLevel
-	if tree == format.CHUNK_TREE_OBJECTID {
-		bytenr, generation, level = c.sb.ChunkRoot, c.sb.ChunkRootGeneration, c.sb.ChunkRootLevel
-	} else if tree != format.ROOT_TREE_OBJECTID {
-		r, ok := c.roots[tree]
-		if !ok {
-			return nil, fmt.Errorf("no tree %d", int64(tree))
-		}
-		bytenr, generation, level = r.item.Bytenr, r.item.Generation, r.item.Level
-	}
-	for {
-		n := c.peek(bytenr, generation, int(level))
-		if n == nil {
-			return nil, fmt.Errorf("block %d cannot be read", bytenr)
-		}
-		if level == 0 {
-			return n, nil
-		}
-		slot, found := n.Search(key)
-		if !found {
-			slot--
-		}
-		if slot < 0 {
-			return nil, fmt.Errorf("tree %d begins after %v", int64(tree), key)
-		}
-		bytenr, generation, level = n.Blockptr(slot), n.PtrGeneration(slot), level-1
-	}
-}
-
-// editItem changes an item in place.
-func (c *checker) editItem(tree uint64, key format.Key, change func(b []byte) error) error {
-	n, err := c.leafFor(tree, key)
-	if err != nil {
-		return err
-	}
-	slot, found := n.Search(key)
-	if !found {
-		return fmt.Errorf("tree %d has no item %v", int64(tree), key)
-	}
-	if err := change(n.Item(slot)); err != nil {
-		return err
-	}
-	return c.writeBlock(n)
-}
-
-// insertItem adds an item to the leaf where it belongs, if that has room.
-func (c *checker) insertItem(tree uint64, key format.Key, item []byte) error {
-	n, err := c.leafFor(tree, key)
-	if err != nil {
-		return err
-	}
-	slot, found := n.Search(key)
-	if found {
-		return fmt.Errorf("tree %d has the item %v", int64(tree), key)
-	}
-	list := make([]newItem, 0, n.Nritems()+1)
-	for i := range n.Nritems() {
-		list = append(list, newItem{n.Key(i), slices.Clone(n.Item(i))})
-	}
-	list = slices.Insert(list, slot, newItem{key, item})
-	if c.leafRoom(list) < len(list) {
-		return fmt.Errorf("its leaf %d has no room", n.Bytenr())
-	}
-	fillLeaf(n, list)
-	return c.writeBlock(n)
-}
-
-// fillLeaf gives a leaf these items, which have room in it.
-func fillLeaf(n format.Node, list []newItem) {
-	clear(n[format.HeaderSize:])
-	end := format.LeafDataSize(len(n))
-	n.SetNritems(len(list))
-	for i, it := range list {
-		end -= len(it.b)
-		n.SetKey(i, it.k)
-		n.SetItemOffset(i, end)
-		n.SetItemSize(i, len(it.b))
-		copy(n[format.HeaderSize+end:], it.b)
-	}
 }
 
 // editSupers changes every whole superblock of the last commit.
@@ -632,7 +569,7 @@ func (c *checker) editSupers(devs []*device, change func(s *format.Super)) error
 			if s := copyOf(p); format.CheckSuperAt(p, d.Size(), off) == nil && s.Generation == c.sb.Generation {
 				change(&s)
 				s.Encode(p)
-				if err := blockdev.Write(c.t, d, p, int64(off)); err != nil {
+				if err := c.write(d, p, int64(off)); err != nil {
 					return err
 				}
 			}

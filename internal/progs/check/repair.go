@@ -43,12 +43,12 @@ func (r *Repair) Better() bool {
 }
 
 // roundsMax bounds the rounds of a repair: what is repaired shows what else is wrong.
-const roundsMax = 6
+const roundsMax = 16
 
 // Propose repairs a copy of the image in memory, which holds what is changed: superblocks and
-// copies of blocks that are bad from whole ones, counts in inodes, the extent tree with block
-// groups and free space, sums of the superblock. What needs a decision is left: files that are
-// lost, names, checksums.
+// copies of blocks that are bad from whole ones, leaves that Linux refuses, names and counts, links
+// of subvolumes, device extents, the extent tree with block groups and free space, checksums, sums
+// of the superblock. What is lost stays lost, and what has two explanations is left.
 //
 // Model: btrfs-progs check --repair. Differences: the image is not written until Commit, and a
 // repair that does not make it better never is.
@@ -70,8 +70,9 @@ func Propose(t *sched.Task, dev blockdev.Device, o Options) (*Repair, error) {
 		if round == 0 {
 			r.Before = res
 		}
+		same := round > 0 && slices.Equal(res.Findings, r.After.Findings)
 		r.After = res
-		if res.Clean || !r.fix(c) {
+		if res.Clean || same || !r.fix(c) {
 			return r, nil
 		}
 	}
@@ -81,27 +82,172 @@ func Propose(t *sched.Task, dev blockdev.Device, o Options) (*Repair, error) {
 }
 
 // fix repairs what it can of one check's findings, and reports whether it has changed anything.
+// What is wrong further down is judged anew once what it hangs on is right.
 func (r *Repair) fix(c *checker) bool {
 	done := len(r.Done)
+	r.Left = nil
+	c.keep()
+	// try notes a change that was made, or takes it back.
 	try := func(what string, err error) {
-		switch line := what; {
-		case err == nil:
-			r.Done = append(r.Done, line)
-		default:
-			if line = what + ": " + err.Error(); !slices.Contains(r.Left, line) {
-				r.Left = append(r.Left, line)
-			}
+		if err == nil {
+			c.keep()
+			r.Done = append(r.Done, what)
+			return
+		}
+		line := what + ": " + strings.Join(strings.Split(err.Error(), "\n"), "; ")
+		if err := c.rollback(); err != nil {
+			line += "; " + err.Error()
+		}
+		if !slices.Contains(r.Left, line) {
+			r.Left = append(r.Left, line)
 		}
 	}
 	rules := map[string]bool{}
 	for _, f := range c.findings {
 		rules[f.Rule] = true
 	}
-	if rules["super.bad"] || rules["super.copy"] {
-		what, err := c.fixSupers()
-		try(what, err)
-		return len(r.Done) > done
+	rebuild := func() {
+		what := "extent tree, block groups and free space made anew from what the other trees use"
+		if slices.Contains(c.madeTrees(), format.CSUM_TREE_OBJECTID) {
+			what += ", and checksums from the data"
+		}
+		try(what, c.rebuild())
 	}
+	for _, step := range []func(){
+		func() {
+			if rules["super.bad"] || rules["super.copy"] {
+				try(c.fixSupers())
+			}
+		},
+		func() { c.mendSupers(rules, try) },
+		func() { c.fixCopies(try) },
+		func() {
+			c.mendHeaders(try)
+			c.mendRefused(try)
+			c.mendPointers(try)
+		},
+		func() {
+			if rules["group.chunk"] && rules["dev.extent"] {
+				c.mendChunks(try)
+			}
+			if rules["chunk.item"] {
+				c.mendStripes(try)
+			}
+		},
+		func() {
+			if rules["dev.extent"] || rules["chunk.dev_extent"] {
+				c.mendDevExtents(try)
+			}
+			if c.mendRoots(try) {
+				rebuild()
+			}
+		},
+		func() { // the other steps want to know what is in use
+			for _, f := range c.findings {
+				if strings.HasPrefix(f.Rule, "tree.") && f.Rule != "tree.key_type" && c.ofExtents(&f) {
+					rebuild()
+					return
+				}
+			}
+		},
+		func() { c.mendKeys(try) },
+		func() {
+			for _, f := range c.faulty {
+				m := &mender{c: c, f: f, try: try}
+				if f.found("inode.missing") {
+					m.mendInodes()
+				}
+			}
+		},
+		func() {
+			for _, f := range c.faulty {
+				m := &mender{c: c, f: f, try: try}
+				if f.found("dir.item", "dir.index", "dir.ref", "dir.name", "dir.type", "dir.cycle") || m.twoNames() {
+					m.mendNames()
+				}
+			}
+		},
+		func() {
+			for _, f := range c.faulty {
+				m := &mender{c: c, f: f, try: try}
+				m.lost()
+				m.holes()
+				m.orphans()
+				m.kinds()
+				m.extents()
+			}
+			for i := range c.findings {
+				switch f := &c.findings[i]; f.Rule {
+				case "inode.nlink", "inode.nbytes", "dir.size", "inode.flags":
+					if f.Rule != "inode.nlink" || f.Want != "0" {
+						try(c.fixInode(f))
+					}
+				case "file.extent":
+					if strings.HasSuffix(f.Have, inPlain) {
+						try(c.fixInode(f))
+					}
+				case "quota.count":
+					try(c.fixQuota(f))
+				}
+			}
+		},
+		func() {
+			if rules["extent.type"] {
+				for _, id := range c.rootIDs {
+					if format.IsFSTree(id) {
+						m := &mender{c: c, f: &fileCheck{c: c, root: id}, try: try}
+						m.strangers()
+					}
+				}
+			}
+		},
+		func() {
+			for _, f := range c.findings {
+				if c.ofExtents(&f) {
+					rebuild()
+					return
+				}
+			}
+		},
+		func() {
+			if rules["dev.bytes_used"] || rules["super.dev_item"] {
+				try("sizes of the devices", c.fixDevices())
+			}
+		},
+	} {
+		if step(); len(r.Done) > done {
+			return true
+		}
+	}
+	return false
+}
+
+// nearlyWhole is a superblock of which only bytes_used is wrong, which the extents tell anew; nil
+// if there is none.
+func (c *checker) nearlyWhole(d *device) []byte {
+	for i := range format.SuperMirrorMax {
+		off := format.SuperMirror(i)
+		p := make([]byte, format.SuperSize)
+		if int64(off)+format.SuperSize > d.Size() || blockdev.Read(c.t, d, p, int64(off)) != nil || format.SuperMagic(p) == 0 {
+			continue
+		}
+		s := copyOf(p)
+		if !s.CsumType.Known() || !s.CsumType.BlockMatch(p) {
+			continue
+		}
+		if least := 6 * uint64(s.NodeSize); s.BytesUsed < least || s.BytesUsed > s.TotalBytes {
+			s.BytesUsed = least
+		}
+		s.Encode(p)
+		if format.CheckSuperAt(p, d.Size(), off) == nil {
+			return p
+		}
+	}
+	return nil
+}
+
+// fixCopies writes whole copies of blocks and of data over bad ones.
+func (c *checker) fixCopies(try func(what string, err error)) {
 	copied := map[string]bool{}
 	for i := range c.findings {
 		f := &c.findings[i]
@@ -109,84 +255,20 @@ func (r *Repair) fix(c *checker) bool {
 		case "tree.csum", "tree.mirror":
 			if !copied[f.Where] {
 				copied[f.Where] = true
-				what, err := c.fixCopy(f)
-				try(what, err)
+				try(c.fixCopy(f))
 			}
 		case "data.csum":
 			if c.spared[f.Where] {
-				what, err := c.fixData(f)
-				try(what, err)
+				try(c.fixData(f))
 			}
 		}
 	}
-	if len(r.Done) > done {
-		return true
-	}
-	odd := map[[2]uint64]bool{} // inodes and directories with entries that do not agree
-	for i := range c.findings {
-		f := &c.findings[i]
-		root, _ := number(f.Where, "root")
-		dir, ok := number(f.Where, "dir")
-		if !ok && f.Rule != "root.orphan" && f.Rule != "dev.extent" {
-			continue
-		}
-		ino, _ := number(f.Where, "ino")
-		odd[[2]uint64{root, dir}], odd[[2]uint64{root, ino}] = true, true
-		switch f.Rule {
-		case "dir.item", "dir.index", "dir.ref":
-			what, err := c.fixEntry(f)
-			try(what, err)
-		case "root.orphan":
-			try(fmt.Sprintf("orphan item of subvolume %d, which a mount will delete", root),
-				c.insertItem(format.ROOT_TREE_OBJECTID, format.Key{Objectid: format.ORPHAN_OBJECTID, Type: format.ORPHAN_ITEM_KEY, Offset: root}, nil))
-		}
-	}
-	if len(r.Done) > done {
-		return true
-	}
-	for i := range c.findings {
-		f := &c.findings[i]
-		root, _ := number(f.Where, "root")
-		ino, _ := number(f.Where, "ino")
-		if odd[[2]uint64{root, ino}] {
-			continue
-		}
-		if f.Rule == "quota.count" {
-			what, err := c.fixQuota(f)
-			try(what, err)
-		}
-		switch f.Rule {
-		case "inode.nlink", "inode.nbytes", "dir.size":
-			what, err := c.fixInode(f)
-			try(what, err)
-		}
-	}
-	if len(r.Done) > done {
-		return true
-	}
-	for _, f := range c.findings {
-		if c.ofExtents(&f) {
-			what := "extent tree, block groups and free space made anew from what the other trees use"
-			if slices.Contains(c.madeTrees(), format.CSUM_TREE_OBJECTID) {
-				what += ", and checksums from the data"
-			}
-			try(what, c.rebuild())
-			break
-		}
-	}
-	if len(r.Done) > done {
-		return true
-	}
-	if rules["dev.bytes_used"] || rules["super.dev_item"] {
-		try("sizes of the devices", c.fixDevices())
-	}
-	return len(r.Done) > done
 }
 
 // ofExtents reports whether a finding is about what a rebuild makes.
 func (c *checker) ofExtents(f *Finding) bool {
 	switch name, _, _ := strings.Cut(f.Rule, "."); name {
-	case "extent", "free_space":
+	case "extent", "free_space", "csum":
 		return true
 	case "group":
 		return true
@@ -215,7 +297,10 @@ func (c *checker) fixSupers() (string, error) {
 			}
 		}
 		if best == nil {
-			return "superblocks", blockdev.Errorf(d, "none is whole")
+			if best = c.nearlyWhole(d); best == nil {
+				return "superblocks", blockdev.Errorf(d, "none is whole")
+			}
+			newest = copyOf(best)
 		}
 		limit := min(d.Size(), int64(newest.DevItem.TotalBytes))
 		for i := range format.SuperMirrorMax {
@@ -231,7 +316,7 @@ func (c *checker) fixSupers() (string, error) {
 			if blockdev.Read(c.t, d, have, int64(off)) == nil && format.CheckSuperAt(have, d.Size(), off) == nil && (copyOf(have).Generation != newest.Generation || sameSuper(have, p)) {
 				continue
 			}
-			if err := blockdev.Write(c.t, d, p, int64(off)); err != nil {
+			if err := c.write(d, p, int64(off)); err != nil {
 				return "superblocks", err
 			}
 			written++
@@ -264,7 +349,7 @@ func (c *checker) fixCopy(f *Finding) (string, error) {
 		if mirror >= uint64(len(places)) || places[mirror].dev == nil {
 			break
 		}
-		return what + fmt.Sprintf(" written from copy %d", i), blockdev.Write(c.t, places[mirror].dev, n, int64(places[mirror].off))
+		return what + fmt.Sprintf(" written from copy %d", i), c.write(places[mirror].dev, n, int64(places[mirror].off))
 	}
 	return what, errors.New("no other copy is whole")
 }
@@ -294,27 +379,26 @@ func (c *checker) fixData(f *Finding) (string, error) {
 		if blockdev.Read(c.t, p.dev, b, int64(p.off)) != nil {
 			continue
 		}
-		return what + fmt.Sprintf(" written from copy %d", i), blockdev.Write(c.t, places[mirror].dev, b, int64(places[mirror].off))
+		return what + fmt.Sprintf(" written from copy %d", i), c.write(places[mirror].dev, b, int64(places[mirror].off))
 	}
 	return what, errors.New("no other copy is whole")
 }
 
-// fixInode gives a count of an inode the value that the finding wants.
+// fixInode gives a count of an inode the value that the finding wants. If all trees that share its
+// leaf want the same, they go on sharing it.
 func (c *checker) fixInode(f *Finding) (string, error) {
 	root, _ := number(f.Where, "root")
 	ino, ok := number(f.Where, "ino")
-	want, err := strconv.ParseUint(f.Want, 10, 64)
+	want, err := strconv.ParseUint(f.Want, 0, 64)
 	_, field, _ := strings.Cut(f.Rule, ".")
 	what := fmt.Sprintf("%s of inode %d of subvolume %d: %s, was %s", field, ino, root, f.Want, f.Have)
+	if f.Rule == "file.extent" {
+		what, err = fmt.Sprintf("inode %d of subvolume %d: with checksums, for it has compressed data", ino, root), nil
+	}
 	if !ok || err != nil {
 		return what, errors.New("its place is not known")
 	}
-	if f.Rule == "inode.nlink" && want == 0 {
-		return what, errors.New("no name is left of it: rescue copy has its data in lost+found")
-	}
-	return what, c.editItem(root, format.Key{Objectid: ino, Type: format.INODE_ITEM_KEY}, func(b []byte) error {
-		var i format.InodeItem
-		i.Decode(b)
+	change := func(i *format.InodeItem) {
 		switch f.Rule {
 		case "inode.nlink":
 			i.Nlink = uint32(want)
@@ -322,74 +406,53 @@ func (c *checker) fixInode(f *Finding) (string, error) {
 			i.Nbytes = want
 		case "dir.size":
 			i.Size = want
+		case "inode.flags":
+			i.Flags &^= format.InodeImmutable | format.InodeAppend
+		case "file.extent":
+			i.Flags &^= format.InodeNoDataSum | format.InodeNoDataCow
 		}
+	}
+	k := format.Key{Objectid: ino, Type: format.INODE_ITEM_KEY}
+	n, err := c.leafFor(root, k)
+	if err != nil {
+		return what, err
+	}
+	for _, id := range c.reachedBy(n.Bytenr()) {
+		if !slices.ContainsFunc(c.findings, func(g Finding) bool {
+			return g.Rule == f.Rule && g.Want == f.Want && g.Where == fmt.Sprintf("%s ino=%d", treeName(id), ino)
+		}) {
+			return what, c.changeInode(root, ino, change)
+		}
+	}
+	return what, c.editItem(root, k, func(b []byte) error {
+		var i format.InodeItem
+		i.Decode(b)
+		change(&i)
 		i.Encode(b)
 		return nil
 	})
 }
 
-// fixEntry adds the one of the three records of a directory entry that is missing: DIR_ITEM,
-// DIR_INDEX or the reference in the inode.
-func (c *checker) fixEntry(f *Finding) (string, error) {
-	root, _ := number(f.Where, "root")
-	dir, _ := number(f.Where, "dir")
-	ino, ok := number(f.Where, "ino")
-	_, quoted, _ := strings.Cut(f.Where, "name=")
-	quoted, err := strconv.QuotedPrefix(quoted)
-	name, _ := strconv.Unquote(quoted)
-	what := fmt.Sprintf("entry %s of directory %d of subvolume %d", quoted, dir, root)
-	if !ok || err != nil {
-		return what, errors.New("its place is not known")
+// reachedBy lists the trees that come to a block, by the pointers of the last walk.
+func (c *checker) reachedBy(bytenr uint64) (trees []uint64) {
+	if c.parents == nil {
+		c.parents = map[uint64][]pointer{}
+		for _, p := range c.ptrs {
+			c.parents[p.child] = append(c.parents[p.child], p)
+		}
 	}
-	e := format.DirItem{Location: format.Key{Objectid: ino, Type: format.INODE_ITEM_KEY}, Transid: c.sb.Generation, Name: name}
-	var index uint64
-	var hasRef, hasInode, hasIndex, hasItem bool
-	c.search(root, format.Key{Objectid: ino}, func(k format.Key, b []byte) bool {
-		switch k.Type {
-		case format.INODE_ITEM_KEY:
-			var i format.InodeItem
-			i.Decode(b)
-			e.Type, hasInode = format.FtOf(i.Mode), true
-		case format.INODE_REF_KEY:
-			refs, _ := format.InodeRefs(b)
-			for _, r := range refs {
-				if r.Name == name && k.Offset == dir {
-					index, hasRef = r.Index, true
-				}
+	seen := map[uint64]bool{}
+	for list := []uint64{bytenr}; len(list) > 0; list = list[1:] {
+		for _, p := range c.parents[list[0]] {
+			if p.parent == 0 {
+				trees = append(trees, p.owner)
+			} else if !seen[p.parent] {
+				seen[p.parent] = true
+				list = append(list, p.parent)
 			}
 		}
-		return k.Type <= format.INODE_REF_KEY
-	})
-	c.search(root, format.Key{Objectid: dir, Type: format.DIR_ITEM_KEY}, func(k format.Key, b []byte) bool {
-		if k.Type != format.DIR_ITEM_KEY && k.Type != format.DIR_INDEX_KEY {
-			return false
-		}
-		items, _ := format.DirItems(b)
-		for _, d := range items {
-			if d.Name == name && d.Location == e.Location {
-				if k.Type == format.DIR_ITEM_KEY {
-					hasItem = true
-				} else if hasIndex = true; !hasRef {
-					index = k.Offset
-				}
-			}
-		}
-		return true
-	})
-	switch {
-	case !hasInode:
-		return what, errors.New("its inode is not there")
-	case index < 2:
-		return what, errors.New("its index is not known")
-	case f.Rule == "dir.item" && !hasItem && hasRef:
-		return what + ": DIR_ITEM", c.insertItem(root, format.Key{Objectid: dir, Type: format.DIR_ITEM_KEY, Offset: format.NameHash(name)}, encoded(e.Size(), &e))
-	case f.Rule == "dir.index" && !hasIndex && hasRef:
-		return what + ": DIR_INDEX", c.insertItem(root, format.Key{Objectid: dir, Type: format.DIR_INDEX_KEY, Offset: index}, encoded(e.Size(), &e))
-	case f.Rule == "dir.ref" && !hasRef && hasIndex && hasItem:
-		ref := format.InodeRef{Index: index, Name: name}
-		return what + ": reference in the inode", c.insertItem(root, format.Key{Objectid: ino, Type: format.INODE_REF_KEY, Offset: dir}, encoded(ref.Size(), ref))
 	}
-	return what, errors.New("more than one of its records is wrong")
+	return trees
 }
 
 // fixQuota gives a qgroup the counts that the finding wants.

@@ -10,6 +10,7 @@ import (
 // rootInfo is a tree as the root tree has it.
 type rootInfo struct {
 	item format.RootItem
+	key  format.Key
 	v1   bool // the item is of the first version: no generation_v2
 }
 
@@ -41,7 +42,7 @@ func (c *checker) loadRoots() {
 				if k.Offset != 0 && !format.IsFSTree(k.Objectid) && k.Objectid != format.DATA_RELOC_TREE_OBJECTID {
 					c.find("root.item", where, "key offset "+num(k.Offset), "0")
 				}
-				var r rootInfo
+				r := rootInfo{key: k}
 				r.item.Decode(b)
 				r.v1 = len(b) < format.RootItemSize
 				if _, ok := c.roots[k.Objectid]; ok {

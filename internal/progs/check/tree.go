@@ -52,7 +52,11 @@ type walk struct {
 	counts bool
 	drop   format.Key // of a subvolume that is being deleted: what lies before it is gone
 	cut    bool       // a part of the tree could not be visited
-	bufs   [format.MaxLevel][]byte
+	// first is the key that its parent has for the block at hand, last the greatest that may be in
+	// it.
+	first *format.Key
+	last  format.Key
+	bufs  [format.MaxLevel][]byte
 }
 
 // walkTree visits a tree from its root block, and reports whether it could visit all of it.
@@ -108,8 +112,12 @@ func (w *walk) block(bytenr, generation uint64, level int, first *format.Key, la
 			return false
 		}
 	}
+	w.first, w.last = first, last
 	n, ok := w.read(bytenr, generation, level, where, !old)
 	if !ok {
+		if !w.log {
+			c.misfits = append(c.misfits, refused{w.root, bytenr, generation, level, first, last})
+		}
 		return false
 	}
 	c.visited[bytenr] = w.num
@@ -137,6 +145,9 @@ func (w *walk) block(bytenr, generation uint64, level int, first *format.Key, la
 		}
 		if k := n.Key(nr - 1); last.Less(k) {
 			c.find("tree.key_range", where, k.String(), "at most "+last.String())
+			if level == 0 && !w.log {
+				c.refused = append(c.refused, refused{w.root, bytenr, generation, level, first, last})
+			}
 			return false
 		}
 	} else if first != nil {
@@ -301,12 +312,19 @@ func (w *walk) judge(n format.Node, bytenr, generation uint64, level int, where 
 	}
 	if err := check(n, ctx); err != nil {
 		c.findErr("tree.block", where, err)
+		if level == 0 && !w.log {
+			c.refused = append(c.refused, w.refusal(bytenr, generation, level))
+		}
 		return false
 	}
 	if level == 0 {
 		w.keyTypes(n, where)
 	}
 	return true
+}
+
+func (w *walk) refusal(bytenr, generation uint64, level int) refused {
+	return refused{w.root, bytenr, generation, level, w.first, w.last}
 }
 
 // keyTypes finds the types that no version of btrfs has given to a key: the tree checker leaves

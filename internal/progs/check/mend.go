@@ -1,0 +1,480 @@
+package check
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"btrlab/internal/format"
+)
+
+// Leaves that the tree checker refuses. Linux reads nothing of such a leaf, so each item that
+// passes again is won: what follows from the rest of the leaf is put right, and an item that still
+// breaks a rule is left out. The next check says what that leaves open.
+
+// refused is a block that is refused, and what its parent says of it.
+type refused struct {
+	tree, bytenr, generation uint64
+	level                    int
+	first                    *format.Key // its parent's key for it, nil for a root
+	last                     format.Key  // the greatest key that belongs into it
+}
+
+// mended is a leaf in the making.
+type mended struct {
+	c     *checker
+	r     refused
+	ctx   format.CheckContext
+	items []newItem
+	said  []string
+	lost  bool // something that is not to be left out
+}
+
+// slotted is what the tree checker has against an item; -1 says that it is not about one.
+func slotted(err error) (slot int, text string) {
+	var e *format.CorruptError
+	if !errors.As(err, &e) {
+		return -1, err.Error()
+	}
+	n, ok := number(e.Detail(), "slot")
+	if !ok { // a comma follows it
+		_, rest, found := bytes.Cut([]byte(e.Detail()), []byte("slot="))
+		if !found {
+			return -1, e.Detail()
+		}
+		fmt.Sscanf(string(rest), "%d", &n)
+	}
+	_, what, _ := bytes.Cut([]byte(e.Detail()), []byte(", "))
+	return int(n), string(what)
+}
+
+// mendLeaf puts a refused leaf right.
+func (c *checker) mendLeaf(r refused) ([]string, error) {
+	raw := c.rawBlock(r.bytenr)
+	if raw == nil || raw.Generation() != r.generation || raw.Level() != 0 {
+		return nil, errors.New("it cannot be read")
+	}
+	m := &mended{c: c, r: r, ctx: format.CheckContext{Root: r.tree, SectorSize: c.sb.SectorSize, NodeSize: c.sb.NodeSize, Generation: c.sb.Generation, Csum: c.sb.CsumType}}
+	if err := m.take(raw); err != nil {
+		return nil, err
+	}
+	if over, _ := m.find(r.last); over < len(m.items) && !slices.ContainsFunc(m.items[over:], func(it newItem) bool { return it.k.Compare(r.last) <= 0 }) {
+		for _, it := range m.items[over:] {
+			m.say("item %v left out: its place is in another leaf", it.k)
+		}
+		m.items = m.items[:over]
+	}
+	size := int(c.sb.NodeSize)
+	for range 4*len(m.items) + 16 {
+		if m.lost {
+			return nil, errors.New("a root item in it cannot be put right")
+		}
+		n := format.Node(make([]byte, size))
+		copy(n, raw[:format.HeaderSize])
+		n.SetFlags(format.HeaderFlagWritten | format.MixedBackrefRev<<format.BackrefRevShift)
+		room := c.leafRoom(m.items)
+		fillLeaf(n, m.items[:room])
+		err := format.CheckLeaf(n, m.ctx)
+		if err == nil && room < len(m.items) { // the rest goes to another leaf, which begins anew
+			rest := format.Node(slices.Clone(n))
+			fillLeaf(rest, m.items[room:])
+			if c.leafRoom(m.items[room:]) < len(m.items)-room {
+				return nil, errors.New("its items need three leaves")
+			}
+			err = format.CheckLeaf(rest, m.ctx)
+			if err != nil {
+				if slot, text := slotted(err); slot >= 0 {
+					m.item(slot+room, text)
+					continue
+				}
+			}
+		}
+		if err == nil && len(m.items) > 0 && r.first != nil && m.items[0].k.Less(*r.first) {
+			return nil, errors.New("its first key belongs to another leaf")
+		}
+		if err == nil {
+			return m.said, m.store(n)
+		}
+		slot, text := slotted(err)
+		if slot < 0 || slot >= len(m.items) {
+			if len(m.items) == 0 {
+				return append(m.said, "nothing is left of it"), m.store(n)
+			}
+			return nil, err
+		}
+		m.item(slot, text)
+	}
+	return nil, errors.New("it does not come right")
+}
+
+// rawBlock reads the first copy of a block whose checksum is right, if it says that it is this
+// block of this file system.
+func (c *checker) rawBlock(bytenr uint64) format.Node {
+	if n := c.anyBlock(bytenr); n != nil && n.Bytenr() == bytenr && n.FSID() == c.sb.TreeFSID() {
+		return n
+	}
+	return nil
+}
+
+// take reads the items. Where the offset and size of one do not end where the one before begins,
+// its neighbours say which of the two is wrong.
+func (m *mended) take(n format.Node) error {
+	size, nr := format.LeafDataSize(len(n)), n.Nritems()
+	if nr < 0 || nr > size/format.ItemHeaderSize {
+		return fmt.Errorf("%d items", nr)
+	}
+	end := size
+	for i := range nr {
+		off, sz := n.ItemOffset(i), n.ItemSize(i)
+		if off < 0 || sz < 0 || off+sz != end {
+			below := -1 // where this item begins, by the next one
+			if i+1 < nr {
+				below = n.ItemOffset(i+1) + n.ItemSize(i+1)
+			}
+			was := fmt.Sprintf("item %d %v: offset %d size %d", i, n.Key(i), off, sz)
+			switch {
+			case sz >= 0 && sz <= end && (below == end-sz || i+1 == nr):
+				off = end - sz
+			case off >= 0 && off <= end && below == off:
+				sz = end - off
+			case off >= nr*format.ItemHeaderSize && sz >= 0 && off+sz <= size:
+			default:
+				m.say("%s: left out", was)
+				continue
+			}
+			m.say("%s, made %d and %d", was, off, sz)
+		}
+		end = off
+		if off < nr*format.ItemHeaderSize {
+			m.say("item %d %v lies over the item headers: left out", i, n.Key(i))
+			continue
+		}
+		m.items = append(m.items, newItem{n.Key(i), slices.Clone(n[format.HeaderSize+off : format.HeaderSize+off+sz])})
+	}
+	return nil
+}
+
+func (m *mended) say(text string, args ...any) { m.said = append(m.said, fmt.Sprintf(text, args...)) }
+
+// passes reports whether an item passes by itself.
+func (m *mended) passes(it newItem) bool {
+	n := format.Node(make([]byte, m.c.sb.NodeSize))
+	n.InitHeader(m.c.sb.TreeFSID(), format.UUID{}, m.r.bytenr, m.c.sb.Generation, m.r.tree, 0)
+	n.SetWritten(true)
+	fillLeaf(n, []newItem{it})
+	return format.CheckLeaf(n, m.ctx) == nil
+}
+
+// item puts the item of the slot right, or leaves it out.
+func (m *mended) item(slot int, text string) {
+	it := &m.items[slot]
+	if slot > 0 && !m.items[slot-1].k.Less(it.k) {
+		m.order(slot)
+		return
+	}
+	if slot > 0 && m.items[slot-1].k.Objectid != it.k.Objectid && format.IsFSTree(m.r.tree) && it.k.Type != format.INODE_ITEM_KEY && m.passes(*it) {
+		m.inodeFor(slot)
+		return
+	}
+	if fixed, ok := m.fixed(*it); ok && (fixed.k != it.k || !bytes.Equal(fixed.b, it.b)) && m.passes(fixed) {
+		m.say("item %v, %s: put right", it.k, text)
+		if fixed.k == it.k {
+			m.items[slot] = fixed
+			return
+		}
+		m.items = slices.Delete(m.items, slot, slot+1)
+		if at, found := m.find(fixed.k); !found {
+			m.items = slices.Insert(m.items, at, fixed)
+		}
+		return
+	}
+	if it.k.Type == format.EXTENT_CSUM_KEY && slot > 0 && m.trim(slot) {
+		m.say("item %v, %s: cut", it.k, text)
+		return
+	}
+	if m.lost = it.k.Type == format.ROOT_ITEM_KEY; m.lost {
+		return // a whole tree
+	}
+	m.say("item %v left out: %s", it.k, text)
+	m.items = slices.Delete(m.items, slot, slot+1)
+}
+
+func (m *mended) find(k format.Key) (int, bool) {
+	return slices.BinarySearchFunc(m.items, k, func(it newItem, k format.Key) int { return it.k.Compare(k) })
+}
+
+// order puts a key right that is not greater than the one before: of the two, the one is wrong that
+// its other neighbour contradicts. If one bit of it is wrong, and only one makes it fit, that is
+// changed; else the item is left out.
+func (m *mended) order(slot int) {
+	odd := slot
+	if (slot < 2 || m.items[slot-2].k.Less(m.items[slot].k)) && (slot+1 >= len(m.items) || m.items[slot].k.Less(m.items[slot+1].k)) {
+		odd = slot - 1
+	}
+	if m.items[slot].k == m.items[slot-1].k {
+		odd = slot
+	}
+	it := m.items[odd]
+	lower, upper := format.Key{}, format.MaxKey
+	if odd > 0 {
+		lower = m.items[odd-1].k
+	}
+	if odd+1 < len(m.items) {
+		upper = m.items[odd+1].k
+	}
+	var fits []format.Key
+	raw := make([]byte, format.KeySize)
+	for bit := range 8 * format.KeySize {
+		it.k.Encode(raw)
+		raw[bit/8] ^= 1 << (bit % 8)
+		k := format.DecodeKey(raw)
+		if (lower.Less(k) || odd == 0 && k == lower) && k.Less(upper) && m.passes(newItem{k, it.b}) {
+			fits = append(fits, k)
+		}
+	}
+	if len(fits) == 1 {
+		m.say("key %v made %v: one bit was wrong", it.k, fits[0])
+		m.items[odd].k = fits[0]
+		return
+	}
+	m.say("item %v left out: its key is out of order", it.k)
+	m.items = slices.Delete(m.items, odd, odd+1)
+}
+
+// inodeFor makes an inode item for the items from slot on, or leaves them out if they do not say
+// what the inode was.
+func (m *mended) inodeFor(slot int) {
+	ino := m.items[slot].k.Objectid
+	end := slot
+	for end < len(m.items) && m.items[end].k.Objectid == ino {
+		end++
+	}
+	inode, ok := m.c.guessInode(m.r.tree, ino, m.items[slot:end])
+	if !ok {
+		m.say("items of inode %d left out: nothing says what it was", ino)
+		m.items = slices.Delete(m.items, slot, end)
+		return
+	}
+	m.say("inode item of %d made from its other items: mode 0%o size %d, owner root", ino, inode.Mode, inode.Size)
+	m.items = slices.Insert(m.items, slot, newItem{format.Key{Objectid: ino, Type: format.INODE_ITEM_KEY}, encoded(format.InodeItemSize, &inode)})
+}
+
+// fixed puts right what an item itself says about what it should be. The key may change.
+func (m *mended) fixed(it newItem) (newItem, bool) {
+	newest := m.c.sb.Generation
+	b := slices.Clone(it.b)
+	switch k := it.k; k.Type {
+	case format.INODE_ITEM_KEY:
+		if len(b) != format.InodeItemSize {
+			return it, false
+		}
+		var i format.InodeItem
+		i.Decode(b)
+		i.Generation, i.Transid = min(i.Generation, newest), min(i.Transid, newest)
+		if i.Mode &= format.S_IFMT | 0o7777; format.FtOf(i.Mode) == format.FtUnknown {
+			j := slices.IndexFunc(m.items, func(o newItem) bool { return o.k == k })
+			end := j
+			for end < len(m.items) && m.items[end].k.Objectid == k.Objectid {
+				end++
+			}
+			g, ok := m.c.guessInode(m.r.tree, k.Objectid, m.items[j+1:end])
+			if !ok {
+				return it, false
+			}
+			i.Mode = g.Mode&format.S_IFMT | i.Mode&0o7777
+			if m.r.tree == format.ROOT_TREE_OBJECTID {
+				i.Mode = g.Mode // Linux and btrfs check want it exactly so
+			}
+		}
+		if i.Mode&format.S_IFMT == format.S_IFDIR {
+			i.Nlink = min(i.Nlink, 1)
+		}
+		i.Flags &= format.InodeFlagsKnown
+		i.Encode(b)
+	case format.EXTENT_DATA_KEY:
+		if len(b) < format.FileExtentInline {
+			return it, false
+		}
+		v := format.FileExtentView(b)
+		v.SetGeneration(min(max(v.Generation(), 1), newest))
+		if v.Type() == format.FileExtentTypeInline && v.Compression() == format.CompressNone {
+			v.SetRAMBytes(uint64(len(b) - format.FileExtentInline))
+		} else if len(b) == format.FileExtentSize && v.DiskBytenr() != 0 && v.Compression() == format.CompressNone && v.Offset()+v.NumBytes() > v.RAMBytes() {
+			v.SetRAMBytes(max(v.DiskNumBytes(), v.Offset()+v.NumBytes()))
+		}
+	case format.ROOT_ITEM_KEY:
+		if len(b) < format.RootItemSize {
+			return it, false
+		}
+		var r format.RootItem
+		r.Decode(b)
+		if n := m.c.rawBlock(r.Bytenr); n != nil && n.Owner() == k.Objectid && n.Generation() <= newest {
+			r.Generation, r.Level = n.Generation(), uint8(n.Level())
+		}
+		r.GenerationV2 = r.Generation
+		r.Inode.Generation, r.Inode.Transid = min(r.Inode.Generation, newest), min(r.Inode.Transid, newest)
+		r.Encode(b)
+	case format.DIR_ITEM_KEY, format.XATTR_ITEM_KEY:
+		if list, err := format.DirItems(b); err == nil && len(list) == 1 {
+			it.k.Offset = format.NameHash(list[0].Name)
+		}
+	}
+	it.b = b
+	return it, true
+}
+
+// trim cuts the start of a csum item that lies over the one before.
+func (m *mended) trim(slot int) bool {
+	p, it := m.items[slot-1], &m.items[slot]
+	size, sector := m.c.sb.CsumType.Size(), uint64(m.c.sb.SectorSize)
+	if p.k.Type != it.k.Type || p.k.Objectid != it.k.Objectid || len(it.b)%size != 0 {
+		return false
+	}
+	end := p.k.Offset + uint64(len(p.b)/size)*sector
+	if end <= it.k.Offset || end%sector != 0 {
+		return false
+	}
+	if cut := (end - it.k.Offset) / sector * uint64(size); cut < uint64(len(it.b)) {
+		it.k.Offset, it.b = end, it.b[cut:]
+		return true
+	}
+	return false
+}
+
+// store writes the leaf, n with what of the items has room in it.
+func (m *mended) store(n format.Node) error {
+	c, r := m.c, m.r
+	if c.leafRoom(m.items) == len(m.items) && len(m.items) > 0 && (r.first == nil || *r.first == m.items[0].k) {
+		return c.writeBlock(n)
+	}
+	for _, o := range c.refused {
+		if o.bytenr == r.bytenr && o.tree != r.tree {
+			return errors.New("several trees share it, and its first key changes")
+		}
+	}
+	var key format.Key
+	if r.first != nil {
+		key = *r.first
+	}
+	path, err := c.pathTo(r.tree, key, r.bytenr)
+	if err != nil {
+		return err
+	}
+	if len(path) > 0 && path[len(path)-1].n.Blockptr(path[len(path)-1].slot) != r.bytenr {
+		return errors.New("its parent is not found")
+	}
+	return c.storeLeaf(r.tree, append(path, step{n: n}), m.items)
+}
+
+// mendRefused mends all refused leaves of trees that are not made anew as a whole.
+func (c *checker) mendRefused(try func(what string, err error)) {
+	made := c.madeTrees()
+	done := map[uint64]bool{}
+	for _, r := range c.refused {
+		if done[r.bytenr] || r.tree != format.CSUM_TREE_OBJECTID && slices.Contains(made, r.tree) || r.tree == format.CHUNK_TREE_OBJECTID {
+			continue
+		}
+		done[r.bytenr] = true
+		what := fmt.Sprintf("leaf %d of tree %d", r.bytenr, int64(r.tree))
+		said, err := c.mendLeaf(r)
+		if err != nil {
+			try(what, err)
+			continue
+		}
+		for _, s := range said {
+			try(what+": "+s, nil)
+		}
+		if len(said) == 0 {
+			try(what+": its header", nil)
+		}
+	}
+}
+
+// guessInode makes an inode item from the other items of the inode and the entry that names it. Its
+// owner, times and permissions are lost: it belongs to root. False: nothing says what it was.
+func (c *checker) guessInode(tree, ino uint64, items []newItem) (format.InodeItem, bool) {
+	i := format.InodeItem{Generation: c.sb.Generation, Transid: c.sb.Generation}
+	var extents, entries bool
+	var kind uint8
+	inline := uint64(0)
+	for _, it := range items {
+		switch it.k.Type {
+		case format.INODE_REF_KEY:
+			refs, _ := format.InodeRefs(it.b)
+			i.Nlink += uint32(len(refs))
+			for _, r := range refs {
+				kind = cmp.Or(kind, c.entryType(tree, it.k.Offset, ino, r.Name))
+			}
+		case format.INODE_EXTREF_KEY:
+			refs, _ := format.InodeExtrefs(it.b)
+			i.Nlink += uint32(len(refs))
+			for _, r := range refs {
+				kind = cmp.Or(kind, c.entryType(tree, r.Parent, ino, r.Name))
+			}
+		case format.DIR_ITEM_KEY, format.DIR_INDEX_KEY:
+			entries = true
+			list, _ := format.DirItems(it.b)
+			for _, d := range list {
+				i.Size += uint64(len(d.Name))
+			}
+		case format.EXTENT_DATA_KEY:
+			extents = true
+			if len(it.b) < format.FileExtentInline {
+				continue
+			}
+			var fe format.FileExtent
+			switch fe.Decode(it.b); {
+			case fe.Type == format.FileExtentTypeInline:
+				inline = fe.RAMBytes
+				i.Size = max(i.Size, fe.RAMBytes)
+				i.Nbytes += fe.RAMBytes
+			default:
+				i.Size = max(i.Size, it.k.Offset+fe.NumBytes)
+				if fe.DiskBytenr != 0 {
+					i.Nbytes += fe.NumBytes
+				}
+			}
+		}
+	}
+	switch {
+	// A free space cache.
+	case tree == format.ROOT_TREE_OBJECTID && ino != format.ROOT_TREE_DIR_OBJECTID:
+		i.Mode, i.Nlink = format.S_IFREG|0o600, 1
+		return i, true
+	case ino == format.FIRST_FREE_OBJECTID || entries:
+		kind = format.FtDir
+	case extents && kind != format.FtSymlink:
+		kind = format.FtRegFile
+	case kind == format.FtSymlink && inline == 0 || kind == format.FtUnknown || kind == format.FtChrdev || kind == format.FtBlkdev:
+		return i, false
+	}
+	i.Mode = map[uint8]uint32{format.FtDir: format.S_IFDIR | 0o700, format.FtRegFile: format.S_IFREG | 0o600, format.FtSymlink: format.S_IFLNK | 0o777,
+		format.FtFifo: format.S_IFIFO | 0o600, format.FtSock: format.S_IFSOCK | 0o600}[kind]
+	if ino == format.FIRST_FREE_OBJECTID {
+		i.Mode, i.Nlink = format.S_IFDIR|0o755, 1
+	}
+	if kind == format.FtDir {
+		i.Nlink = min(i.Nlink, 1)
+	}
+	return i, i.Mode != 0
+}
+
+// entryType is the type that the entry of a directory has for the inode; FtUnknown if there is
+// none.
+func (c *checker) entryType(tree, dir, ino uint64, name string) (kind uint8) {
+	c.search(tree, format.Key{Objectid: dir, Type: format.DIR_ITEM_KEY}, func(k format.Key, b []byte) bool {
+		if k.Type != format.DIR_ITEM_KEY && k.Type != format.DIR_INDEX_KEY {
+			return false
+		}
+		list, _ := format.DirItems(b)
+		for _, d := range list {
+			if d.Name == name && d.Location == (format.Key{Objectid: ino, Type: format.INODE_ITEM_KEY}) {
+				kind = d.Type &^ 0x80
+			}
+		}
+		return kind == 0
+	})
+	return kind
+}
