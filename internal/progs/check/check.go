@@ -109,8 +109,9 @@ type checker struct {
 	roots    map[uint64]rootInfo
 	rootIDs  []uint64 // ascending
 	rootRefs []rootRef
-	quota    *quota // nil without a quota tree
-	csums    []span // ascending, merged
+	quota    *quota                // nil without a quota tree
+	uuids    map[format.Key][]byte // the items of the UUID tree
+	csums    []span                // ascending, merged
 	stray    []strayCsums
 
 	spared map[string]bool // findings about data that has a good copy, by place

@@ -93,6 +93,13 @@ func TestEachRuleFires(t *testing.T) {
 			m.add(fsTree, inodeKey(format.FREE_INO_OBJECTID), enc(format.InodeItemSize, &format.InodeItem{Generation: 1, Mode: format.S_IFREG | 0o600}))
 		}},
 		{"entries of a directory that is no orphan", "dir.item dir.ref inode.orphan", func(m *image) { m.orphanDir(false) }},
+		{"qgroup without limits", "quota.item", func(m *image) {
+			m.addQuota(1, m.sb.Generation)
+			m.del(format.QUOTA_TREE_OBJECTID, key(0, format.QGROUP_LIMIT_KEY, fsTree))
+		}},
+		{"subvolume that the UUID tree does not have", "uuid.item", func(m *image) {
+			m.rootItem(fsTree, func(r *format.RootItem) { r.UUID[0] ^= 1 })
+		}},
 		{"copy says other label", "super.copy", func(m *image) {
 			m.sb.Label, m.sb.Bytenr = "other", format.SuperMirror(1)
 			p := make([]byte, format.SuperSize)

@@ -221,6 +221,8 @@ func (m *image) addQuota(flags, generation uint64) {
 		{key(0, format.QGROUP_INFO_KEY, 300), words(qgroupInfoSize, 1, 7, 7, 7, 7)},
 		{key(0, format.QGROUP_INFO_KEY, members), info},
 		{key(0, format.QGROUP_LIMIT_KEY, fsTree), words(40)},
+		{key(0, format.QGROUP_LIMIT_KEY, 300), words(40)},
+		{key(0, format.QGROUP_LIMIT_KEY, members), words(40)},
 		{key(fsTree, format.QGROUP_RELATION_KEY, members), nil},
 		{key(members, format.QGROUP_RELATION_KEY, fsTree), nil},
 	})

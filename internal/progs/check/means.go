@@ -57,6 +57,18 @@ func number(where, name string) (uint64, bool) {
 	return 0, false
 }
 
+// signed is number for ids that are shown with a sign.
+func signed(where, name string) (uint64, bool) {
+	for word := range strings.FieldsSeq(where) {
+		if text, ok := strings.CutPrefix(word, name+"="); ok {
+			if v, err := strconv.ParseInt(text, 10, 64); err == nil {
+				return uint64(v), true
+			}
+		}
+	}
+	return number(where, name)
+}
+
 // paths looks paths up in the trees, for findings.
 type paths struct {
 	c     *checker

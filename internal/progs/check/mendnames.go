@@ -49,7 +49,7 @@ func (m *mender) mendNames() {
 	m.taken, m.used, m.last = map[string]int{}, map[[2]uint64]int{}, map[uint64]uint64{}
 	m.cycles = map[uint64]bool{}
 	for _, g := range m.c.findings {
-		if root, _ := number(g.Where, "root"); g.Rule == "dir.cycle" && root == m.f.root {
+		if root, _ := signed(g.Where, "root"); g.Rule == "dir.cycle" && root == m.f.root {
 			ino, _ := number(g.Where, "ino")
 			m.cycles[ino] = true
 		}
@@ -391,7 +391,7 @@ func (m *mender) kinds() {
 	f, c := m.f, m.c
 	const top = format.FIRST_FREE_OBJECTID
 	for _, g := range c.findings {
-		root, _ := number(g.Where, "root")
+		root, _ := signed(g.Where, "root")
 		ino, _ := number(g.Where, "ino")
 		if root != f.root {
 			continue
@@ -431,7 +431,7 @@ func (m *mender) kinds() {
 // extents puts file extents right that contradict themselves.
 func (m *mender) extents() {
 	for _, g := range m.c.findings {
-		root, _ := number(g.Where, "root")
+		root, _ := signed(g.Where, "root")
 		ino, _ := number(g.Where, "ino")
 		off, ok := number(g.Where, "file_offset")
 		switch {
@@ -557,7 +557,7 @@ func (m *mender) lostFound() (uint64, error) {
 // found reports whether the check has broken rules of these in the subvolume.
 func (f *fileCheck) found(rules ...string) bool {
 	return slices.ContainsFunc(f.c.findings, func(g Finding) bool {
-		root, ok := number(g.Where, "root")
+		root, ok := signed(g.Where, "root")
 		return ok && root == f.root && slices.Contains(rules, g.Rule)
 	})
 }
@@ -597,7 +597,7 @@ func (f *fileCheck) named(ino uint64) bool {
 // holes gives the holes of files the items that say so, where the image needs them.
 func (m *mender) holes() {
 	for _, g := range m.c.findings {
-		root, _ := number(g.Where, "root")
+		root, _ := signed(g.Where, "root")
 		ino, ok := number(g.Where, "ino")
 		if g.Rule != "file.hole" || root != m.f.root || !ok {
 			continue

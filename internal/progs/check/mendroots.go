@@ -74,20 +74,6 @@ func (c *checker) rekey(info rootInfo) error {
 	return nil
 }
 
-// signed is number for ids that are shown with a sign.
-func signed(where, name string) (uint64, bool) {
-	if v, ok := number(where, name); ok {
-		return v, ok
-	}
-	var v int64
-	for word := range strings.FieldsSeq(where) {
-		if _, err := fmt.Sscanf(word, name+"=%d", &v); err == nil {
-			return uint64(v), true
-		}
-	}
-	return 0, false
-}
-
 // keyOf reads a key as findings show it.
 func keyOf(text string) (k format.Key, ok bool) {
 	var id int64
@@ -128,7 +114,7 @@ func (c *checker) makeTree(id uint64) (rebuild bool, err error) {
 	case format.DEV_TREE_OBJECTID:
 		items = c.devItems()
 	default:
-		return false, errors.New("its root is lost: rescue copy gets the files")
+		return false, c.findTree(id)
 	}
 	n, err := c.newNode(id, 0)
 	if err != nil || len(items) == 0 {
@@ -148,6 +134,48 @@ func (c *checker) makeTree(id uint64) (rebuild bool, err error) {
 		}
 	}
 	return false, nil
+}
+
+// findTree makes a root item for a subvolume that has none: of the blocks that say they are its,
+// the newest, and of those the uppermost, is the root, if all below it is whole. It counts as
+// shared: Linux then looks its references up before it writes to a block of it.
+func (c *checker) findTree(id uint64) error {
+	var best format.Node
+	size := uint64(c.sb.NodeSize)
+	n := format.Node(make([]byte, size))
+	for i := range c.chunks {
+		ch := &c.chunks[i]
+		if ch.typ&format.BlockGroupMetadata == 0 {
+			continue
+		}
+		for at := format.AlignUp(ch.start, size); at+size <= ch.start+ch.length; at += size {
+			places, run := ch.places(at)
+			if run < size || places[0].dev == nil || blockdev.Read(c.t, places[0].dev, n, int64(places[0].off)) != nil || n.Owner() != id || n.Bytenr() != at ||
+				n.FSID() != c.sb.TreeFSID() || n.Generation() > c.sb.Generation || !c.sb.CsumType.BlockMatch(n) {
+				continue
+			}
+			if best == nil || n.Generation() > best.Generation() || n.Generation() == best.Generation() && n.Level() > best.Level() {
+				best = slices.Clone(n)
+			}
+		}
+	}
+	if best == nil {
+		return errors.New("no block of it is left")
+	}
+	o := &checker{t: c.t, devs: c.devs, noData: true, sb: c.sb, chunks: c.chunks, visited: map[uint64]uint32{}, scratch: make([]byte, size)}
+	if best.Level() >= format.MaxLevel || !o.walkTree(id, best.Bytenr(), best.Generation(), uint8(best.Level()), func(format.Node, bool) {}) {
+		return fmt.Errorf("its newest root, at %d, does not lead to all of it: rescue copy gets the files", best.Bytenr())
+	}
+	r := format.RootItem{Generation: best.Generation(), GenerationV2: best.Generation(), Bytenr: best.Bytenr(), Level: uint8(best.Level()), RootDirid: format.FIRST_FREE_OBJECTID,
+		Refs: 1, LastSnapshot: c.sb.Generation, BytesUsed: uint64(len(o.blocks)) * size}
+	k := format.Key{Objectid: id, Type: format.ROOT_ITEM_KEY}
+	if err := c.insertItem(format.ROOT_TREE_OBJECTID, k, encoded(format.RootItemSize, &r)); err != nil {
+		return err
+	}
+	c.roots[id] = rootInfo{item: r, key: k}
+	c.rootIDs = append(c.rootIDs, id)
+	slices.Sort(c.rootIDs)
+	return nil
 }
 
 // devItems are the device extents that the chunks have, ascending.
@@ -179,7 +207,7 @@ func (c *checker) mendLinks(try func(what string, err error)) {
 	}
 	ends := map[link]int{}
 	var order []link
-	linked := map[uint64]bool{}
+	linked, tried := map[uint64]bool{}, map[uint64]bool{}
 	for _, r := range c.rootRefs {
 		l := link{r.parent, r.child, r.RootRef}
 		if ends[l] == 0 {
@@ -197,6 +225,15 @@ func (c *checker) mendLinks(try func(what string, err error)) {
 		back := format.Key{Objectid: l.child, Type: format.ROOT_BACKREF_KEY, Offset: l.parent}
 		b := encoded(format.RootRefSize+len(l.ref.Name), &l.ref)
 		child, ok := c.roots[l.child]
+		if !ok && !tried[l.child] {
+			tried[l.child] = true
+			if err := c.findTree(l.child); err != nil {
+				try(fmt.Sprintf("root item of subvolume %d", l.child), err)
+			} else {
+				try(fmt.Sprintf("root item of subvolume %d: its newest root, at %d, is whole; its UUID and whether it was read-only are lost", l.child, c.roots[l.child].item.Bytenr), nil)
+			}
+			child, ok = c.roots[l.child]
+		}
 		parent, up := c.roots[l.parent]
 		switch {
 		case !ok || !up || child.item.Refs > 0 && parent.item.Refs == 0:
@@ -205,6 +242,11 @@ func (c *checker) mendLinks(try func(what string, err error)) {
 				if ends[l]&bit != 0 {
 					err = errors.Join(err, c.deleteItem(format.ROOT_TREE_OBJECTID, k))
 				}
+			}
+			if up && parent.item.Refs > 0 {
+				m := &mender{c: c, f: &fileCheck{c: c, root: l.parent}, try: try}
+				e := records{name: name{dir: l.ref.Dirid, target: l.child, subvol: true}, text: l.ref.Name}
+				err = errors.Join(err, m.delItem(e), m.delIndex(e, l.ref.Sequence))
 			}
 			try(what+": dropped, one of the two is gone", err)
 			continue
@@ -406,6 +448,17 @@ func (c *checker) mendStripes(try func(what string, err error)) {
 // chunks, the size and the device item.
 func (c *checker) mendSupers(rules map[string]bool, try func(what string, err error)) {
 	if rules["super.sys_array"] {
+		for a := c.sb.SysChunkArray; len(a) > 0; {
+			k, size := format.DecodeKey(a), format.KeySize+format.ChunkSize(format.ChunkStripes(a[format.KeySize:]))
+			item := a[format.KeySize:size]
+			a = a[size:]
+			missing := true
+			c.search(format.CHUNK_TREE_OBJECTID, k, func(at format.Key, _ []byte) bool { missing = at != k; return false })
+			// It is in use.
+			if g := c.groupAt(k.Offset); missing && g != nil && g.start == k.Offset {
+				try(fmt.Sprintf("chunk %d: from the array of the superblock", k.Offset), c.insertItem(format.CHUNK_TREE_OBJECTID, k, item))
+			}
+		}
 		var array []byte
 		c.searchAll(format.CHUNK_TREE_OBJECTID, func(k format.Key, b []byte) {
 			if k.Type == format.CHUNK_ITEM_KEY && format.ChunkView(b).Type()&format.BlockGroupSystem != 0 {
@@ -419,6 +472,14 @@ func (c *checker) mendSupers(rules map[string]bool, try func(what string, err er
 		try("array of system chunks in the superblock: from the chunk tree", err)
 	}
 	if rules["dev.item"] {
+		for _, d := range c.devs {
+			k := format.Key{Objectid: format.DEV_ITEMS_OBJECTID, Type: format.DEV_ITEM_KEY, Offset: d.id()}
+			missing := true
+			c.search(format.CHUNK_TREE_OBJECTID, k, func(at format.Key, _ []byte) bool { missing = at != k; return false })
+			if missing {
+				try(fmt.Sprintf("device item %d: from the superblock", d.id()), c.insertItem(format.CHUNK_TREE_OBJECTID, k, encoded(format.DevItemSize, &d.sb.DevItem)))
+			}
+		}
 		var total uint64
 		for _, d := range c.devs {
 			var item format.DevItem

@@ -23,6 +23,8 @@ type quota struct {
 	enabled           uint64             // generation since which simple quotas count
 	groups            map[uint64]*qgroup // by id: level<<48 | subvolume or number
 	parents           map[uint64][]uint64
+	limits            map[uint64]bool
+	pairs             map[[2]uint64]bool // of qgroups, as items relate them
 	reach             []reach
 }
 
@@ -70,9 +72,13 @@ func (c *checker) quotaLeaf(n format.Node, _ bool) {
 			}
 		case k.Type == format.QGROUP_INFO_KEY && len(b) >= qgroupInfoSize:
 			q.groups[k.Offset] = &qgroup{rfer: le.Uint64(b[8:]), excl: le.Uint64(b[24:])}
-		case k.Type == format.QGROUP_RELATION_KEY && k.Objectid < k.Offset:
-			// the other of each pair says the same
-			q.parents[k.Objectid] = append(q.parents[k.Objectid], k.Offset)
+		case k.Type == format.QGROUP_LIMIT_KEY:
+			q.limits[k.Offset] = true
+		case k.Type == format.QGROUP_RELATION_KEY:
+			q.pairs[[2]uint64{k.Objectid, k.Offset}] = true
+			if k.Objectid < k.Offset { // the other of each pair says the same
+				q.parents[k.Objectid] = append(q.parents[k.Objectid], k.Offset)
+			}
 		}
 	}
 }
@@ -101,6 +107,67 @@ func (q *quota) above(root uint64) []uint64 {
 		}
 	}
 	return list
+}
+
+// checkQuotaItems judges the items by each other: Linux writes a qgroup's two items together, and
+// both of a relation.
+func (c *checker) checkQuotaItems() {
+	q := c.quota
+	if !q.status {
+		c.find("quota.item", "root=8", "no status", "one")
+	}
+	for _, id := range slices.Sorted(maps.Keys(q.groups)) {
+		if !q.limits[id] {
+			c.find("quota.item", qgroupName(id), "no limit item", "one")
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(q.limits)) {
+		if q.groups[id] == nil {
+			c.find("quota.item", qgroupName(id), "no info item", "one")
+		}
+	}
+	for p := range q.pairs {
+		if !q.pairs[[2]uint64{p[1], p[0]}] {
+			c.find("quota.item", qgroupName(p[1]), fmt.Sprintf("no relation to %s", qgroupName(p[0])), "one")
+		}
+	}
+}
+
+// mendQuotaItems writes the items that are missing: no limit, counts that the next check corrects,
+// and a status by which Linux counts anew.
+func (c *checker) mendQuotaItems(try func(what string, err error)) {
+	q := c.quota
+	if q == nil {
+		return
+	}
+	put := func(what string, k format.Key, b []byte) {
+		try(what, c.insertItem(format.QUOTA_TREE_OBJECTID, k, b))
+	}
+	if !q.status {
+		b := make([]byte, qgroupStatusSize)
+		// Version, generation, on.
+		for i, v := range []uint64{1, c.sb.Generation, 1 | qgroupInconsistent} {
+			le.PutUint64(b[8*i:], v)
+		}
+		put("status of quotas, by which a rescan is due", format.Key{Type: format.QGROUP_STATUS_KEY}, b)
+	}
+	for _, id := range slices.Sorted(maps.Keys(q.groups)) {
+		if !q.limits[id] {
+			put(qgroupName(id)+": an item without limits; those it had are lost", format.Key{Type: format.QGROUP_LIMIT_KEY, Offset: id}, make([]byte, qgroupInfoSize))
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(q.limits)) {
+		if q.groups[id] == nil {
+			b := make([]byte, qgroupInfoSize)
+			le.PutUint64(b, c.sb.Generation)
+			put(qgroupName(id)+": an item with counts", format.Key{Type: format.QGROUP_INFO_KEY, Offset: id}, b)
+		}
+	}
+	for _, p := range slices.SortedFunc(maps.Keys(q.pairs), func(a, b [2]uint64) int { return slices.Compare(a[:], b[:]) }) {
+		if !q.pairs[[2]uint64{p[1], p[0]}] {
+			put(fmt.Sprintf("%s: its relation to %s", qgroupName(p[1]), qgroupName(p[0])), format.Key{Objectid: p[1], Type: format.QGROUP_RELATION_KEY, Offset: p[0]}, nil)
+		}
+	}
 }
 
 // checkQuota compares the counts with what the subvolumes reach or have allocated, unless the quota

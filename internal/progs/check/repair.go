@@ -152,6 +152,14 @@ func (r *Repair) fix(c *checker) bool {
 		},
 		func() { c.mendKeys(try) },
 		func() {
+			if rules["quota.item"] {
+				c.mendQuotaItems(try)
+			}
+			if rules["uuid.item"] {
+				c.mendUUIDs(try)
+			}
+		},
+		func() {
 			for _, f := range c.faulty {
 				m := &mender{c: c, f: f, try: try}
 				if f.found("inode.missing") {
@@ -273,7 +281,7 @@ func (c *checker) ofExtents(f *Finding) bool {
 	case "group":
 		return true
 	case "tree":
-		id, _ := number(f.Where, "root")
+		id, _ := signed(f.Where, "root")
 		return slices.Contains(c.madeTrees(), id)
 	}
 	return f.Rule == "super.bytes_used"
@@ -387,7 +395,7 @@ func (c *checker) fixData(f *Finding) (string, error) {
 // fixInode gives a count of an inode the value that the finding wants. If all trees that share its
 // leaf want the same, they go on sharing it.
 func (c *checker) fixInode(f *Finding) (string, error) {
-	root, _ := number(f.Where, "root")
+	root, _ := signed(f.Where, "root")
 	ino, ok := number(f.Where, "ino")
 	want, err := strconv.ParseUint(f.Want, 0, 64)
 	_, field, _ := strings.Cut(f.Rule, ".")

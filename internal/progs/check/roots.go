@@ -161,7 +161,7 @@ func (c *checker) checkRootRefs() {
 // checkTrees walks every tree that nobody has walked yet, subvolumes as files.
 func (c *checker) checkTrees() {
 	if _, ok := c.roots[format.QUOTA_TREE_OBJECTID]; ok {
-		c.quota = &quota{groups: map[uint64]*qgroup{}, parents: map[uint64][]uint64{}}
+		c.quota = &quota{groups: map[uint64]*qgroup{}, parents: map[uint64][]uint64{}, limits: map[uint64]bool{}, pairs: map[[2]uint64]bool{}}
 	}
 	for _, id := range c.rootIDs {
 		r := c.roots[id]
@@ -174,8 +174,23 @@ func (c *checker) checkTrees() {
 		if id == format.QUOTA_TREE_OBJECTID {
 			w.leaf = c.quotaLeaf
 		}
+		if id == format.UUID_TREE_OBJECTID {
+			c.uuids = map[format.Key][]byte{}
+			w.leaf = func(n format.Node, _ bool) {
+				for i := range n.Nritems() {
+					c.uuids[n.Key(i)] = slices.Clone(n.Item(i))
+				}
+			}
+		}
 		if !format.IsFSTree(id) && id != format.DATA_RELOC_TREE_OBJECTID {
 			w.from(r.item.Bytenr, r.item.Generation, r.item.Level)
+			switch {
+			case w.cut:
+			case id == format.UUID_TREE_OBJECTID:
+				c.checkUUIDs()
+			case id == format.QUOTA_TREE_OBJECTID:
+				c.checkQuotaItems()
+			}
 			continue
 		}
 		if r.item.Refs == 0 && id != format.FS_TREE_OBJECTID {
@@ -193,5 +208,63 @@ func (c *checker) checkTrees() {
 		}
 		w.from(r.item.Bytenr, r.item.Generation, r.item.Level)
 		f.finish(!w.cut)
+	}
+}
+
+// uuidOf is a UUID of a subvolume that the UUID tree has an item for.
+type uuidOf struct {
+	k    format.Key
+	root uint64
+}
+
+// wantUUIDs lists what the UUID tree has to have.
+func (c *checker) wantUUIDs() (list []uuidOf) {
+	for _, id := range c.rootIDs {
+		r := c.roots[id]
+		if !format.IsFSTree(id) || r.item.Refs == 0 || r.v1 || r.item.GenerationV2 != r.item.Generation {
+			continue
+		}
+		if r.item.UUID != (format.UUID{}) {
+			list = append(list, uuidOf{r.item.UUID.Key(format.UUID_KEY_SUBVOL), id})
+		}
+		if r.item.ReceivedUUID != (format.UUID{}) {
+			list = append(list, uuidOf{r.item.ReceivedUUID.Key(format.UUID_KEY_RECEIVED_SUBVOL), id})
+		}
+	}
+	return list
+}
+
+// hasUUID reports whether an item of the UUID tree lists a subvolume.
+func hasUUID(b []byte, id uint64) bool {
+	for ; len(b) >= 8; b = b[8:] {
+		if le.Uint64(b) == id {
+			return true
+		}
+	}
+	return false
+}
+
+// checkUUIDs compares the UUID tree with the subvolumes. Linux makes it anew at a mount when the
+// superblock has another generation for it (open_ctree(), btrfs_check_uuid_tree()).
+func (c *checker) checkUUIDs() {
+	if c.sb.UUIDTreeGeneration != c.sb.Generation {
+		return
+	}
+	for _, u := range c.wantUUIDs() {
+		if !hasUUID(c.uuids[u.k], u.root) {
+			c.find("uuid.item", treeName(u.root), fmt.Sprintf("no item %v in the UUID tree", u.k), "one")
+		}
+	}
+}
+
+// mendUUIDs adds what the UUID tree lacks.
+func (c *checker) mendUUIDs(try func(what string, err error)) {
+	for _, u := range c.wantUUIDs() {
+		if hasUUID(c.uuids[u.k], u.root) {
+			continue
+		}
+		try(fmt.Sprintf("item of the UUID tree for subvolume %d", u.root), c.changeItem(format.UUID_TREE_OBJECTID, u.k, func(old []byte, _ bool) ([]byte, bool, error) {
+			return le.AppendUint64(old, u.root), true, nil
+		}))
 	}
 }

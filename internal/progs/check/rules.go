@@ -62,6 +62,10 @@ var Rules = []Rule{
 
 	{"quota.count", "a qgroup's bytes are those of the extents that its subvolumes reach, with simple quotas have allocated", "limits of quotas hold too early or too late: rescan"},
 
+	{"quota.item", "qgroups have a status, and each its counts and limits; relations are there from both sides", "a limit or a qgroup does not count, or quotas go off"},
+
+	{"uuid.item", "the UUID tree has each subvolume's UUIDs", "send and receive do not find the subvolume"},
+
 	{"csum.extent", "checksums exist for allocated data only (9)", "the next data there may seem damaged"},
 	{"csum.missing", "data that needs checksums has them (9)", "a part of the file cannot be read"},
 	{"data.read", "data can be read", ""},

@@ -38,6 +38,7 @@ func readable(t *testing.T, tk *sched.Task, dev blockdev.Device) map[string]stri
 		entries := map[uint64]map[uint64]bool{}
 		bytesOf := map[uint64][]byte{}
 		bad := map[uint64]bool{}
+		nbytes := map[uint64]uint64{}
 		c.searchAll(root, func(k format.Key, b []byte) {
 			switch k.Type {
 			case format.INODE_ITEM_KEY:
@@ -56,6 +57,11 @@ func readable(t *testing.T, tk *sched.Task, dev blockdev.Device) map[string]stri
 				var fe format.FileExtent
 				fe.Decode(b)
 				p := []byte(fmt.Sprintf("%d:%d:", k.Offset, fe.Type))
+				if fe.Type == format.FileExtentTypeInline {
+					nbytes[k.Objectid] += fe.RAMBytes
+				} else if fe.DiskBytenr != 0 {
+					nbytes[k.Objectid] += fe.NumBytes
+				}
 				switch i := inodes[k.Objectid]; {
 				case fe.Type == format.FileExtentTypeInline && i.Mode&format.S_IFMT == format.S_IFLNK && i.Size != fe.RAMBytes,
 					fe.Type != format.FileExtentTypeInline && fe.Compression == format.CompressNone && fe.Offset+fe.NumBytes > fe.DiskNumBytes && fe.DiskBytenr != 0,
@@ -102,7 +108,7 @@ func readable(t *testing.T, tk *sched.Task, dev blockdev.Device) map[string]stri
 				}
 				if i.Mode&format.S_IFMT == format.S_IFDIR {
 					visit(ino)
-				} else if !bad[ino] {
+				} else if !bad[ino] && nbytes[ino] == i.Nbytes { // else a part of it is not there
 					files[fmt.Sprintf("%d/%d", root, ino)] = fmt.Sprintf("mode 0%o size %d %x", i.Mode, i.Size, sha256.Sum256(bytesOf[ino]))
 				}
 			}
