@@ -3,6 +3,8 @@ package check
 import (
 	"bytes"
 	"fmt"
+	"maps"
+	"slices"
 	"sort"
 	"strings"
 
@@ -93,7 +95,7 @@ func (c *checker) checkChunks() error {
 	if !whole {
 		return errStop // without the whole map all else would be said to be missing
 	}
-	for logical := range sys {
+	for _, logical := range slices.Sorted(maps.Keys(sys)) {
 		if !inTree[logical] {
 			c.find("super.sys_array", fmt.Sprintf("logical=%d", logical), "a chunk that is not in the chunk tree", "")
 		}

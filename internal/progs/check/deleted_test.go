@@ -193,8 +193,8 @@ var stubborn = map[string]string{
 	"chunks | CHUNK_ITEM": "of the chunk that has the trees: nothing is read without it",
 }
 
-// TestDeletedItems deletes items of the sample.
-func TestDeletedItems(t *testing.T) {
+// fullSample is the sample with an attribute, a snapshot and qgroups.
+func fullSample(t *testing.T) *image {
 	m := newImage(t)
 	x := format.DirItem{Type: format.FtXattr, Name: "user.color", Data: []byte("blue")}
 	m.add(fsTree, key(fileIno, format.XATTR_ITEM_KEY, format.NameHash(x.Name)), enc(x.Size(), &x))
@@ -208,6 +208,12 @@ func TestDeletedItems(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.load()
+	return m
+}
+
+// TestDeletedItems deletes items of the sample.
+func TestDeletedItems(t *testing.T) {
+	m := fullSample(t)
 	table := deletes(t, m, *deletedEach, nil, nil)
 	show(t, table, false)
 	if len(table) < 35 || table["files, shared | INODE_REF"] == nil {

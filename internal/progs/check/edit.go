@@ -167,17 +167,16 @@ func (c *checker) keep() {
 
 // rollback takes the changes since keep back.
 func (c *checker) rollback() error {
+	var err error
 	for _, b := range slices.Backward(c.saved.blocks) {
-		if err := blockdev.Write(c.t, b.d, b.old, b.off); err != nil {
-			return err
-		}
+		err = errors.Join(err, blockdev.Write(c.t, b.d, b.old, b.off))
 	}
 	for _, r := range c.saved.refs {
 		c.nrefs[r.bytenr] -= r.n
 	}
 	c.sb, c.roots, c.rootIDs = c.saved.sb, c.saved.roots, c.saved.ids
 	c.keep()
-	return nil
+	return err
 }
 
 // write writes to a device, in a way that rollback takes back.
@@ -186,8 +185,11 @@ func (c *checker) write(d *device, p []byte, off int64) error {
 	if err := blockdev.Read(c.t, d, old, off); err != nil {
 		clear(old) // a bad sector, of which nothing is to be won
 	}
+	if err := blockdev.Write(c.t, d, p, off); err != nil {
+		return err
+	}
 	c.saved.blocks = append(c.saved.blocks, savedBlock{d, off, old})
-	return blockdev.Write(c.t, d, p, off)
+	return nil
 }
 
 func firstKey(n format.Node) format.Key {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
 )
 
@@ -310,12 +311,18 @@ func (m *mended) fixed(it newItem) (newItem, bool) {
 		}
 		var r format.RootItem
 		r.Decode(b)
-		if n := m.c.rawBlock(r.Bytenr); n != nil && n.Owner() == k.Objectid && n.Generation() <= newest {
-			r.Generation, r.Level = n.Generation(), uint8(n.Level())
+		// A header of the future is put right next.
+		if n := m.c.rawBlock(r.Bytenr); n != nil && n.Owner() == k.Objectid {
+			r.Generation, r.Level = min(n.Generation(), newest), uint8(n.Level())
 		}
 		r.GenerationV2 = r.Generation
+		r.LastSnapshot = min(r.LastSnapshot, newest)
 		r.Inode.Generation, r.Inode.Transid = min(r.Inode.Generation, newest), min(r.Inode.Transid, newest)
 		r.Encode(b)
+	case format.CHUNK_ITEM_KEY:
+		it.k.Objectid = format.FIRST_CHUNK_TREE_OBJECTID
+	case format.DEV_ITEM_KEY:
+		it.k.Objectid = format.DEV_ITEMS_OBJECTID
 	case format.DIR_ITEM_KEY, format.XATTR_ITEM_KEY:
 		if list, err := format.DirItems(b); err == nil && len(list) == 1 {
 			it.k.Offset = format.NameHash(list[0].Name)
@@ -373,10 +380,14 @@ func (c *checker) mendRefused(try func(what string, err error)) {
 	made := c.madeTrees()
 	done := map[uint64]bool{}
 	for _, r := range c.refused {
-		if done[r.bytenr] || r.tree != format.CSUM_TREE_OBJECTID && slices.Contains(made, r.tree) || r.tree == format.CHUNK_TREE_OBJECTID {
+		if done[r.bytenr] || r.tree != format.CSUM_TREE_OBJECTID && slices.Contains(made, r.tree) {
 			continue
 		}
 		done[r.bytenr] = true
+		if r.level > 0 {
+			try(fmt.Sprintf("node %d of tree %d: its pointers, from the blocks that they point at", r.bytenr, int64(r.tree)), c.mendNode(r))
+			continue
+		}
 		what := fmt.Sprintf("leaf %d of tree %d", r.bytenr, int64(r.tree))
 		said, err := c.mendLeaf(r)
 		if err != nil {
@@ -390,6 +401,130 @@ func (c *checker) mendRefused(try func(what string, err error)) {
 			try(what+": its header", nil)
 		}
 	}
+}
+
+// mendNode makes the pointers of an inner node anew: each child says what its first key and its
+// generation are. How many there are is what nritems says, or if that cannot be, as many as lead to
+// blocks of the tree.
+func (c *checker) mendNode(r refused) error {
+	n := c.rawBlock(r.bytenr)
+	if n == nil || n.Level() != r.level || n.Generation() != r.generation {
+		return errors.New("it cannot be read")
+	}
+	per := format.PtrsPerNode(len(n))
+	many := n.Nritems()
+	sane := many > 0 && many <= per
+	if !sane {
+		many = per
+	}
+	var ptrs []childPtr
+	for i := range many {
+		child := c.rawBlock(n.Blockptr(i))
+		if child == nil || child.Level() != r.level-1 || !sameTree(child.Owner(), r.tree) || child.Nritems() == 0 || child.Generation() > n.Generation() {
+			if sane {
+				return fmt.Errorf("at %d is no block of the tree", n.Blockptr(i))
+			}
+			break
+		}
+		p := childPtr{child.Key(0), child.Bytenr(), child.Generation()}
+		if len(ptrs) > 0 && !ptrs[len(ptrs)-1].k.Less(p.k) {
+			return errors.New("what its pointers lead to is not in order")
+		}
+		ptrs = append(ptrs, p)
+	}
+	if len(ptrs) == 0 || r.first != nil && ptrs[0].k != *r.first {
+		return errors.New("its first pointer is lost")
+	}
+	fillNode(n, ptrs)
+	n.SetFlags(format.HeaderFlagWritten | format.MixedBackrefRev<<format.BackrefRevShift)
+	return c.writeBlock(n)
+}
+
+// sameTree reports whether a block of the owner may be in the tree: subvolumes share blocks.
+func sameTree(owner, tree uint64) bool {
+	return owner == tree || format.IsFSTree(owner) && format.IsFSTree(tree)
+}
+
+// strayBlock is a tree block that a scan finds.
+type strayBlock struct {
+	bytenr, owner, generation uint64
+	level                     int
+	first                     format.Key
+}
+
+// scan calls f with the header of each block of the file system that has a right checksum.
+func (c *checker) scan(f func(n format.Node)) {
+	size := uint64(c.sb.NodeSize)
+	n := format.Node(make([]byte, size))
+	for i := range c.chunks {
+		ch := &c.chunks[i]
+		if ch.typ&(format.BlockGroupMetadata|format.BlockGroupSystem) == 0 {
+			continue
+		}
+		for at := format.AlignUp(ch.start, size); at+size <= ch.start+ch.length; at += size {
+			places, run := ch.places(at)
+			for _, p := range places {
+				if run >= size && p.dev != nil && blockdev.Read(c.t, p.dev, n, int64(p.off)) == nil && n.Bytenr() == at && n.FSID() == c.sb.TreeFSID() &&
+					n.Generation() <= c.sb.Generation && c.sb.CsumType.BlockMatch(n) {
+					f(n)
+					break
+				}
+			}
+		}
+	}
+}
+
+// mendMeant finds the block that a pointer means which leads to none of its tree: of all blocks it
+// is the only one with the key, the level and the generation that the pointer has, and that no tree
+// comes to.
+func (c *checker) mendMeant(try func(what string, err error)) {
+	var list []strayBlock
+	for _, r := range c.misfits {
+		if r.first == nil || slices.Contains(c.madeTrees(), r.tree) {
+			continue
+		}
+		if n := c.rawBlock(r.bytenr); n != nil && n.Level() == r.level && sameTree(n.Owner(), r.tree) && n.Nritems() > 0 && n.Key(0) == *r.first {
+			continue // it means this one
+		} else if c.chunkAt(r.bytenr) != nil && c.anyBlock(r.bytenr) == nil {
+			continue // which may be bad
+		}
+		if list == nil {
+			list = []strayBlock{}
+			c.scan(func(n format.Node) {
+				if _, met := c.visited[n.Bytenr()]; !met && n.Nritems() > 0 {
+					list = append(list, strayBlock{n.Bytenr(), n.Owner(), n.Generation(), n.Level(), n.Key(0)})
+				}
+			})
+		}
+		var meant []uint64
+		for _, b := range list {
+			if sameTree(b.owner, r.tree) && b.generation == r.generation && b.level == r.level && b.first == *r.first {
+				meant = append(meant, b.bytenr)
+			}
+		}
+		if len(meant) != 1 {
+			continue
+		}
+		parent, slot := c.parentWith(r)
+		if parent == nil {
+			continue
+		}
+		parent.SetBlockptr(slot, meant[0])
+		try(fmt.Sprintf("pointer to block %d of tree %d: block %d is meant", r.bytenr, int64(r.tree), meant[0]), c.writeBlock(parent))
+	}
+}
+
+// parentWith finds the block with the pointer of a misfit.
+func (c *checker) parentWith(r refused) (format.Node, int) {
+	path, err := c.pathTo(r.tree, *r.first, r.bytenr)
+	if err != nil || len(path) == 0 {
+		return nil, 0
+	}
+	up := path[len(path)-1]
+	if up.n.Level() != r.level+1 || up.n.Blockptr(up.slot) != r.bytenr || up.n.Key(up.slot) != *r.first {
+		return nil, 0
+	}
+	return up.n, up.slot
 }
 
 // guessInode makes an inode item from the other items of the inode and the entry that names it. Its

@@ -141,33 +141,20 @@ func (c *checker) makeTree(id uint64) (rebuild bool, err error) {
 // shared: Linux then looks its references up before it writes to a block of it.
 func (c *checker) findTree(id uint64) error {
 	var best format.Node
-	size := uint64(c.sb.NodeSize)
-	n := format.Node(make([]byte, size))
-	for i := range c.chunks {
-		ch := &c.chunks[i]
-		if ch.typ&format.BlockGroupMetadata == 0 {
-			continue
+	c.scan(func(n format.Node) {
+		if n.Owner() == id && (best == nil || n.Generation() > best.Generation() || n.Generation() == best.Generation() && n.Level() > best.Level()) {
+			best = slices.Clone(n)
 		}
-		for at := format.AlignUp(ch.start, size); at+size <= ch.start+ch.length; at += size {
-			places, run := ch.places(at)
-			if run < size || places[0].dev == nil || blockdev.Read(c.t, places[0].dev, n, int64(places[0].off)) != nil || n.Owner() != id || n.Bytenr() != at ||
-				n.FSID() != c.sb.TreeFSID() || n.Generation() > c.sb.Generation || !c.sb.CsumType.BlockMatch(n) {
-				continue
-			}
-			if best == nil || n.Generation() > best.Generation() || n.Generation() == best.Generation() && n.Level() > best.Level() {
-				best = slices.Clone(n)
-			}
-		}
-	}
+	})
 	if best == nil {
 		return errors.New("no block of it is left")
 	}
-	o := &checker{t: c.t, devs: c.devs, noData: true, sb: c.sb, chunks: c.chunks, visited: map[uint64]uint32{}, scratch: make([]byte, size)}
+	o := &checker{t: c.t, devs: c.devs, noData: true, sb: c.sb, chunks: c.chunks, visited: map[uint64]uint32{}, scratch: make([]byte, c.sb.NodeSize)}
 	if best.Level() >= format.MaxLevel || !o.walkTree(id, best.Bytenr(), best.Generation(), uint8(best.Level()), func(format.Node, bool) {}) {
 		return fmt.Errorf("its newest root, at %d, does not lead to all of it: rescue copy gets the files", best.Bytenr())
 	}
 	r := format.RootItem{Generation: best.Generation(), GenerationV2: best.Generation(), Bytenr: best.Bytenr(), Level: uint8(best.Level()), RootDirid: format.FIRST_FREE_OBJECTID,
-		Refs: 1, LastSnapshot: c.sb.Generation, BytesUsed: uint64(len(o.blocks)) * size}
+		Refs: 1, LastSnapshot: c.sb.Generation, BytesUsed: uint64(len(o.blocks)) * uint64(c.sb.NodeSize)}
 	k := format.Key{Objectid: id, Type: format.ROOT_ITEM_KEY}
 	if err := c.insertItem(format.ROOT_TREE_OBJECTID, k, encoded(format.RootItemSize, &r)); err != nil {
 		return err
@@ -412,7 +399,8 @@ func (c *checker) mendChunks(try func(what string, err error)) {
 	}
 }
 
-// mendStripes gives the stripes of chunks the device that is meant: by its number, or by its UUID.
+// mendStripes gives the stripes of chunks the device that is meant: by its number, or by its UUID;
+// and one beyond the end of its device the place of the device extent that has no stripe.
 // Chunks in whose place another is, and that have no block group, are dropped.
 func (c *checker) mendStripes(try func(what string, err error)) {
 	var list []newItem
@@ -431,6 +419,14 @@ func (c *checker) mendStripes(try func(what string, err error)) {
 		}
 		changed := false
 		for i, s := range ch.Stripes {
+			if d := c.deviceOf(s); d != nil && s.Offset > uint64(d.Size())-min(uint64(d.Size()), ch.Length) {
+				for _, x := range d.exts {
+					if x.logical == it.k.Offset && !slices.ContainsFunc(ch.Stripes, func(o format.Stripe) bool { return c.deviceOf(o) == d && o.Offset == x.physical }) {
+						ch.Stripes[i].Offset = x.physical
+						changed = true
+					}
+				}
+			}
 			for _, d := range c.devs {
 				if c.deviceOf(s) == nil && (d.id() == s.Devid || d.sb.DevItem.UUID == s.DevUUID) {
 					ch.Stripes[i].Devid, ch.Stripes[i].DevUUID = d.id(), d.sb.DevItem.UUID
@@ -439,7 +435,7 @@ func (c *checker) mendStripes(try func(what string, err error)) {
 			}
 		}
 		if changed {
-			try(what+": its stripes on the device that they name", c.editItem(format.CHUNK_TREE_OBJECTID, it.k, func(b []byte) error { ch.Encode(b); return nil }))
+			try(what+": its stripes where the devices have them", c.editItem(format.CHUNK_TREE_OBJECTID, it.k, func(b []byte) error { ch.Encode(b); return nil }))
 		}
 	}
 }
@@ -544,36 +540,40 @@ func (c *checker) menderOf(id uint64, try func(what string, err error)) *mender 
 }
 
 // mendHeaders puts a header right of which one field is wrong: all others, and the first key, are
-// what the parent of the block says.
+// what the parent of the block says. Another generation may be that of a write that was lost, so it
+// is taken for wrong only if it is of the future.
 func (c *checker) mendHeaders(try func(what string, err error)) {
+	done := map[uint64]bool{}
 	for _, r := range c.misfits {
 		n := c.anyBlock(r.bytenr)
-		if n == nil || r.first == nil || n.Nritems() == 0 || n.Key(0) != *r.first {
+		if n == nil || done[r.bytenr] || r.level >= format.MaxLevel || r.first != nil && (n.Nritems() == 0 || n.Key(0) != *r.first) {
 			continue
 		}
+		done[r.bytenr] = true
 		wrong := 0
-		for _, bad := range []bool{n.Bytenr() != r.bytenr, n.FSID() != c.sb.TreeFSID(), n.Level() != r.level, n.Generation() != r.generation, n.Owner() != r.tree} {
+		for _, bad := range []bool{n.Bytenr() != r.bytenr, n.FSID() != c.sb.TreeFSID(), n.Level() != r.level, n.Generation() != r.generation, !sameTree(n.Owner(), r.tree)} {
 			if bad {
 				wrong++
 			}
 		}
-		if wrong != 1 {
+		if wrong != 1 || n.Generation() != r.generation && n.Generation() <= c.sb.Generation || r.generation > c.sb.Generation {
 			continue
 		}
 		n.SetBytenr(r.bytenr)
 		n.SetFSID(c.sb.TreeFSID())
 		n.SetLevel(r.level)
-		n.SetOwner(r.tree)
+		n.SetGeneration(r.generation)
+		if !sameTree(n.Owner(), r.tree) {
+			n.SetOwner(r.tree)
+		}
 		ctx := format.CheckContext{Root: r.tree, SectorSize: c.sb.SectorSize, NodeSize: c.sb.NodeSize, Generation: c.sb.Generation, Level: r.level, Csum: c.sb.CsumType}
 		check := format.CheckNode
 		if r.level == 0 {
 			check = format.CheckLeaf
 		}
-		what := fmt.Sprintf("header of block %d of tree %d", r.bytenr, int64(r.tree))
-		if n.Generation() != r.generation || check(n, ctx) != nil {
-			continue
+		if check(n, ctx) == nil {
+			try(fmt.Sprintf("header of block %d of tree %d: the field that its parent contradicts", r.bytenr, int64(r.tree)), c.writeBlock(n))
 		}
-		try(what+": the field that its parent contradicts", c.writeBlock(n))
 	}
 }
 
@@ -609,7 +609,7 @@ func (c *checker) mendPointers(try func(what string, err error)) {
 		}
 		n := c.rawBlock(bytenr)
 		what := fmt.Sprintf("pointer to block %d of tree %d: %s, was %s", bytenr, int64(tree), f.Have, f.Want)
-		if n == nil || n.Owner() != tree || n.Generation() > c.sb.Generation {
+		if n == nil || !sameTree(n.Owner(), tree) || n.Generation() > c.sb.Generation {
 			try(what, errors.New("the block is not of this tree"))
 			continue
 		}

@@ -126,11 +126,15 @@ func (c *checker) checkQuotaItems() {
 			c.find("quota.item", qgroupName(id), "no info item", "one")
 		}
 	}
-	for p := range q.pairs {
+	for _, p := range q.sortedPairs() {
 		if !q.pairs[[2]uint64{p[1], p[0]}] {
 			c.find("quota.item", qgroupName(p[1]), fmt.Sprintf("no relation to %s", qgroupName(p[0])), "one")
 		}
 	}
+}
+
+func (q *quota) sortedPairs() [][2]uint64 {
+	return slices.SortedFunc(maps.Keys(q.pairs), func(a, b [2]uint64) int { return slices.Compare(a[:], b[:]) })
 }
 
 // mendQuotaItems writes the items that are missing: no limit, counts that the next check corrects,
@@ -163,7 +167,7 @@ func (c *checker) mendQuotaItems(try func(what string, err error)) {
 			put(qgroupName(id)+": an item with counts", format.Key{Type: format.QGROUP_INFO_KEY, Offset: id}, b)
 		}
 	}
-	for _, p := range slices.SortedFunc(maps.Keys(q.pairs), func(a, b [2]uint64) int { return slices.Compare(a[:], b[:]) }) {
+	for _, p := range q.sortedPairs() {
 		if !q.pairs[[2]uint64{p[1], p[0]}] {
 			put(fmt.Sprintf("%s: its relation to %s", qgroupName(p[1]), qgroupName(p[0])), format.Key{Objectid: p[1], Type: format.QGROUP_RELATION_KEY, Offset: p[0]}, nil)
 		}

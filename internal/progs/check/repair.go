@@ -124,13 +124,14 @@ func (r *Repair) fix(c *checker) bool {
 		func() {
 			c.mendHeaders(try)
 			c.mendRefused(try)
+			c.mendMeant(try)
 			c.mendPointers(try)
 		},
 		func() {
 			if rules["group.chunk"] && rules["dev.extent"] {
 				c.mendChunks(try)
 			}
-			if rules["chunk.item"] {
+			if rules["chunk.item"] || rules["chunk.dev_extent"] {
 				c.mendStripes(try)
 			}
 		},

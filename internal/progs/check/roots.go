@@ -125,16 +125,22 @@ func (c *checker) checkRootRefs() {
 		ref           format.RootRef
 	}
 	pairs := map[key]int{}
+	var order []key
 	linked := map[uint64]bool{}
 	for _, r := range c.rootRefs {
 		bit := 1
 		if r.back {
 			bit = 2
 		}
-		pairs[key{r.parent, r.child, r.RootRef}] |= bit
+		k := key{r.parent, r.child, r.RootRef}
+		if pairs[k] == 0 {
+			order = append(order, k)
+		}
+		pairs[k] |= bit
 		linked[r.child] = true
 	}
-	for k, v := range pairs {
+	for _, k := range order {
+		v := pairs[k]
 		where := fmt.Sprintf("root=1 parent=%d child=%d name=%q", k.parent, k.child, k.ref.Name)
 		if v != 3 {
 			have := "a ROOT_REF without its ROOT_BACKREF"

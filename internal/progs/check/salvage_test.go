@@ -151,8 +151,6 @@ var incurable = map[string]string{
 	"unknown csum type":                      "nothing says which type it was",
 	"both copies of a block bad":             "its items are lost",
 	"pointer loop":                           "the block that was meant is lost",
-	"block twice in a tree":                  "the block that was meant is lost",
-	"pointer out of every chunk":             "the block that was meant is lost",
 	"metadata in the data group":             "nothing is moved",
 	"data in the metadata group":             "nothing is moved",
 	"extent in two groups":                   "nothing is moved",

@@ -99,6 +99,7 @@ func (w *walk) block(bytenr, generation uint64, level int, first *format.Key, la
 	seen, old := c.visited[bytenr]
 	if old && seen == w.num {
 		c.find("tree.loop", where, "reached a second time", "once")
+		c.misfits = append(c.misfits, refused{w.root, bytenr, generation, level, first, last})
 		return false
 	}
 	if w.log {
@@ -312,7 +313,7 @@ func (w *walk) judge(n format.Node, bytenr, generation uint64, level int, where 
 	}
 	if err := check(n, ctx); err != nil {
 		c.findErr("tree.block", where, err)
-		if level == 0 && !w.log {
+		if !w.log {
 			c.refused = append(c.refused, w.refusal(bytenr, generation, level))
 		}
 		return false
