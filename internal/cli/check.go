@@ -19,23 +19,28 @@ func (a *app) check() *cobra.Command {
 	var o check.Options
 	var repair, dryRun bool
 	var undo string
+	var memory byteSize
 	cmd := &cobra.Command{
 		Use:   "check IMAGE",
 		Short: "check every structure and every checksum of an image",
 		Long: `Check reads an image with a walker of its own and prints one line per broken rule: the rule and the place, what is there, what should be, and
 what it means to you, with the file that it is about. It never writes.
 Exit code 1 means that something was found.
+It holds about 450 bytes for each extent; with --max-memory it judges the extents by ranges of block groups, reads the trees of files again for
+each, and finds the same.
 With --repair it puts right what follows from the rest: superblocks and copies of blocks that are bad, from whole ones; items that make Linux
 refuse a leaf; names, and counts of files and directories; what has no name, in lost+found; links of subvolumes; device extents; the extent tree
 with block groups and free space, and the sums of them; checksums that are missing; counts of qgroups. It works on a copy in memory, and writes it only if the
 result checks clean, or strictly better, after what was there before has gone to the undo file, by which rescue undo brings it back. Copy the
 files first: rescue copy.`,
 		Example: `  btrlab check disk.img
+  btrlab check --max-memory 256M disk.img
   btrlab check --repair --dry-run disk.img`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
 	}
 	cmd.Flags().BoolVar(&o.NoData, "no-data", false, "leave the data and its checksums unread")
+	cmd.Flags().Var(&memory, "max-memory", "memory for extents, judged by ranges (default unbounded)")
 	cmd.Flags().BoolVar(&repair, "repair", false, "repair what follows from the rest of the image")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "with --repair: write nothing")
 	cmd.Flags().StringVar(&undo, "undo", "", "with --repair: the undo file, which must not be there (default IMAGE.undo)")
@@ -44,6 +49,13 @@ files first: rescue copy.`,
 		if !repair && (dryRun || undo != "") {
 			return usagef(cmd, "--dry-run and --undo go with --repair")
 		}
+		if repair && memory.set {
+			return usagef(cmd, "--repair has no --max-memory")
+		}
+		if memory.set && memory.n < 1<<20 {
+			return usagef(cmd, "--max-memory %s: want at least 1M", &memory)
+		}
+		o.MaxMemory = uint64(memory.n)
 		if repair && asJSON {
 			return usagef(cmd, "--repair has no --json")
 		}

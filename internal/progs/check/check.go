@@ -21,6 +21,8 @@ package check
 import (
 	"errors"
 	"fmt"
+	"math"
+	"runtime/debug"
 	"sort"
 	"strings"
 	"sync"
@@ -34,6 +36,10 @@ import (
 type Options struct {
 	// Devices are the other devices of a file system that has several.
 	Devices []blockdev.Device
+	// MaxMemory, if not 0, bounds the memory for extents, references and checksums, in bytes: they
+	// are judged by ranges of block groups, and the trees of files read again for each range. What
+	// is held for each tree block, name and inode is not bounded by it.
+	MaxMemory uint64
 	// NoData leaves the data checksums unread.
 	NoData bool
 	// Progress, if any, is called now and then with what is looked at and how much has been done:
@@ -125,6 +131,15 @@ type checker struct {
 	inUse   []span // and what is not free
 	saved   saved  // to take a change back that fails half way
 
+	csumEnd uint64 // where the checksums so far end
+
+	// sliced: with Options.MaxMemory, what there is of each extent is held for a range at a time.
+	sliced     bool
+	items      map[uint64]uint64 // of the extent tree, by address
+	fulls      map[uint64]bool   // blocks with FULL_BACKREF
+	freeWhole  bool
+	sliceReach []reach // of data in the range
+
 	cut                      bool // some walk was
 	extentsWhole, csumsWhole bool // those trees were visited whole
 }
@@ -148,6 +163,10 @@ func Check(t *sched.Task, dev blockdev.Device, o Options) (Result, error) {
 // judged is Check, with what it knows afterwards.
 func judged(t *sched.Task, dev blockdev.Device, o Options) (Result, *checker, error) {
 	c := &checker{t: t, o: o, noData: o.NoData, visited: map[uint64]uint32{}, roots: map[uint64]rootInfo{}, spared: map[string]bool{}}
+	if c.sliced = o.MaxMemory > 0; c.sliced {
+		c.items, c.fulls = map[uint64]uint64{}, map[uint64]bool{}
+		defer debug.SetMemoryLimit(debug.SetMemoryLimit(int64(min(o.MaxMemory, math.MaxInt64))))
+	}
 	for _, d := range append([]blockdev.Device{dev}, o.Devices...) {
 		c.devs = append(c.devs, &device{Device: d})
 	}
@@ -188,7 +207,14 @@ func (c *checker) run() error {
 	c.phase("extents")
 	c.loadExtents()
 	c.loadGroups()
-	c.checkGroups()
+	everything := span{0, ^uint64(0)}
+	if c.extentsWhole {
+		c.checkGroups()
+		if !c.sliced {
+			c.checkExtents(0)
+			c.checkUsed()
+		}
+	}
 	c.phase("free space")
 	c.checkFreeSpace()
 	data := c.startData()
@@ -197,15 +223,19 @@ func (c *checker) run() error {
 	c.phase("files")
 	c.checkTrees()
 	c.phase("references")
-	c.checkRefs()
+	if c.sliced {
+		c.checkSlices()
+	} else {
+		c.checkRefs(everything)
+	}
 	c.checkQuota()
 	c.phase("logs")
 	c.checkLog(data)
 	c.phase("data")
 	data.wait()
 	c.blameData(data)
-	if !c.noData {
-		c.checkParity()
+	if !c.noData && !c.sliced {
+		c.checkParity(everything)
 	}
 	return nil
 }

@@ -78,7 +78,7 @@ func (d *dataCheck) wait() {
 	for _, t := range d.tasks {
 		d.c.t.Join(t)
 	}
-	d.c.stats.DataBytes = d.done.Load()
+	d.c.stats.DataBytes += d.done.Load()
 }
 
 // verify checks one range on every mirror. It returns buf, which it makes larger if the range needs
@@ -135,29 +135,52 @@ func (c *checker) loadCsums(d *dataCheck) {
 	if !ok {
 		return
 	}
-	sector := uint64(c.sb.SectorSize)
 	x := 0 // first extent that may hold the next csum
 	c.csumsWhole = c.walkTree(format.CSUM_TREE_OBJECTID, r.item.Bytenr, r.item.Generation, r.item.Level, func(n format.Node, _ bool) {
 		for i := range n.Nritems() {
-			k := n.Key(i)
-			if k.Type != format.EXTENT_CSUM_KEY {
-				continue
+			if !c.sliced {
+				x = c.csumItem(d, n, i, x, span{0, ^uint64(0)})
 			}
-			b := n.Item(i)
-			s := span{k.Offset, k.Offset + uint64(len(b)/c.sb.CsumType.Size())*sector}
-			where := fmt.Sprintf("root=7 block=%d slot=%d", n.Bytenr(), i)
-			if l := len(c.csums); l > 0 && c.csums[l-1].end > s.start {
-				c.find("csum.extent", where, fmt.Sprintf("csums from %d on", s.start), fmt.Sprintf("at least %d, the end of those before", c.csums[l-1].end))
-				continue
-			} else if l > 0 && c.csums[l-1].end == s.start {
-				c.csums[l-1].end = s.end
-			} else {
-				c.csums = append(c.csums, s)
-			}
-			x = c.straysOf(s, x, where)
-			d.queue(s.start, b)
 		}
 	})
+}
+
+// csumItem takes the part of an item of the checksum tree that is in the range. x is the first
+// extent that may reach into it; it returns the first that may reach into the next item.
+func (c *checker) csumItem(d *dataCheck, n format.Node, i, x int, in span) int {
+	sector, size := uint64(c.sb.SectorSize), uint64(c.sb.CsumType.Size())
+	k := n.Key(i)
+	if k.Type != format.EXTENT_CSUM_KEY {
+		return x
+	}
+	b := n.Item(i)
+	s := span{k.Offset, k.Offset + uint64(len(b))/size*sector}
+	if s.end <= in.start || s.start >= in.end {
+		return x
+	}
+	where := fmt.Sprintf("root=7 block=%d slot=%d", n.Bytenr(), i)
+	if s.start >= in.start {
+		if c.csumEnd > s.start {
+			c.find("csum.extent", where, fmt.Sprintf("csums from %d on", s.start), fmt.Sprintf("at least %d, the end of those before", c.csumEnd))
+			return x
+		}
+		c.csumEnd = s.end
+	} else { // the start of it is in the range before
+		b = b[(in.start-s.start)/sector*size:]
+		s.start = in.start
+	}
+	if s.end > in.end {
+		b = b[:(in.end-s.start)/sector*size]
+		s.end = in.end
+	}
+	if l := len(c.csums); l > 0 && c.csums[l-1].end == s.start {
+		c.csums[l-1].end = s.end
+	} else {
+		c.csums = append(c.csums, s)
+	}
+	x = c.straysOf(s, x, where)
+	d.queue(s.start, b)
+	return x
 }
 
 // straysOf notes the parts of s, the range of a csum item, that lie in no data extent. x is the
@@ -175,7 +198,7 @@ func (c *checker) straysOf(s span, x int, where string) int {
 				end = min(end, e.start)
 			}
 		}
-		if !data && c.extentsWhole {
+		if !data && c.extentsWhole && len(c.stray) < findingsMax {
 			c.stray = append(c.stray, strayCsums{span{at, end}, where})
 		}
 		at = end

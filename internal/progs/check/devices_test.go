@@ -18,6 +18,10 @@ import (
 func found(t *testing.T, devs []blockdev.Device) (rules []string, r check.Result) {
 	t.Helper()
 	r, err := check.Check(sched.NewTask("check"), devs[0], check.Options{Devices: devs[1:]})
+	b, _ := check.Check(sched.NewTask("check"), devs[0], check.Options{Devices: devs[1:], MaxMemory: 1})
+	if len(b.Findings) != len(r.Findings) || b.Stats != r.Stats {
+		t.Errorf("with bounded memory %+v %v want %+v %v", b.Stats, b.Findings, r.Stats, r.Findings)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -81,6 +81,15 @@ func (c *checker) extentAt(start uint64) *extent {
 	return &c.extents[i]
 }
 
+// full reports whether a tree block holds the references of its pointers itself.
+func (c *checker) full(bytenr uint64) bool {
+	if c.sliced {
+		return c.fulls[bytenr]
+	}
+	x := c.extentAt(bytenr)
+	return x != nil && x.full
+}
+
 // groupTree is the tree that has the block groups.
 func (c *checker) groupTree() uint64 {
 	if c.sb.CompatROFlags&format.CompatROBlockGroupTree != 0 {
@@ -122,30 +131,38 @@ func (c *checker) loadExtents() {
 	c.extentsWhole = c.walkTree(format.EXTENT_TREE_OBJECTID, r.item.Bytenr, r.item.Generation, r.item.Level, func(n format.Node, _ bool) {
 		for i := range n.Nritems() {
 			k, b := n.Key(i), n.Item(i)
-			switch k.Type {
-			case format.EXTENT_ITEM_KEY, format.METADATA_ITEM_KEY:
-				c.extentItem(k, b)
-			case format.BLOCK_GROUP_ITEM_KEY:
-				if c.groupTree() != format.EXTENT_TREE_OBJECTID {
-					c.find("group.chunk", fmt.Sprintf("block_group=%d", k.Objectid), "in the extent tree", "in the tree of block groups")
-					continue
-				}
+			switch {
+			case k.Type == format.BLOCK_GROUP_ITEM_KEY && c.groupTree() != format.EXTENT_TREE_OBJECTID:
+				c.find("group.chunk", fmt.Sprintf("block_group=%d", k.Objectid), "in the extent tree", "in the tree of block groups")
+			case k.Type == format.BLOCK_GROUP_ITEM_KEY:
 				c.groupItem(k, b)
-			case format.TREE_BLOCK_REF_KEY:
-				c.haveRefs = append(c.haveRefs, ref{extent: k.Objectid, kind: refTree, a: k.Offset, count: 1})
-			case format.SHARED_BLOCK_REF_KEY:
-				c.haveRefs = append(c.haveRefs, ref{extent: k.Objectid, kind: refShared, a: k.Offset, count: 1})
-			case format.SHARED_DATA_REF_KEY:
-				c.haveRefs = append(c.haveRefs, ref{extent: k.Objectid, kind: refSharedData, a: k.Offset, count: uint64(le.Uint32(b))})
-			case format.EXTENT_DATA_REF_KEY:
-				for ; len(b) > 0; b = b[format.ExtentDataRefSize:] {
-					var d format.ExtentDataRef
-					d.Decode(b)
-					c.haveRefs = append(c.haveRefs, ref{extent: k.Objectid, kind: refData, a: d.Root, b: uint64(d.Ino), c: uint64(d.Offset), count: uint64(d.Count)})
-				}
+			case c.sliced:
+				c.countItem(k, b)
+			default:
+				c.refItem(k, b)
 			}
 		}
 	})
+}
+
+// refItem takes an extent item, or a reference with an item of its own.
+func (c *checker) refItem(k format.Key, b []byte) {
+	switch k.Type {
+	case format.EXTENT_ITEM_KEY, format.METADATA_ITEM_KEY:
+		c.extentItem(k, b)
+	case format.TREE_BLOCK_REF_KEY:
+		c.haveRefs = append(c.haveRefs, ref{extent: k.Objectid, kind: refTree, a: k.Offset, count: 1})
+	case format.SHARED_BLOCK_REF_KEY:
+		c.haveRefs = append(c.haveRefs, ref{extent: k.Objectid, kind: refShared, a: k.Offset, count: 1})
+	case format.SHARED_DATA_REF_KEY:
+		c.haveRefs = append(c.haveRefs, ref{extent: k.Objectid, kind: refSharedData, a: k.Offset, count: uint64(le.Uint32(b))})
+	case format.EXTENT_DATA_REF_KEY:
+		for ; len(b) > 0; b = b[format.ExtentDataRefSize:] {
+			var d format.ExtentDataRef
+			d.Decode(b)
+			c.haveRefs = append(c.haveRefs, ref{extent: k.Objectid, kind: refData, a: d.Root, b: uint64(d.Ino), c: uint64(d.Offset), count: uint64(d.Count)})
+		}
+	}
 }
 
 func (c *checker) extentItem(k format.Key, b []byte) {
@@ -162,7 +179,7 @@ func (c *checker) extentItem(k format.Key, b []byte) {
 			x.level = b[at-1]
 		}
 	}
-	if x.tree {
+	if x.tree && !c.sliced {
 		c.treeBlocks++
 	}
 	c.extents = append(c.extents, x)
@@ -189,11 +206,8 @@ func (c *checker) extentItem(k format.Key, b []byte) {
 	}
 }
 
-// checkGroups compares block groups with chunks, and sums their extents.
+// checkGroups compares block groups with chunks.
 func (c *checker) checkGroups() {
-	if !c.extentsWhole {
-		return
-	}
 	i := 0
 	for j := range c.groups {
 		g := &c.groups[j]
@@ -217,7 +231,11 @@ func (c *checker) checkGroups() {
 	for ; i < len(c.chunks); i++ {
 		c.find("group.chunk", fmt.Sprintf("logical=%d", c.chunks[i].start), "a chunk without block group", "one")
 	}
-	end := uint64(0)
+}
+
+// checkExtents judges the extents by themselves and by their block groups. They begin after those
+// that end at end; it returns where they end.
+func (c *checker) checkExtents(end uint64) uint64 {
 	for j := range c.extents {
 		x := &c.extents[j]
 		where := fmt.Sprintf("extent=%d length=%d", x.start, x.length)
@@ -239,6 +257,11 @@ func (c *checker) checkGroups() {
 		}
 		c.superStripe(x, where)
 	}
+	return end
+}
+
+// checkUsed compares what the block groups say with the sums of their extents.
+func (c *checker) checkUsed() {
 	var used uint64
 	for j := range c.groups {
 		g := &c.groups[j]
@@ -275,16 +298,20 @@ func (c *checker) superStripe(x *extent, where string) {
 	}
 }
 
-// checkRefs compares what trees reference with what the extent tree lists.
-func (c *checker) checkRefs() {
+// checkRefs compares what trees reference with what the extent tree lists, of extents that begin in
+// the range.
+func (c *checker) checkRefs(in span) {
 	if !c.extentsWhole {
 		return
 	}
 	var want []ref
 	for _, p := range c.ptrs {
+		if p.child < in.start || p.child >= in.end {
+			continue
+		}
 		r := ref{extent: p.child, kind: refTree, a: p.owner, count: 1, length: uint64(c.sb.NodeSize)}
 		if p.parent != 0 {
-			if x := c.extentAt(p.parent); x != nil && x.full {
+			if c.full(p.parent) {
 				r.kind, r.a = refShared, p.parent
 			}
 		}
@@ -292,7 +319,7 @@ func (c *checker) checkRefs() {
 	}
 	for _, p := range c.dataPtrs {
 		r := ref{extent: p.bytenr, kind: refData, a: p.owner, b: p.ino, c: p.start, count: 1, length: p.length}
-		if x := c.extentAt(p.parent); x != nil && x.full {
+		if c.full(p.parent) {
 			r.kind, r.a, r.b, r.c = refSharedData, p.parent, 0, 0
 		}
 		want = append(want, r)
@@ -365,6 +392,9 @@ func (c *checker) checkRefs() {
 	c.unlisted(have, ^uint64(0))
 	c.missing(want, ^uint64(0))
 	for _, b := range c.blocks {
+		if b.bytenr < in.start || b.bytenr >= in.end {
+			continue
+		}
 		x := c.extentAt(b.bytenr)
 		if x == nil || !x.tree {
 			continue

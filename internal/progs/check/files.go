@@ -210,14 +210,19 @@ func (f *fileCheck) extent(k format.Key, b []byte) {
 		return
 	}
 	s.lastData, s.dataEnd = k.Offset, s.end
-	if s.have && s.item.Flags&format.InodeNoDataSum == 0 && c.csumsWhole {
-		r := span{fe.DiskBytenr + fe.Offset, fe.DiskBytenr + fe.Offset + fe.NumBytes}
-		if fe.Compression != format.CompressNone {
-			r = span{fe.DiskBytenr, fe.DiskBytenr + fe.DiskNumBytes}
-		}
-		if at, bad := uncovered(r.start, r.end, c.csums); bad {
-			c.find("csum.missing", where(), fmt.Sprintf("no checksum of logical %d", at), fmt.Sprintf("all of %d..%d", r.start, r.end))
-		}
+	if s.have && s.item.Flags&format.InodeNoDataSum == 0 && c.csumsWhole && !c.sliced {
+		c.covered(&fe, where)
+	}
+}
+
+// covered judges whether the data of a file extent has checksums.
+func (c *checker) covered(fe *format.FileExtent, where func() string) {
+	r := span{fe.DiskBytenr + fe.Offset, fe.DiskBytenr + fe.Offset + fe.NumBytes}
+	if fe.Compression != format.CompressNone {
+		r = span{fe.DiskBytenr, fe.DiskBytenr + fe.DiskNumBytes}
+	}
+	if at, bad := uncovered(r.start, r.end, c.csums); bad {
+		c.find("csum.missing", where(), fmt.Sprintf("no checksum of logical %d", at), fmt.Sprintf("all of %d..%d", r.start, r.end))
 	}
 }
 

@@ -32,7 +32,7 @@ func (c *checker) checkFreeSpace() {
 				foreign++
 				continue
 			}
-			if valid {
+			if valid && !c.sliced {
 				c.freeItem(g, k, n.Item(i))
 			}
 		}
@@ -45,12 +45,21 @@ func (c *checker) checkFreeSpace() {
 		c.note("the free space tree is not marked valid: a mount will make it anew")
 		return
 	}
-	if !whole || !c.extentsWhole {
-		return
+	c.freeWhole = whole && c.extentsWhole
+	if c.freeWhole && !c.sliced {
+		c.compareGroups(span{0, ^uint64(0)})
 	}
+}
+
+// compareGroups compares the free space of the block groups that begin in the range with what their
+// extents leave.
+func (c *checker) compareGroups(in span) {
 	x := 0
 	for i := range c.groups {
 		g := &c.groups[i]
+		if g.start < in.start || g.start >= in.end {
+			continue
+		}
 		where := fmt.Sprintf("block_group=%d", g.start)
 		for x < len(c.extents) && c.extents[x].start < g.start {
 			x++

@@ -464,9 +464,10 @@ func (m *image) settle() {
 	m.super()
 }
 
-// check runs the checker.
+// check runs the checker, also with as little memory as can be, which must find the same.
 func (m *image) check() Result {
 	m.t.Helper()
+	bounded(m.t, m)
 	r, err := Check(m.tk, m.dev, Options{})
 	if err != nil {
 		m.t.Fatal(err)

@@ -126,7 +126,7 @@ func (l *logs) one(subvol uint64, r *format.RootItem) {
 	// A replay adds the checksums of the log to those of the checksum tree. An extent that was
 	// preallocated and written piece by piece has some in each, in any order.
 	for _, d := range o.needs {
-		if off, missing := uncovered(d.start, d.end, o.sums, l.c.csums); missing {
+		if off, missing := uncovered(d.start, d.end, o.sums, l.c.sumsOf(d.span)); missing {
 			l.c.find("log.csum", d.where, fmt.Sprintf("no csum of logical %d", off), "one, in the log or in tree 7")
 		}
 	}
@@ -201,6 +201,9 @@ func (o *oneLog) extent(n format.Node, k format.Key, b []byte, where string) {
 
 // extentOver is an extent of the last commit that has bytes of s, nil if there is none.
 func (c *checker) extentOver(s span) *extent {
+	if c.sliced {
+		return c.lookUp(s)
+	}
 	i, _ := slices.BinarySearchFunc(c.extents, s.start, func(e extent, at uint64) int {
 		if e.start+e.length <= at {
 			return -1

@@ -27,6 +27,9 @@ func TestRepairMutants(t *testing.T) {
 		picks := []uint64{rng.Uint64(), rng.Uint64(), rng.Uint64()}[:1+rng.IntN(3)]
 		m := base.clone(t)
 		m.damage(blocks, picks)
+		if i%8 == 0 {
+			bounded(t, m)
+		}
 		before := readable(t, m.tk, m.dev)
 		start := time.Now()
 		r, err := Propose(m.tk, m.dev, Options{})

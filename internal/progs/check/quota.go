@@ -26,6 +26,8 @@ type quota struct {
 	limits            map[uint64]bool
 	pairs             map[[2]uint64]bool // of qgroups, as items relate them
 	reach             []reach
+	want              map[uint64]qgroup
+	aboves            map[uint64][]uint64 // above, of subvolumes
 }
 
 type qgroup struct{ rfer, excl uint64 }
@@ -81,6 +83,43 @@ func (c *checker) quotaLeaf(n format.Node, _ bool) {
 			}
 		}
 	}
+}
+
+// count adds what was reached to the counts that the qgroups should have. All that reaches an
+// extent is there at once.
+func (q *quota) count() {
+	if q.want == nil {
+		q.want, q.aboves = map[uint64]qgroup{}, map[uint64][]uint64{}
+	}
+	above, want := q.aboves, q.want
+	slices.SortFunc(q.reach, func(x, y reach) int { return cmp.Or(cmp.Compare(x.start, y.start), cmp.Compare(x.root, y.root)) })
+	q.reach = slices.CompactFunc(q.reach, func(x, y reach) bool { return x.start == y.start && x.root == y.root })
+	roots := map[uint64]int{} // of the extent at hand, how many lead to a qgroup
+	for l := q.reach; len(l) > 0; {
+		n := 1
+		for n < len(l) && l[n].start == l[0].start {
+			n++
+		}
+		clear(roots)
+		for _, r := range l[:n] {
+			if above[r.root] == nil {
+				above[r.root] = q.above(r.root)
+			}
+			for _, id := range above[r.root] {
+				roots[id]++
+			}
+		}
+		for id, k := range roots {
+			w := want[id]
+			w.rfer += l[0].length
+			if k == n {
+				w.excl += l[0].length
+			}
+			want[id] = w
+		}
+		l = l[n:]
+	}
+	q.reach = nil
 }
 
 // reaches notes that the subvolume root has a leaf's file extents.
@@ -232,33 +271,6 @@ func (q *quota) allocated(list map[owned]uint64) map[uint64]qgroup {
 
 // reached counts what the groups have by the extents that their subvolumes reach.
 func (q *quota) reached() map[uint64]qgroup {
-	slices.SortFunc(q.reach, func(x, y reach) int { return cmp.Or(cmp.Compare(x.start, y.start), cmp.Compare(x.root, y.root)) })
-	q.reach = slices.CompactFunc(q.reach, func(x, y reach) bool { return x.start == y.start && x.root == y.root })
-	above, want := map[uint64][]uint64{}, map[uint64]qgroup{}
-	roots := map[uint64]int{} // of the extent at hand, how many lead to a qgroup
-	for l := q.reach; len(l) > 0; {
-		n := 1
-		for n < len(l) && l[n].start == l[0].start {
-			n++
-		}
-		clear(roots)
-		for _, r := range l[:n] {
-			if above[r.root] == nil {
-				above[r.root] = q.above(r.root)
-			}
-			for _, id := range above[r.root] {
-				roots[id]++
-			}
-		}
-		for id, k := range roots {
-			w := want[id]
-			w.rfer += l[0].length
-			if k == n {
-				w.excl += l[0].length
-			}
-			want[id] = w
-		}
-		l = l[n:]
-	}
-	return want
+	q.count()
+	return q.want
 }

@@ -124,9 +124,9 @@ func (c *checker) deviceOf(s format.Stripe) *device {
 
 // checkParity compares the parity of RAID5 and RAID6 with the data of its row, where tree blocks
 // and data with checksums are. What nobody has written, such as preallocated space, may have any.
-func (c *checker) checkParity() {
+func (c *checker) checkParity(in span) {
 	for i := range c.chunks {
-		if ch := &c.chunks[i]; ch.parity() > 0 {
+		if ch := &c.chunks[i]; ch.parity() > 0 && ch.start >= in.start && ch.start < in.end {
 			c.parityOf(ch)
 		}
 	}

@@ -195,6 +195,9 @@ func before(k format.Key) format.Key {
 // dataPointers records the file extents in a leaf, whatever the tree: old free space caches are in
 // the root tree.
 func (w *walk) dataPointers(n format.Node) {
+	if w.c.sliced {
+		return
+	}
 	for i := range n.Nritems() {
 		k := n.Key(i)
 		if k.Type != format.EXTENT_DATA_KEY {

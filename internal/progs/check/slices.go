@@ -1,0 +1,246 @@
+package check
+
+import (
+	"fmt"
+
+	"btrlab/internal/format"
+)
+
+// A check with bounded memory. The trees are walked once as always, but of the extent tree only the
+// number of items by address is kept. Then the block groups are taken in ranges that have few
+// enough: for each range its part of the extent tree, the free space tree and the checksum tree is
+// read again, and all trees of files, for their extents there. What is compared within the range is
+// what a check without a bound compares, by the same functions.
+//
+// Model: btrfs-progs check --mode=lowmem, which searches the trees for each reference instead.
+
+const (
+	// sliceItem is what an item of the extent tree takes in a range, in bytes: the extent, the
+	// reference listed and wanted, the file extent, its checksums and its reach in quotas, with
+	// room for slices to grow.
+	sliceItem = 600
+	// countShift makes addresses into those that items are counted by: 64 MiB.
+	countShift = 26
+)
+
+// countItem counts an item of the extent tree.
+func (c *checker) countItem(k format.Key, b []byte) {
+	n := uint64(1)
+	switch k.Type {
+	case format.EXTENT_ITEM_KEY, format.METADATA_ITEM_KEY:
+		var e format.ExtentItem
+		e.Decode(b)
+		if e.Flags&format.ExtentFlagTreeBlock != 0 {
+			c.treeBlocks++
+			if e.Flags&format.BlockFlagFullBackref != 0 {
+				c.fulls[k.Objectid] = true
+			}
+		} else {
+			n = max(1, min(e.Refs, uint64(len(b))))
+		}
+	case format.EXTENT_DATA_REF_KEY:
+		n = uint64(len(b) / format.ExtentDataRefSize)
+	}
+	c.items[k.Objectid>>countShift] += n
+}
+
+// ranges cuts all addresses into ranges that begin with a block group and have at most so many
+// items, or one block group.
+func (c *checker) ranges(most uint64) (list []span) {
+	start, have := uint64(0), uint64(0)
+	for i := range c.groups {
+		g := &c.groups[i]
+		var n uint64
+		for at := g.start >> countShift; at <= (g.end()-1)>>countShift; at++ {
+			n += c.items[at]
+		}
+		if have > 0 && have+n > most {
+			list = append(list, span{start, g.start})
+			start, have = g.start, 0
+		}
+		have += n
+	}
+	return append(list, span{start, ^uint64(0)})
+}
+
+// checkSlices judges the extents, range by range.
+func (c *checker) checkSlices() {
+	o := &checker{t: c.t, devs: c.devs, noData: true, sb: c.sb, chunks: c.chunks, roots: c.roots, visited: c.visited, walks: c.walks, scratch: make([]byte, c.sb.NodeSize)}
+	end := uint64(0)
+	for _, in := range c.ranges(max(1, c.o.MaxMemory/2/sliceItem)) {
+		c.extents, c.haveRefs, c.dataPtrs, c.csums = c.extents[:0], c.haveRefs[:0], c.dataPtrs[:0], c.csums[:0]
+		c.inRange(format.EXTENT_TREE_OBJECTID, format.Key{Objectid: in.start}, format.Key{Objectid: in.end}, func(n format.Node, i int) { c.refItem(n.Key(i), n.Item(i)) })
+		if c.extentsWhole {
+			end = c.checkExtents(end)
+		}
+		if c.freeWhole {
+			c.inRange(format.FREE_SPACE_TREE_OBJECTID, format.Key{Objectid: in.start}, format.Key{Objectid: in.end}, func(n format.Node, i int) {
+				if k := n.Key(i); k.Type >= format.FREE_SPACE_INFO_KEY && k.Type <= format.FREE_SPACE_BITMAP_KEY {
+					if g := c.groupAt(k.Objectid); g != nil {
+						c.freeItem(g, k, n.Item(i))
+					}
+				}
+			})
+			c.compareGroups(in)
+			for i := range c.groups {
+				c.groups[i].free = nil
+			}
+		}
+		data := c.startData()
+		x := 0
+		sum := format.Key{Objectid: format.EXTENT_CSUM_OBJECTID, Type: format.EXTENT_CSUM_KEY}
+		from, to := sum, sum
+		from.Offset, to.Offset = in.start-min(in.start, c.sumReach()), in.end
+		c.inRange(format.CSUM_TREE_OBJECTID, from, to, func(n format.Node, i int) { x = c.csumItem(data, n, i, x, in) })
+		c.gather(o, in)
+		c.checkRefs(in)
+		if c.quota != nil {
+			// Tree blocks, which are all there, count after the last range.
+			all := c.quota.reach
+			c.quota.reach = c.sliceReach
+			c.quota.count()
+			c.quota.reach, c.sliceReach = all, c.sliceReach[:0]
+		}
+		data.wait()
+		c.blameData(data)
+		if !c.noData {
+			c.checkParity(in)
+		}
+	}
+	c.walks = o.walks // both number their walks in visited
+	c.extents, c.haveRefs, c.dataPtrs, c.csums, c.sliceReach = nil, nil, nil, nil, nil
+	if c.extentsWhole {
+		c.checkUsed()
+	}
+}
+
+// sumReach is how many bytes of data an item of the checksum tree covers at most.
+func (c *checker) sumReach() uint64 {
+	return uint64(c.sb.NodeSize) / uint64(c.sb.CsumType.Size()) * uint64(c.sb.SectorSize)
+}
+
+// gather reads the trees again for the file extents in the range: what their references are,
+// whether they have checksums, and which subvolumes reach them.
+func (c *checker) gather(o *checker, in span) {
+	seen := map[uint64]bool{}
+	walk := func(id uint64, r format.RootItem, drop format.Key) {
+		files := format.IsFSTree(id) && (r.Refs > 0 || id == format.FS_TREE_OBJECTID) || id == format.DATA_RELOC_TREE_OBJECTID
+		reached := c.quota != nil && format.IsFSTree(id) && (r.Refs > 0 || id == format.FS_TREE_OBJECTID)
+		var ino, flags uint64
+		w := o.newWalk(id, func(n format.Node, _ bool) {
+			fresh := !seen[n.Bytenr()]
+			seen[n.Bytenr()] = true
+			for i := range n.Nritems() {
+				k := n.Key(i)
+				switch k.Type {
+				case format.INODE_ITEM_KEY:
+					var it format.InodeItem
+					it.Decode(n.Item(i))
+					ino, flags = k.Objectid, it.Flags
+				case format.EXTENT_DATA_KEY:
+					b := n.Item(i)
+					v := format.FileExtentView(b)
+					if v.Type() == format.FileExtentTypeInline || v.DiskBytenr() == 0 || v.DiskBytenr() < in.start || v.DiskBytenr() >= in.end {
+						continue
+					}
+					var fe format.FileExtent
+					fe.Decode(b)
+					if fresh {
+						c.dataPtrs = append(c.dataPtrs, dataPointer{fe.DiskBytenr, fe.DiskNumBytes, n.Bytenr(), n.Owner(), k.Objectid, k.Offset - fe.Offset, fe.Generation})
+					}
+					if reached {
+						c.sliceReach = append(c.sliceReach, reach{fe.DiskBytenr, fe.DiskNumBytes, id})
+					}
+					if files && ino == k.Objectid && fe.Type == format.FileExtentTypeReg && flags&format.InodeNoDataSum == 0 && c.csumsWhole {
+						c.covered(&fe, func() string { return fmt.Sprintf("%s ino=%d file_offset=%d", treeName(id), k.Objectid, k.Offset) })
+					}
+				}
+			}
+		})
+		w.drop = drop
+		w.from(r.Bytenr, r.Generation, r.Level)
+		o.ptrs = o.ptrs[:0]
+	}
+	walk(format.ROOT_TREE_OBJECTID, format.RootItem{Bytenr: c.sb.Root, Generation: c.sb.Generation, Level: c.sb.RootLevel}, format.Key{})
+	for _, id := range c.rootIDs {
+		switch id {
+		case format.EXTENT_TREE_OBJECTID, format.DEV_TREE_OBJECTID, format.CSUM_TREE_OBJECTID, format.FREE_SPACE_TREE_OBJECTID, format.BLOCK_GROUP_TREE_OBJECTID:
+			continue
+		}
+		r := c.roots[id].item
+		var drop format.Key
+		if format.IsFSTree(id) && r.Refs == 0 && id != format.FS_TREE_OBJECTID {
+			drop = r.DropProgress
+		}
+		walk(id, r, drop)
+	}
+}
+
+// inRange calls f with the items of a tree from the key from on and before to, of blocks that can
+// be read: the walk has found the others.
+func (c *checker) inRange(tree uint64, from, to format.Key, f func(n format.Node, slot int)) {
+	r, err := c.rootOf(tree)
+	if err != nil {
+		return
+	}
+	var visit func(bytenr, generation uint64, level int, first *format.Key, last format.Key)
+	visit = func(bytenr, generation uint64, level int, first *format.Key, last format.Key) {
+		if _, met := c.visited[bytenr]; !met {
+			return
+		}
+		n := c.peek(bytenr, generation, level)
+		if n == nil || first != nil && (n.Nritems() == 0 || n.Key(0) != *first) || n.Nritems() > 0 && last.Less(n.Key(n.Nritems()-1)) {
+			return
+		}
+		for i := range n.Nritems() {
+			k, upper := n.Key(i), last
+			if i+1 < n.Nritems() {
+				upper = before(n.Key(i + 1))
+			}
+			switch {
+			case to.Compare(k) <= 0:
+				return
+			case level == 0:
+				if from.Compare(k) <= 0 {
+					f(n, i)
+				}
+			case i+1 == n.Nritems() || from.Less(n.Key(i+1)):
+				visit(n.Blockptr(i), n.PtrGeneration(i), level-1, &k, upper)
+			}
+		}
+	}
+	visit(r.Bytenr, r.Generation, int(r.Level), nil, format.MaxKey)
+}
+
+// lookUp is extentOver by a search in the extent tree: the extent that begins last before the
+// range, or the first in it.
+func (c *checker) lookUp(s span) (over *extent) {
+	o := &checker{sb: c.sb, sliced: true}
+	const back = 1 << 30 // no extent is longer
+	c.inRange(format.EXTENT_TREE_OBJECTID, format.Key{Objectid: s.start - min(s.start, uint64(back))}, format.Key{Objectid: s.end}, func(n format.Node, i int) {
+		if k := n.Key(i); k.Type == format.EXTENT_ITEM_KEY || k.Type == format.METADATA_ITEM_KEY {
+			o.extents = o.extents[:0]
+			o.extentItem(k, n.Item(i))
+			if e := o.extents[0]; over == nil && e.start+e.length > s.start {
+				over = &e
+			}
+			o.haveRefs = o.haveRefs[:0]
+		}
+	})
+	return over
+}
+
+// sumsOf lists the ranges around s that have checksums, ascending.
+func (c *checker) sumsOf(s span) (list []span) {
+	if !c.sliced {
+		return c.csums
+	}
+	k := format.Key{Objectid: format.EXTENT_CSUM_OBJECTID, Type: format.EXTENT_CSUM_KEY}
+	from, to := k, k
+	from.Offset, to.Offset = s.start-min(s.start, c.sumReach()), s.end
+	c.inRange(format.CSUM_TREE_OBJECTID, from, to, func(n format.Node, i int) {
+		start := n.Key(i).Offset
+		list = append(list, span{start, start + uint64(len(n.Item(i))/c.sb.CsumType.Size())*uint64(c.sb.SectorSize)})
+	})
+	return merged(list)
+}
