@@ -142,12 +142,18 @@ func (a *app) repair(image, undo string, dryRun bool, o check.Options) error {
 
 // commit writes a repair, after its undo file.
 func (a *app) commit(r *check.Repair, undo string) error {
-	f, err := os.OpenFile(undo, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	return a.keepUndo(undo, func(w *rescue.UndoWriter, done func() error) error { return r.Commit(a.t, w.Add, done) })
+}
+
+// keepUndo makes an undo file, which must not be there, for what commit writes after it has called
+// done.
+func (a *app) keepUndo(path string, commit func(w *rescue.UndoWriter, done func() error) error) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
 	w := rescue.NewUndoWriter(f)
-	err = r.Commit(a.t, w.Add, func() error { return errors.Join(w.Close(), f.Sync()) })
+	err = commit(w, func() error { return errors.Join(w.Close(), f.Sync()) })
 	return errors.Join(err, f.Close())
 }
 

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -24,7 +25,7 @@ func (a *app) rescue() *cobra.Command {
 		Example: `  btrlab rescue copy disk.img saved
   btrlab rescue zero-log disk.img`,
 	}
-	cmd.AddCommand(a.rescueCopy(), a.rescueScan(), a.rescueFixSuper(), a.rescueOlderRoot(), a.rescueUndo(), a.rescueZeroLog())
+	cmd.AddCommand(a.rescueCopy(), a.rescueScan(), a.rescueFixSuper(), a.rescueOlderRoot(), a.rescueChunkRecover(), a.rescueUndo(), a.rescueZeroLog())
 	return cmd
 }
 
@@ -230,11 +231,66 @@ rescue copy --generation can begin with. Blocks that are not in use any more are
 	}
 }
 
+func (a *app) rescueChunkRecover() *cobra.Command {
+	var dryRun bool
+	var undo string
+	cmd := &cobra.Command{
+		Use:   "chunk-recover IMAGE",
+		Short: "make the chunk tree anew",
+		Long: `Chunk-recover scans the whole image and makes the chunk tree anew: of the chunk items that are left, and for the others of device extents and
+block groups. A chunk whose stripes have an order, which device extents do not tell, is an error if its item is lost. The result is tried on a copy
+in memory first; what was there before goes to the undo file, by which rescue undo brings it back. Check the image afterwards: check --repair puts
+the rest right.`,
+		Example:           "  btrlab rescue chunk-recover --dry-run disk.img",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
+	}
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "write nothing")
+	cmd.Flags().StringVar(&undo, "undo", "", "the undo file, which must not be there (default IMAGE.undo)")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if dryRun && undo != "" {
+			return usagef(cmd, "--dry-run writes no --undo")
+		}
+		b := a.newBar("rescue", true)
+		defer b.done()
+		o := rescue.Options{Stop: a.interrupted, Progress: func(done, total uint64) { b.set("scan", done, total) }}
+		flags := blockdev.Flags(0)
+		if dryRun {
+			flags = blockdev.ReadOnly
+		}
+		return a.withDevices(args[0], flags, func(devs []blockdev.Device) error {
+			r, err := rescue.ChunkRecover(a.t, devs, o)
+			b.done()
+			switch {
+			case err != nil:
+				return err
+			case r == nil:
+				fmt.Fprintf(a.out, "%s: the chunk tree is whole\n", args[0])
+				return nil
+			}
+			for _, n := range r.Notes {
+				fmt.Fprintln(a.out, "note:", shown(a.out, n))
+			}
+			tail := "nothing is written"
+			if !dryRun {
+				file := cmp.Or(undo, args[0]+".undo")
+				if err := a.keepUndo(file, func(w *rescue.UndoWriter, done func() error) error { return r.Commit(a.t, w.Add, done) }); err != nil {
+					return err
+				}
+				tail = "what was there is in " + file
+			}
+			fmt.Fprintf(a.out, "%s: %s, %d of them lost before; %s\n", args[0], prose.Count(r.Chunks, "chunk"), r.Made, tail)
+			return nil
+		})
+	}
+	return cmd
+}
+
 func (a *app) rescueUndo() *cobra.Command {
 	return &cobra.Command{
 		Use:               "undo IMAGE FILE",
 		Short:             "take a repair back",
-		Long:              `Undo writes back what was there before check --repair, from its undo file. What was written to the image since may be damaged by it.`,
+		Long:              `Undo writes back what was there before check --repair or rescue chunk-recover, from its undo file. What was written to the image since may be damaged by it.`,
 		Example:           "  btrlab rescue undo disk.img disk.img.undo",
 		Args:              cobra.ExactArgs(2),
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),

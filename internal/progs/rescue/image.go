@@ -39,11 +39,13 @@ type Image struct {
 	super format.Super // the best one, or what a scan has guessed of it
 	// supers says that some superblock is whole.
 	supers bool
-	chunks []chunk  // ascending
-	found  []found  // what a scan has found, by address, newest first
-	ran    bool     // a scan has been made
-	notes  []string // what was missing and what stands in for it
-	cache  cache
+	chunks []chunk // ascending
+	found  []found // what a scan has found, by address, newest first
+	ran    bool    // a scan has been made
+	// chunksWhole says that the chunk tree of the superblock can be read whole.
+	chunksWhole bool
+	notes       []string // what was missing and what stands in for it
+	cache       cache
 
 	roots *tree // the root tree
 	csums *tree // nil: none

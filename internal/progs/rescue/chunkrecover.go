@@ -1,0 +1,374 @@
+package rescue
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/blockdev/dm"
+	"btrlab/internal/format"
+	"btrlab/internal/sched"
+)
+
+// ChunkRepair is a chunk tree that was made anew, and is not written yet.
+type ChunkRepair struct {
+	// Chunks is the number of chunks in it, Made of how many of them the item was lost.
+	Chunks, Made int
+	Notes        []string
+	devs         []blockdev.Device
+	writes       []placed
+}
+
+// placed is what is to be written at a place of a device.
+type placed struct {
+	dev int
+	off int64
+	p   []byte
+	// super says that it is a superblock.
+	super bool
+}
+
+// ChunkRecover makes the chunk tree anew: of the items that are left in its blocks and in the
+// superblock, and of the device extents and block groups, whose blocks a scan finds. A chunk
+// without a block group is an old one and left out. The new blocks lie in the system chunk; the
+// root stays where it was. The devices are not written before Commit. Nil, if the tree has all
+// chunks.
+//
+// The result is tried on a copy in memory: there the chunk tree and the root tree must be read from
+// the superblock alone.
+//
+// Model: btrfs-progs: rescue chunk-recover. Differences: it does not ask, the order of the stripes
+// of a striped chunk is never guessed, and there is an undo.
+func ChunkRecover(t *sched.Task, devs []blockdev.Device, o Options) (*ChunkRepair, error) {
+	o.Scan, o.Generation = true, 0
+	im, err := Open(t, devs, o)
+	if err != nil {
+		return nil, err
+	}
+	if !im.supers {
+		return nil, blockdev.Errorf(devs[0], "no superblock is whole")
+	}
+	listed, err := im.chunkItems()
+	if err != nil {
+		return nil, err
+	}
+	if err := im.chunksOfDevices(); err != nil {
+		return nil, err
+	}
+	groups, err := im.blockGroups()
+	if err != nil {
+		return nil, err
+	}
+	r := &ChunkRepair{devs: devs}
+	var items []chunkItem
+	for _, d := range im.devs {
+		it, err := im.devItem(d)
+		if err != nil {
+			return nil, err
+		}
+		b := make([]byte, format.DevItemSize)
+		it.Encode(b)
+		items = append(items, chunkItem{format.Key{Objectid: format.DEV_ITEMS_OBJECTID, Type: format.DEV_ITEM_KEY, Offset: d.id}, b})
+	}
+	var array []byte
+	var system []*chunk
+	for i := range im.chunks {
+		ch := &im.chunks[i]
+		flags, ok := groups[span64{ch.start, ch.length}]
+		if !ok {
+			im.note("chunk %d has no block group: left out", ch.start)
+			continue
+		}
+		if ch.typ == 0 {
+			p := format.ProfileOf(flags)
+			if p == nil || p.Striped() || len(ch.stripes) > 1 && p.DevsMax*p.DevStripes != len(ch.stripes) {
+				return nil, fmt.Errorf("chunk %d: %d device extents do not make a chunk of flags 0x%x", ch.start, len(ch.stripes), flags)
+			}
+			ch.typ = flags
+		}
+		c, err := im.encodeChunk(ch)
+		if err != nil {
+			return nil, err
+		}
+		k := format.Key{Objectid: format.FIRST_CHUNK_TREE_OBJECTID, Type: format.CHUNK_ITEM_KEY, Offset: ch.start}
+		items = append(items, chunkItem{k, c})
+		r.Chunks++
+		if !listed[ch.start] {
+			r.Made++
+		}
+		if ch.typ&format.BlockGroupSystem != 0 {
+			system = append(system, ch)
+			kb := make([]byte, format.KeySize)
+			k.Encode(kb)
+			array = append(append(array, kb...), c...)
+		}
+		delete(groups, span64{ch.start, ch.length})
+	}
+	for g := range groups {
+		return nil, fmt.Errorf("block group %d: nothing says where its chunk lies", g.start)
+	}
+	if len(array) == 0 || len(array) > format.SysChunkArrayMax {
+		return nil, fmt.Errorf("%d bytes of system chunks, have room for %d", len(array), format.SysChunkArrayMax)
+	}
+	if r.Notes = im.notes; r.Made == 0 && im.chunksWhole {
+		return nil, nil
+	}
+	if err := r.build(im, items, system, array); err != nil {
+		return nil, err
+	}
+	return r, r.try(t)
+}
+
+type span64 struct{ start, length uint64 }
+
+type chunkItem struct {
+	k format.Key
+	b []byte
+}
+
+// chunkItems are the chunks of which an item is where the superblock's chunk root leads.
+func (im *Image) chunkItems() (map[uint64]bool, error) {
+	listed := map[uint64]bool{}
+	s := &im.super
+	tr := &tree{im: im, id: format.CHUNK_TREE_OBJECTID}
+	top := root{s.ChunkRoot, s.ChunkRootGeneration, s.ChunkRootLevel}
+	if !im.read(top) {
+		return listed, nil
+	}
+	if err := tr.walk(top, span{format.Key{}, format.MaxKey}); err != nil {
+		return nil, err
+	}
+	tr.sort()
+	im.chunksWhole = tr.whole()
+	return listed, tr.each(format.Key{}, func(k format.Key, _ []byte, _ *leaf) error {
+		listed[k.Offset] = listed[k.Offset] || k.Type == format.CHUNK_ITEM_KEY
+		return nil
+	})
+}
+
+// blockGroups are the flags of the block groups.
+func (im *Image) blockGroups() (map[span64]uint64, error) {
+	id := uint64(format.EXTENT_TREE_OBJECTID)
+	if im.super.CompatROFlags&format.CompatROBlockGroupTree != 0 {
+		id = format.BLOCK_GROUP_TREE_OBJECTID
+	}
+	tr, err := im.tree(id)
+	if err != nil {
+		return nil, err
+	}
+	if !tr.whole() {
+		return nil, errors.New("the tree with the block groups cannot be read whole: which chunks there are is not known; rescue copy gets the files")
+	}
+	groups := map[span64]uint64{}
+	return groups, tr.each(format.Key{}, func(k format.Key, b []byte, _ *leaf) error {
+		if k.Type == format.BLOCK_GROUP_ITEM_KEY && len(b) >= 24 {
+			var g format.BlockGroupItem
+			g.Decode(b)
+			groups[span64{k.Objectid, k.Offset}] = g.Flags
+		}
+		return nil
+	})
+}
+
+// devItem is the device item of a device, as its newest superblock has it.
+func (im *Image) devItem(d *member) (it format.DevItem, err error) {
+	var newest uint64
+	for _, s := range Supers(im.t, []blockdev.Device{d.Device}) {
+		if s.Err == nil && s.Generation >= newest {
+			newest, it = s.Generation, s.Super.DevItem
+		}
+	}
+	if it.Devid == 0 {
+		return it, blockdev.Errorf(d, "no superblock is whole")
+	}
+	return it, nil
+}
+
+// encodeChunk is the chunk item of a chunk.
+func (im *Image) encodeChunk(ch *chunk) ([]byte, error) {
+	c := format.Chunk{Length: ch.length, Owner: format.EXTENT_TREE_OBJECTID, StripeLen: format.StripeLen, Type: ch.typ, IOAlign: format.StripeLen, IOWidth: format.StripeLen,
+		SectorSize: im.super.SectorSize, SubStripes: 1}
+	if ch.typ&format.BlockGroupRAID10 != 0 {
+		c.SubStripes = 2
+	}
+	for _, s := range ch.stripes {
+		if s.dev == nil {
+			return nil, fmt.Errorf("chunk %d: a device is missing", ch.start)
+		}
+		c.Stripes = append(c.Stripes, format.Stripe{Devid: s.dev.id, Offset: s.off, DevUUID: s.dev.uuid})
+	}
+	b := make([]byte, c.Size())
+	c.Encode(b)
+	return b, nil
+}
+
+// build makes the blocks of the tree and the superblocks.
+func (r *ChunkRepair) build(im *Image, items []chunkItem, system []*chunk, array []byte) error {
+	slices.SortFunc(items, func(a, b chunkItem) int { return a.k.Compare(b.k) })
+	s := &im.super
+	top := im.block(s.Root, s.Generation, int(s.RootLevel), false)
+	if top == nil {
+		return errors.New("the root of the root tree cannot be read: rescue older-root, or rescue copy")
+	}
+	size := uint64(s.NodeSize)
+	var free []uint64
+	for _, ch := range system {
+		for at := format.AlignUp(ch.start, size); at+size <= ch.start+ch.length; at += size {
+			places, run := ch.places(at)
+			if run < size || at == s.ChunkRoot || slices.ContainsFunc(places, overSuper(size)) {
+				continue
+			}
+			free = append(free, at)
+		}
+	}
+	var parts [][]chunkItem
+	room := 0
+	for _, it := range items {
+		need := format.ItemHeaderSize + len(it.b)
+		if len(parts) == 0 || room < need {
+			parts, room = append(parts, nil), format.LeafDataSize(int(size))
+		}
+		parts[len(parts)-1] = append(parts[len(parts)-1], it)
+		room -= need
+	}
+	block := func(level int) (format.Node, error) {
+		bytenr := s.ChunkRoot
+		if len(parts) > 1 && level == 0 {
+			if len(free) == 0 {
+				return nil, errors.New("the system chunk has no room")
+			}
+			bytenr, free = free[0], free[1:]
+		}
+		n := format.Node(make([]byte, size))
+		n.InitHeader(s.TreeFSID(), top.ChunkTreeUUID(), bytenr, s.ChunkRootGeneration, format.CHUNK_TREE_OBJECTID, level)
+		return n, nil
+	}
+	var leaves []format.Node
+	for _, list := range parts {
+		n, err := block(0)
+		if err != nil {
+			return err
+		}
+		n.SetNritems(len(list))
+		end := format.LeafDataSize(int(size))
+		for i, it := range list {
+			end -= len(it.b)
+			n.SetKey(i, it.k)
+			n.SetItemOffset(i, end)
+			n.SetItemSize(i, len(it.b))
+			copy(n.Item(i), it.b)
+		}
+		leaves = append(leaves, n)
+	}
+	level := 0
+	if len(leaves) > 1 {
+		if len(leaves) > format.PtrsPerNode(int(size)) {
+			return fmt.Errorf("%d leaves of chunks", len(leaves))
+		}
+		level = 1
+		n, err := block(1)
+		if err != nil {
+			return err
+		}
+		n.SetNritems(len(leaves))
+		for i, l := range leaves {
+			n.SetKey(i, l.Key(0))
+			n.SetBlockptr(i, l.Bytenr())
+			n.SetPtrGeneration(i, l.Generation())
+		}
+		leaves = append(leaves, n)
+	}
+	for _, n := range leaves {
+		n.SetWritten(true)
+		n.UpdateCsum(s.CsumType)
+		ch := im.chunkAt(n.Bytenr())
+		if ch == nil || ch.typ&format.BlockGroupSystem == 0 {
+			return fmt.Errorf("block %d is in no system chunk", n.Bytenr())
+		}
+		places, _ := ch.places(n.Bytenr())
+		for _, p := range places {
+			r.writes = append(r.writes, placed{slices.Index(im.devs, p.dev), int64(p.off), n, false})
+		}
+	}
+	for i, d := range im.devs {
+		for _, c := range Supers(im.t, []blockdev.Device{d.Device}) {
+			if c.Err != nil {
+				continue
+			}
+			n, p := c.Super, bytes.Clone(c.raw)
+			n.ChunkRootLevel, n.SysChunkArray = uint8(level), array
+			n.Encode(p)
+			r.writes = append(r.writes, placed{i, int64(c.Bytenr), p, true})
+		}
+	}
+	return nil
+}
+
+// overSuper reports whether size bytes of a stripe lie over a superblock.
+func overSuper(size uint64) func(s stripe) bool {
+	return func(s stripe) bool {
+		for i := range format.SuperMirrorMax {
+			if at := format.SuperMirror(i); s.off < at+format.StripeLen && at < s.off+size {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// try opens a copy with the writes.
+func (r *ChunkRepair) try(t *sched.Task) error {
+	var covers []blockdev.Device
+	for _, d := range r.devs {
+		covers = append(covers, dm.NewOverlay(d, nil))
+	}
+	for _, w := range r.writes {
+		if err := blockdev.Write(t, covers[w.dev], w.p, w.off); err != nil {
+			return err
+		}
+	}
+	im, err := Open(t, covers, Options{})
+	switch {
+	case err != nil:
+		return err
+	case im.ran || len(im.chunks) != r.Chunks:
+		return fmt.Errorf("the new chunk tree does not lead to all trees: %q", im.notes)
+	}
+	return nil
+}
+
+// Commit writes the tree, superblocks last. Undo is called before with what each place has now, and
+// must keep that durably before it returns from done.
+func (r *ChunkRepair) Commit(t *sched.Task, undo func(dev int, off int64, old []byte) error, done func() error) error {
+	for _, w := range r.writes {
+		old := make([]byte, len(w.p))
+		if err := blockdev.Read(t, r.devs[w.dev], old, w.off); err != nil {
+			return err
+		}
+		if err := undo(w.dev, w.off, old); err != nil {
+			return err
+		}
+	}
+	if err := done(); err != nil {
+		return err
+	}
+	flush := func() (err error) {
+		for _, d := range r.devs {
+			err = errors.Join(err, blockdev.Flush(t, d))
+		}
+		return err
+	}
+	for i, w := range r.writes {
+		if i > 0 && w.super && !r.writes[i-1].super {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+		if err := blockdev.Write(t, r.devs[w.dev], w.p, w.off); err != nil {
+			return err
+		}
+	}
+	return flush()
+}
