@@ -52,7 +52,8 @@ func peakOf(t *testing.T, out io.Writer, most int, args ...string) {
 }
 
 // TestMemoryBound: a file eight times the cache goes into an image, is printed and comes out, and a
-// bench reads and overwrites it, in the memory of the cache and 64 MiB.
+// bench reads and overwrites it, in the memory of the cache and 64 MiB. A rescue has no cache and
+// takes 64 MiB, also when it scans the image.
 func TestMemoryBound(t *testing.T) {
 	if sched.UnderRace {
 		t.Skip("the race detector needs memory of its own")
@@ -80,6 +81,28 @@ func TestMemoryBound(t *testing.T) {
 	if have, err := os.ReadFile(dst); err != nil || !bytes.Equal(have, data) {
 		t.Errorf("get: %d bytes, %v, want the %d that were put", len(have), err, len(data))
 	}
+	peakOf(t, io.Discard, 64, "rescue", "copy", img, filepath.Join(dir, "saved"))
+	if have, err := os.ReadFile(filepath.Join(dir, "saved", "f")); err != nil || !bytes.Equal(have, data) {
+		t.Errorf("rescue copy: %d bytes, %v, want the %d that were put", len(have), err, len(data))
+	}
+	// Every superblock is gone: the whole image is scanned.
+	broken := filepath.Join(dir, "broken")
+	if err := exec.Command("cp", "--sparse=always", img, broken).Run(); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(broken, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, off := range []int64{64 << 10, 64 << 20} {
+		if _, err := f.WriteAt(make([]byte, 4096), off); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	peakOf(t, io.Discard, 64, "rescue", "copy", broken, filepath.Join(dir, "scanned"))
 	job := filepath.Join(dir, "job")
 	text := fmt.Sprintf("[global]\nfilename=f\nsize=%dM\nnorandommap\n[read]\nrw=read\nbs=64k\n[cow]\nstonewall\nrw=randwrite\nbs=4k\nio_size=%dM\n[mix]\nstonewall\nrw=randrw\nbs=16k\nnumjobs=4\nio_size=%dM\n",
 		size, size/4, size/4)

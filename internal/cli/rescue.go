@@ -12,7 +12,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"btrlab/internal/blockdev"
+	"btrlab/internal/blockdev/dm"
 	"btrlab/internal/format"
+	"btrlab/internal/fs"
 	"btrlab/internal/progs/rescue"
 	"btrlab/internal/prose"
 	"btrlab/internal/transfer"
@@ -55,19 +57,50 @@ after it is lost. It is for an image whose log cannot be replayed; any verb that
 	}
 }
 
-// withDamaged opens the devices of an image, which is read as far as it goes.
-func (a *app) withDamaged(image string, o rescue.Options, title string, f func(im *rescue.Image, b *bar) error) error {
+// withDamaged opens the devices of an image, which is read as far as it goes. Replay says that its
+// log is replayed first.
+func (a *app) withDamaged(image string, o rescue.Options, title string, replay bool, f func(im *rescue.Image, b *bar) error) error {
 	b := a.newBar(title, true)
 	defer b.done()
 	o.Progress = func(done, total uint64) { b.set("scan", done, total) }
 	o.Stop = a.interrupted
 	return a.withDevices(image, blockdev.ReadOnly, func(devs []blockdev.Device) error {
+		note := ""
+		if replay {
+			devs, note = a.replayed(devs)
+		}
 		im, err := rescue.Open(a.t, devs, o)
 		if err != nil {
 			return err
 		}
+		if note != "" {
+			im.Note(note)
+		}
 		return f(im, b)
 	})
+}
+
+// replayed replays the log of an image, if it has one, on copies of the devices in memory, which
+// hold what changes. An image that does not open for writing is copied as at its last commit. The
+// note says which.
+func (a *app) replayed(devs []blockdev.Device) (list []blockdev.Device, note string) {
+	for _, s := range rescue.Supers(a.t, devs) {
+		if s.Err != nil || s.Copy > 0 || s.Super.LogRoot == 0 {
+			continue
+		}
+		for _, d := range devs {
+			list = append(list, dm.NewOverlay(d, nil))
+		}
+		x, err := fs.Open(a.t, list, fs.Options{Memory: a.cacheSize(), Degraded: a.degraded})
+		if err == nil {
+			err = x.Close(a.t)
+		}
+		if err != nil {
+			return devs, "the log is not replayed, and what it has is left out: " + oneLine(err)
+		}
+		return list, "a log is there: it was replayed on a copy in memory"
+	}
+	return devs, ""
 }
 
 func (a *app) rescueCopy() *cobra.Command {
@@ -85,7 +118,8 @@ to DIR/lost+found.
 Each file that is not whole is one line, then a summary follows; the exit code is 1 if something is partial or lost. A sector whose checksum
 is wrong on every copy is copied as it is on the disk, one that cannot be read as zeros.
 A second run goes on where an interrupted one has stopped: files of the same size and time are left as they are.
-The image's log is not replayed: what was fsynced after the last commit is not in the copy.`,
+What was fsynced after the last commit is in the copy if the image's log can be replayed, which is done on a copy in memory.
+Data and tree blocks on a device of RAID5 or RAID6 that is missing or bad are made from parity.`,
 		Example: `  btrlab rescue copy disk.img saved
   btrlab rescue copy --tar disk.img saved.tar
   btrlab rescue copy --generation 5 disk.img older`,
@@ -102,7 +136,7 @@ The image's log is not replayed: what was fsynced after the last commit is not i
 		if asTar && dest == "-" {
 			out = a.err
 		}
-		return a.withDamaged(image, o, "rescue", func(im *rescue.Image, b *bar) error {
+		return a.withDamaged(image, o, "rescue", o.Generation == 0, func(im *rescue.Image, b *bar) error {
 			noted := 0
 			notes := func() {
 				for _, n := range im.Notes()[noted:] {
@@ -209,7 +243,7 @@ rescue copy --generation can begin with. Blocks that are not in use any more are
 			if err != nil {
 				return err
 			}
-			return a.withDamaged(args[0], o, "rescue", func(im *rescue.Image, _ *bar) error {
+			return a.withDamaged(args[0], o, "rescue", false, func(im *rescue.Image, _ *bar) error {
 				for _, n := range im.Notes() {
 					fmt.Fprintln(a.out, "note:", shown(a.out, n))
 				}

@@ -136,7 +136,7 @@ func TestRecover(t *testing.T) {
 			for k, b := range row[i] {
 				row[data][k] ^= b
 				if parity == 2 {
-					row[data+1][k] ^= multiply(b, 1<<i)
+					row[data+1][k] ^= format.Multiply(b, 1<<i)
 				}
 			}
 		}
@@ -151,7 +151,7 @@ func TestRecover(t *testing.T) {
 						work[i] = bytes.Clone(row[i])
 					}
 				}
-				if have := recoverUnit(work, parity, x); !bytes.Equal(have, row[x]) {
+				if have := format.RecoverUnit(work, parity, x); !bytes.Equal(have, row[x]) {
 					t.Errorf("parity %d: unit %d without %d too: other bytes", parity, x, y)
 				}
 			}

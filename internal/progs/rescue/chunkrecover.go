@@ -128,7 +128,8 @@ type chunkItem struct {
 	b []byte
 }
 
-// chunkItems are the chunks of which an item is where the superblock's chunk root leads.
+// chunkItems are the chunks of which an item is where the superblock's chunk root leads, in leaves
+// with right checksums.
 func (im *Image) chunkItems() (map[uint64]bool, error) {
 	listed := map[uint64]bool{}
 	s := &im.super
@@ -141,6 +142,9 @@ func (im *Image) chunkItems() (map[uint64]bool, error) {
 		return nil, err
 	}
 	tr.sort()
+	if slices.ContainsFunc(tr.leaves, func(l leaf) bool { return l.suspect }) {
+		return listed, nil
+	}
 	im.chunksWhole = tr.whole()
 	return listed, tr.each(format.Key{}, func(k format.Key, _ []byte, _ *leaf) error {
 		listed[k.Offset] = listed[k.Offset] || k.Type == format.CHUNK_ITEM_KEY

@@ -29,6 +29,10 @@ func TestChunkRecover(t *testing.T) {
 		made int // at least
 	}{
 		{"every block of the chunk tree", func(v *victim) { v.wipe(ofChunks) }, 2},
+		{"a bit of each copy of the chunk tree", func(v *victim) {
+			s := v.im.Super()
+			v.rot(s.ChunkRoot, s.ChunkRootGeneration, 300)
+		}, 2},
 		{"the item of the chunk with all trees", func(v *victim) {
 			for _, b := range v.blocks {
 				if ofChunks(b) {

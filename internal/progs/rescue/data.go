@@ -179,7 +179,8 @@ func cmpOr(a, b string) string {
 }
 
 // fetch fills p with the data at logical: of each sector the first copy whose checksum is right, or
-// the first that can be read, which lose is told of; zeros, if there is none.
+// the first that can be read, which lose is told of; zeros, if there is none. Parity counts as a
+// copy.
 func (r *reader) fetch(p []byte, logical uint64, lose func(in, length uint64, why string)) {
 	im := r.im
 	sums := r.sums(logical, uint64(len(p)))
@@ -192,13 +193,13 @@ func (r *reader) fetch(p []byte, logical uint64, lose func(in, length uint64, wh
 		}
 		places, run := ch.places(logical + in)
 		n := min(run, uint64(len(p))-in)
-		r.piece(p[in:in+n], places, func(i uint64) []byte { return sums(in + i) }, func(i, n uint64, why string) { lose(in+i, n, why) })
+		r.piece(p[in:in+n], ch, logical+in, places, func(i uint64) []byte { return sums(in + i) }, func(i, n uint64, why string) { lose(in+i, n, why) })
 		in += n
 	}
 }
 
 // piece is fetch of what lies in one place of each copy.
-func (r *reader) piece(p []byte, places []stripe, sum func(in uint64) []byte, lose func(in, length uint64, why string)) {
+func (r *reader) piece(p []byte, ch *chunk, logical uint64, places []stripe, sum func(in uint64) []byte, lose func(in, length uint64, why string)) {
 	im := r.im
 	sector := uint64(im.super.SectorSize)
 	good := make([]bool, (uint64(len(p))+sector-1)/sector)
@@ -233,6 +234,17 @@ func (r *reader) piece(p []byte, places []stripe, sum func(in uint64) []byte, lo
 	for i := range good {
 		at := uint64(i) * sector
 		n := min(sector, uint64(len(p))-at)
+		for k := 0; k < ch.rebuilds() && !good[i]; k++ {
+			s := make([]byte, n)
+			want := sum(at)
+			if want == nil && some[i] || !im.rebuild(ch, s, logical+at, k-1) {
+				continue
+			}
+			if good[i] = want == nil || n == sector && im.super.CsumType.Match(want, s); good[i] || !some[i] {
+				copy(p[at:], s)
+				some[i] = true
+			}
+		}
 		switch {
 		case !some[i]:
 			clear(p[at : at+n])

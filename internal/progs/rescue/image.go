@@ -106,6 +106,9 @@ func Open(t *sched.Task, devs []blockdev.Device, o Options) (*Image, error) {
 // Notes says in one line each what was missing, and what stands in for it.
 func (im *Image) Notes() []string { return im.notes }
 
+// Note adds a line to the notes.
+func (im *Image) Note(line string) { im.note("%s", line) }
+
 func (im *Image) note(text string, args ...any) {
 	im.notes = append(im.notes, fmt.Sprintf(text, args...))
 }
@@ -243,6 +246,42 @@ func (ch *chunk) places(logical uint64) (list []stripe, run uint64) {
 	return list, p.Len
 }
 
+// rebuild makes p, the bytes at logical in one unit of a row with parity, from the other units.
+// Skip is one of these that is not used, by its place in the row: data units, P, Q; -1 is none.
+// False: too many are bad.
+func (im *Image) rebuild(ch *chunk, p []byte, logical uint64, skip int) bool {
+	n, parity := len(ch.stripes), ch.profile.Parity
+	at := ch.profile.Locate(n, ch.length, logical-ch.start)
+	row := make([][]byte, n)
+	bad := 0
+	for i := range row {
+		s := ch.stripes[format.RowStripe(n, at.Row, i)]
+		q := make([]byte, len(p))
+		if i == at.Data || i == skip || s.dev == nil || blockdev.Read(im.t, s.dev, q, int64(s.off+at.Off)) != nil {
+			bad++
+			continue
+		}
+		row[i] = q
+	}
+	if bad > parity {
+		return false
+	}
+	copy(p, format.RecoverUnit(row, parity, at.Data))
+	return true
+}
+
+// rebuilds is how many ways there are to rebuild a unit: from all others, and in RAID6 also without
+// each of them, which may be bad.
+func (ch *chunk) rebuilds() int {
+	switch ch.profile.Parity {
+	case 0:
+		return 0
+	case 1:
+		return 1
+	}
+	return 1 + len(ch.stripes)
+}
+
 // readChunks makes the chunk map: from the system chunk array, the chunk tree, and when that is
 // gone the device tree, which has the same ranges from the other end.
 func (im *Image) readChunks() error {
@@ -361,7 +400,11 @@ type cache struct {
 	next  int
 }
 
-type cacheKey struct{ bytenr, generation uint64 }
+// cacheKey says which block it is, and whether its checksum is wrong.
+type cacheKey struct {
+	bytenr, generation uint64
+	suspect            bool
+}
 
 const cacheNodes = 256
 
@@ -383,12 +426,18 @@ func (c *cache) put(k cacheKey, n format.Node) {
 // is right, then from where a scan has found it. With suspect a block with a wrong checksum and a
 // right header will do. It returns nil if there is none.
 func (im *Image) block(bytenr, generation uint64, level int, suspect bool) format.Node {
-	key := cacheKey{bytenr, generation}
+	key := cacheKey{bytenr, generation, false}
 	if n, ok := im.cache.nodes[key]; ok && n.Level() == level {
 		return n
 	}
 	size := uint64(im.super.NodeSize)
-	var doubtful format.Node
+	doubtful := im.cache.nodes[cacheKey{bytenr, generation, true}]
+	if doubtful != nil && doubtful.Level() != level {
+		doubtful = nil
+	}
+	if suspect && doubtful != nil {
+		return doubtful
+	}
 	if ch := im.chunkAt(bytenr); ch != nil && bytenr+size <= ch.start+ch.length {
 		places, run := ch.places(bytenr)
 		for _, p := range places {
@@ -405,6 +454,13 @@ func (im *Image) block(bytenr, generation uint64, level int, suspect bool) forma
 			}
 			doubtful = n
 		}
+		for i := range ch.rebuilds() {
+			n := format.Node(make([]byte, size))
+			if run >= size && im.rebuild(ch, n, bytenr, i-1) && im.super.CsumType.BlockMatch(n) && im.header(n, bytenr, generation, level) {
+				im.cache.put(key, n)
+				return n
+			}
+		}
 	}
 	if f := im.at(bytenr, generation); f != nil && int(f.level) == level {
 		n := format.Node(make([]byte, size))
@@ -414,6 +470,7 @@ func (im *Image) block(bytenr, generation uint64, level int, suspect bool) forma
 		}
 	}
 	if suspect && doubtful != nil {
+		key.suspect = true
 		im.cache.put(key, doubtful)
 		return doubtful
 	}

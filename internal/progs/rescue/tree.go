@@ -302,7 +302,7 @@ func (tr *tree) node(l *leaf) format.Node {
 	if l.dev < 0 {
 		return im.block(l.bytenr, l.generation, 0, l.suspect)
 	}
-	key := cacheKey{l.bytenr, l.generation}
+	key := cacheKey{l.bytenr, l.generation, false}
 	if n, ok := im.cache.nodes[key]; ok {
 		return n
 	}

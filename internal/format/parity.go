@@ -1,0 +1,95 @@
+package format
+
+// Parity: a row of a RAID5 or RAID6 chunk has one unit on each stripe, the data units, then P, and
+// Q of RAID6. P is the sum of the data units in GF(2^8), where a sum is an exclusive or; Q is the
+// sum of 2^i times data unit i.
+
+// RecoverUnit makes the data unit x of a row, in which bad units are nil: x, and not more than
+// there is parity. It may use the units' memory.
+func RecoverUnit(row [][]byte, parity, x int) []byte {
+	data := len(row) - parity
+	y := -1 // the other bad data unit
+	for i, p := range row[:data] {
+		if p == nil && i != x {
+			y = i
+		}
+	}
+	if p := row[data]; p != nil && y < 0 {
+		for i, d := range row[:data] {
+			if i != x {
+				addTo(p, d, 1)
+			}
+		}
+		return p
+	}
+	q := row[data+1]
+	for i, d := range row[:data] {
+		if d != nil {
+			addTo(q, d, power(i))
+		}
+	}
+	if y < 0 { // q is 2^x times the unit
+		return times(q, inverse(power(x)))
+	}
+	p := row[data]
+	for _, d := range row[:data] {
+		if d != nil {
+			addTo(p, d, 1)
+		}
+	}
+	// p = x+y and q = 2^x x + 2^y y, so q + 2^y p = (2^x + 2^y) x.
+	addTo(q, p, power(y))
+	return times(q, inverse(power(x)^power(y)))
+}
+
+// addTo adds f times each byte of b to a.
+func addTo(a, b []byte, f byte) {
+	var table [256]byte
+	for i := range table {
+		table[i] = Multiply(byte(i), f)
+	}
+	for i, v := range b {
+		a[i] ^= table[v]
+	}
+}
+
+// times multiplies each byte of a by f.
+func times(a []byte, f byte) []byte {
+	for i, v := range a {
+		a[i] = Multiply(v, f)
+	}
+	return a
+}
+
+// Multiply multiplies in GF(2^8) modulo x^8+x^4+x^3+x^2+1, as the RAID6 of Linux has it.
+func Multiply(a, b byte) (m byte) {
+	for ; b != 0; b >>= 1 {
+		if b&1 != 0 {
+			m ^= a
+		}
+		carry := a&0x80 != 0
+		a <<= 1
+		if carry {
+			a ^= 0x1d
+		}
+	}
+	return m
+}
+
+// power is 2^i.
+func power(i int) byte {
+	p := byte(1)
+	for range i % 255 {
+		p = Multiply(p, 2)
+	}
+	return p
+}
+
+// inverse is 1/a = a^254.
+func inverse(a byte) byte {
+	p := byte(1)
+	for range 254 {
+		p = Multiply(p, a)
+	}
+	return p
+}
