@@ -97,6 +97,10 @@ func TestEachRuleFires(t *testing.T) {
 			m.addQuota(1, m.sb.Generation)
 			m.del(format.QUOTA_TREE_OBJECTID, key(0, format.QGROUP_LIMIT_KEY, fsTree))
 		}},
+		{"relation of a qgroup that is not there", "quota.item", func(m *image) {
+			m.addQuota(1, m.sb.Generation)
+			m.add(format.QUOTA_TREE_OBJECTID, key(fsTree, format.QGROUP_RELATION_KEY, 2<<qgroupLevelShift|7), nil)
+		}},
 		{"subvolume that the UUID tree does not have", "uuid.item", func(m *image) {
 			m.rootItem(fsTree, func(r *format.RootItem) { r.UUID[0] ^= 1 })
 		}},

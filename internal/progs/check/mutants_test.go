@@ -1,11 +1,17 @@
 package check
 
 import (
+	"bytes"
 	"flag"
 	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
+
+	"btrlab/internal/testing/need"
 )
 
 var (
@@ -66,4 +72,57 @@ func TestRepairMutants(t *testing.T) {
 	if clean < *mutants/4 {
 		t.Errorf("%d of %d are clean after a repair", clean, *mutants)
 	}
+}
+
+// TestRepairMutantsLinux does the same to an image of Linux. What is clean here after a repair is
+// clean to btrfs check, too.
+func TestRepairMutantsLinux(t *testing.T) {
+	need.All(t, need.Root, "bash", "mkfs.btrfs", "btrfs", "setfattr")
+	tmp := t.TempDir()
+	img, mnt := filepath.Join(tmp, "image"), filepath.Join(tmp, "mnt")
+	if err := os.Mkdir(mnt, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("bash", "-c", deletedScript, "script", img, mnt).CombinedOutput(); err != nil {
+		exec.Command("umount", mnt).Run()
+		t.Fatalf("%v\n%s", err, out)
+	}
+	base := fromFile(t, img)
+	blocks := base.trees()
+	rounds := 10
+	if need.Forced() {
+		rounds = 150
+	}
+	var clean, both int
+	for i := range rounds {
+		seed := *mutantSeed + uint64(i)
+		rng := rand.New(rand.NewPCG(seed, 0))
+		m := base.clone(t)
+		m.damage(blocks, []uint64{rng.Uint64(), rng.Uint64()}[:1+rng.IntN(2)])
+		before := readable(t, m.tk, m.dev)
+		r, err := Propose(m.tk, m.dev, Options{})
+		if err != nil || !r.Better() {
+			continue
+		}
+		if err := r.Commit(m.tk, func(int, int64, []byte) error { return nil }, func() error { return nil }); err != nil {
+			t.Fatal(seed, err)
+		}
+		after := readable(t, m.tk, m.dev)
+		for id, want := range before {
+			if have, ok := after[id]; !ok || have != want {
+				t.Errorf("seed %d: file %s: have %q want %q\n%s\n%q", seed, id, have, want, r.Before.text(), r.Done)
+			}
+		}
+		if !r.After.Clean {
+			continue
+		}
+		clean++
+		toFile(t, m, img)
+		if out, err := exec.Command("btrfs", "check", img).CombinedOutput(); err != nil || bytes.Contains(out, []byte("ERROR:")) {
+			t.Errorf("seed %d: clean here only\n%s\n%q\n%s", seed, r.Before.text(), r.Done, out)
+			continue
+		}
+		both++
+	}
+	t.Logf("%d of %d mutants from seed %d clean after a repair, %d to btrfs check as well", clean, rounds, *mutantSeed, both)
 }

@@ -166,11 +166,16 @@ func (c *checker) checkQuotaItems() {
 		}
 	}
 	for _, p := range q.sortedPairs() {
-		if !q.pairs[[2]uint64{p[1], p[0]}] {
+		if !q.has(p[0]) || !q.has(p[1]) {
+			c.find("quota.item", qgroupName(p[0]), fmt.Sprintf("a relation to %s", qgroupName(p[1])), "one of qgroups that are there")
+		} else if !q.pairs[[2]uint64{p[1], p[0]}] {
 			c.find("quota.item", qgroupName(p[1]), fmt.Sprintf("no relation to %s", qgroupName(p[0])), "one")
 		}
 	}
 }
+
+// has reports whether an item says that there is such a qgroup.
+func (q *quota) has(id uint64) bool { return q.groups[id] != nil || q.limits[id] }
 
 func (q *quota) sortedPairs() [][2]uint64 {
 	return slices.SortedFunc(maps.Keys(q.pairs), func(a, b [2]uint64) int { return slices.Compare(a[:], b[:]) })
@@ -207,7 +212,10 @@ func (c *checker) mendQuotaItems(try func(what string, err error)) {
 		}
 	}
 	for _, p := range q.sortedPairs() {
-		if !q.pairs[[2]uint64{p[1], p[0]}] {
+		if !q.has(p[0]) || !q.has(p[1]) {
+			try(fmt.Sprintf("relation of %s to %s, of which one is not there: dropped", qgroupName(p[0]), qgroupName(p[1])),
+				c.deleteItem(format.QUOTA_TREE_OBJECTID, format.Key{Objectid: p[0], Type: format.QGROUP_RELATION_KEY, Offset: p[1]}))
+		} else if !q.pairs[[2]uint64{p[1], p[0]}] {
 			put(fmt.Sprintf("%s: its relation to %s", qgroupName(p[1]), qgroupName(p[0])), format.Key{Objectid: p[1], Type: format.QGROUP_RELATION_KEY, Offset: p[0]}, nil)
 		}
 	}

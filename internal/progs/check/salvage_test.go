@@ -76,8 +76,12 @@ func readable(t *testing.T, tk *sched.Task, dev blockdev.Device) map[string]stri
 					if fe.Compression != format.CompressNone {
 						start, n = fe.DiskBytenr, fe.DiskNumBytes
 					}
+					ch := c.chunkAt(start)
+					if ch == nil || n > ch.start+ch.length-start {
+						bad[k.Objectid] = true
+						n = 0
+					}
 					for at := start; at < start+n; at += sector {
-						ch := c.chunkAt(at)
 						q := make([]byte, sector)
 						good := ch != nil
 						if good {
