@@ -290,22 +290,25 @@ func TestDeletedItemsLinux(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	m := fromFile(t, img)
-	each := *deletedEach
-	if need.Forced() {
-		each = max(each, 4)
-	}
-	table := deletes(t, m, each, func(d *image) bool {
-		toFile(t, d, img)
-		out, err := exec.Command("btrfs", "check", img).CombinedOutput()
-		return err == nil && !bytes.Contains(out, []byte("ERROR:"))
-	}, func(d *image) error {
+	each := 1
+	used := func(d *image) error {
 		toFile(t, d, img)
 		out, err := exec.Command("bash", "-c", usedScript, "script", img, mnt).CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("%w\n%s", err, out)
 		}
 		return nil
-	})
+	}
+	if need.Forced() {
+		each = max(*deletedEach, 4)
+	} else {
+		used = nil
+	}
+	table := deletes(t, m, each, func(d *image) bool {
+		toFile(t, d, img)
+		out, err := exec.Command("btrfs", "check", img).CombinedOutput()
+		return err == nil && !bytes.Contains(out, []byte("ERROR:"))
+	}, used)
 	show(t, table, true)
 	judge(t, table)
 }

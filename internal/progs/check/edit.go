@@ -204,6 +204,8 @@ func (c *checker) allocate(tree uint64) (uint64, error) {
 	switch {
 	case c.sb.LogRoot != 0:
 		return 0, errors.New("a log is there: replay it, or drop it with rescue zero-log")
+	case c.sb.IncompatFlags&format.IncompatSimpleQuota != 0:
+		return 0, errors.New("a new block needs a new extent tree, which is not made with simple quotas")
 	case c.cut && !c.extentsWhole:
 		return 0, errors.New("a tree cannot be read whole, and what it uses is not known")
 	}

@@ -2,6 +2,7 @@ package check
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -191,7 +192,9 @@ func (c *checker) mendQuotaItems(try func(what string, err error)) {
 	put := func(what string, k format.Key, b []byte) {
 		try(what, c.insertItem(format.QUOTA_TREE_OBJECTID, k, b))
 	}
-	if !q.status {
+	if !q.status && c.sb.IncompatFlags&format.IncompatSimpleQuota != 0 {
+		try("status of quotas", errors.New("since when simple quotas count is lost"))
+	} else if !q.status {
 		b := make([]byte, qgroupStatusSize)
 		// Version, generation, on.
 		for i, v := range []uint64{1, c.sb.Generation, 1 | qgroupInconsistent} {

@@ -252,6 +252,9 @@ func (c *checker) rebuild() error {
 	if c.sb.LogRoot != 0 {
 		return errors.New("a log is there: replay it, or drop it with rescue zero-log")
 	}
+	if c.sb.IncompatFlags&format.IncompatSimpleQuota != 0 {
+		return errors.New("simple quotas: only the extent tree says which subvolume has allocated an extent")
+	}
 	s, err := c.surveyTrees()
 	if err != nil {
 		return err
