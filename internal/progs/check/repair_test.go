@@ -206,6 +206,31 @@ func TestRepairLost(t *testing.T) {
 	}
 }
 
+// TestRepairStray: a DIR_ITEM alone is no name of a file whose links all have their references. It
+// is one of a file that counts a link more.
+func TestRepairStray(t *testing.T) {
+	for _, nlink := range []uint32{2, 3} {
+		m := newImage(t)
+		d := format.DirItem{Location: inodeKey(fileIno), Transid: 1, Type: format.FtRegFile, Name: "stray"}
+		m.add(fsTree, key(dirIno, format.DIR_ITEM_KEY, format.NameHash(d.Name)), enc(d.Size(), &d))
+		m.editInode(fileIno, func(i *format.InodeItem) { i.Nlink = nlink })
+		if r := proposed(t, m); !r.After.Clean {
+			t.Fatalf("nlink %d: %q\n%s", nlink, r.Left, r.After.text())
+		}
+		_, c, _ := judged(m.tk, m.dev, Options{})
+		names := uint32(0)
+		c.search(fsTree, format.Key{Objectid: fileIno, Type: format.INODE_REF_KEY}, func(k format.Key, b []byte) bool {
+			if refs, _ := format.InodeRefs(b); k.Type == format.INODE_REF_KEY {
+				names += uint32(len(refs))
+			}
+			return true
+		})
+		if names != nlink {
+			t.Errorf("%d links: %d names after a repair", nlink, names)
+		}
+	}
+}
+
 // snapshot makes a snapshot of the top level, which shares its leaves, and has a repair make the
 // extent tree.
 func (m *image) snapshot(id, at uint64) {
@@ -232,6 +257,9 @@ func (m *image) snapshot(id, at uint64) {
 func TestRepairShared(t *testing.T) {
 	m := newImage(t)
 	m.snapshot(300, 70)
+	if r := m.check(); !r.Clean {
+		t.Fatalf("a snapshot:\n%s", r.text())
+	}
 	before := readable(t, m.tk, m.dev)
 	left := m.block(m.block(m.root(fsTree)).Blockptr(0))
 	left.SetBytenr(m.meta(75)) // the directory is the top level's own

@@ -55,21 +55,31 @@ func TestCopyParity(t *testing.T) {
 					}
 				}
 			}
-			garbage := all[i].(*blockdev.Memory).Snapshot()
-			p := make([]byte, 1<<20)
-			for k := range p {
-				p[k] = byte(k * 7)
-			}
-			for off := int64(1 << 20); off < garbage.Size(); off += 1 << 20 {
-				if off != 64<<20 { // the copy of the superblock
-					if err := blockdev.Write(tk, garbage, p[:min(len(p), int(garbage.Size()-off))], off); err != nil {
-						t.Fatal(err)
-					}
-				}
-			}
 			devs := append([]blockdev.Device{}, all...)
-			devs[i] = garbage
+			devs[i] = garbage(t, tk, all[i])
 			try(fmt.Sprintf("with garbage on device %d", i+1), devs)
+			if k := (i + 1) % n; n == 4 {
+				devs[k] = garbage(t, tk, all[k])
+				try(fmt.Sprintf("with garbage on devices %d and %d", i+1, k+1), devs)
+			}
 		}
 	}
+}
+
+// garbage is a device with garbage behind its superblocks.
+func garbage(t *testing.T, tk *sched.Task, d blockdev.Device) blockdev.Device {
+	t.Helper()
+	m := d.(*blockdev.Memory).Snapshot()
+	p := make([]byte, 1<<20)
+	for k := range p {
+		p[k] = byte(k * 7)
+	}
+	for off := int64(1 << 20); off < m.Size(); off += 1 << 20 {
+		if off != 64<<20 { // the copy of the superblock
+			if err := blockdev.Write(tk, m, p[:min(len(p), int(m.Size()-off))], off); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return m
 }
