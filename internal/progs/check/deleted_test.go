@@ -126,7 +126,7 @@ func deletes(t *testing.T, m *image, each int, theirs func(m *image) bool, used 
 				o.theirs++
 			}
 			if r.Better() {
-				if err := r.Commit(d.tk, func(int, int64, []byte) error { return nil }, func() error { return nil }); err != nil {
+				if err := d.commit(r); err != nil {
 					t.Fatal(err)
 				}
 			} else if !r.Before.Clean {
@@ -204,7 +204,7 @@ func fullSample(t *testing.T) *image {
 	if err != nil || !r.After.Clean {
 		t.Fatalf("%v %q\n%s", err, r.Left, r.After.text())
 	}
-	if err := r.Commit(m.tk, func(int, int64, []byte) error { return nil }, func() error { return nil }); err != nil {
+	if err := m.commit(r); err != nil {
 		t.Fatal(err)
 	}
 	m.load()
@@ -280,16 +280,7 @@ btrfs check $1
 // repaired image of each kind is mounted and written to.
 func TestDeletedItemsLinux(t *testing.T) {
 	need.All(t, need.Root, "bash", "mkfs.btrfs", "btrfs", "setfattr")
-	tmp := t.TempDir()
-	img, mnt := filepath.Join(tmp, "image"), filepath.Join(tmp, "mnt")
-	if err := os.Mkdir(mnt, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.Command("bash", "-c", deletedScript, "script", img, mnt).CombinedOutput(); err != nil {
-		exec.Command("umount", mnt).Run()
-		t.Fatalf("%v\n%s", err, out)
-	}
-	m := fromFile(t, img)
+	m, img, mnt := linuxImage(t, deletedScript)
 	each := 1
 	used := func(d *image) error {
 		toFile(t, d, img)
@@ -311,6 +302,27 @@ func TestDeletedItemsLinux(t *testing.T) {
 	}, used)
 	show(t, table, true)
 	judge(t, table)
+}
+
+// linuxImage runs a script that makes an image in its first argument, mounted at the second, and
+// reads it.
+func linuxImage(t *testing.T, script string) (m *image, img, mnt string) {
+	t.Helper()
+	tmp := t.TempDir()
+	img, mnt = filepath.Join(tmp, "image"), filepath.Join(tmp, "mnt")
+	if err := os.Mkdir(mnt, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("bash", "-c", script, "script", img, mnt).CombinedOutput(); err != nil {
+		exec.Command("umount", mnt).Run()
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return fromFile(t, img), img, mnt
+}
+
+// commit writes a repair, without an undo.
+func (m *image) commit(r *Repair) error {
+	return r.Commit(m.tk, func(int, int64, []byte) error { return nil }, func() error { return nil })
 }
 
 // fromFile reads an image into memory.

@@ -181,22 +181,7 @@ umount $m
 // btrfs check and this package say so.
 func TestLinuxQuota(t *testing.T) {
 	need.All(t, need.Root, "btrfs", "mkfs.btrfs", "mount")
-	dir := t.TempDir()
-	img, mnt := filepath.Join(dir, "image"), filepath.Join(dir, "mnt")
-	if err := os.Mkdir(mnt, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.Command("bash", "-c", quotaScript, "script", img, mnt).CombinedOutput(); err != nil {
-		exec.Command("umount", mnt).Run()
-		t.Fatalf("%v\n%s", err, out)
-	}
-	bytes, err := os.ReadFile(img)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := &image{t: t, tk: sched.NewTask("test"), dev: blockdev.NewMemory(int64(len(bytes)))}
-	m.write(0, bytes)
-	m.load()
+	m, img, _ := linuxImage(t, quotaScript)
 	btrfsCheck := func() string {
 		out, err := exec.Command("btrfs", "check", img).CombinedOutput()
 		if err != nil {
@@ -216,7 +201,7 @@ func TestLinuxQuota(t *testing.T) {
 		if r.rules() != want || strings.Contains(r.text(), "not judged") {
 			t.Errorf("qgroup %#x changed: have %s want %s\n%s", group, r.rules(), want, r.text())
 		}
-		if err := os.WriteFile(img, n.read(0, len(bytes)), 0o644); err != nil {
+		if err := os.WriteFile(img, n.read(0, int(n.dev.Size())), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		if out := btrfsCheck(); (out == "") != (group == 0) {

@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"flag"
 	"math/rand/v2"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -55,7 +53,7 @@ func TestRepairMutants(t *testing.T) {
 		default:
 			better++
 		}
-		if err := r.Commit(m.tk, func(int, int64, []byte) error { return nil }, func() error { return nil }); err != nil {
+		if err := m.commit(r); err != nil {
 			t.Fatal(seed, err)
 		}
 		after := readable(t, m.tk, m.dev)
@@ -78,16 +76,7 @@ func TestRepairMutants(t *testing.T) {
 // clean to btrfs check, too.
 func TestRepairMutantsLinux(t *testing.T) {
 	need.All(t, need.Root, "bash", "mkfs.btrfs", "btrfs", "setfattr")
-	tmp := t.TempDir()
-	img, mnt := filepath.Join(tmp, "image"), filepath.Join(tmp, "mnt")
-	if err := os.Mkdir(mnt, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.Command("bash", "-c", deletedScript, "script", img, mnt).CombinedOutput(); err != nil {
-		exec.Command("umount", mnt).Run()
-		t.Fatalf("%v\n%s", err, out)
-	}
-	base := fromFile(t, img)
+	base, img, _ := linuxImage(t, deletedScript)
 	blocks := base.trees()
 	rounds := 10
 	if need.Forced() {
@@ -104,7 +93,7 @@ func TestRepairMutantsLinux(t *testing.T) {
 		if err != nil || !r.Better() {
 			continue
 		}
-		if err := r.Commit(m.tk, func(int, int64, []byte) error { return nil }, func() error { return nil }); err != nil {
+		if err := m.commit(r); err != nil {
 			t.Fatal(seed, err)
 		}
 		after := readable(t, m.tk, m.dev)

@@ -246,7 +246,7 @@ func (m *image) snapshot(id, at uint64) {
 	if err != nil || !r.After.Clean {
 		m.t.Fatalf("%v %q\n%s", err, r.Left, r.After.text())
 	}
-	if err := r.Commit(m.tk, func(int, int64, []byte) error { return nil }, func() error { return nil }); err != nil {
+	if err := m.commit(r); err != nil {
 		m.t.Fatal(err)
 	}
 	m.load()

@@ -136,7 +136,7 @@ func proposed(t *testing.T, m *image) *Repair {
 	if !r.Better() {
 		return r
 	}
-	if err := r.Commit(m.tk, func(int, int64, []byte) error { return nil }, func() error { return nil }); err != nil {
+	if err := m.commit(r); err != nil {
 		t.Fatal(err)
 	}
 	after := readable(t, m.tk, m.dev)
