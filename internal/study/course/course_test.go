@@ -382,3 +382,10 @@ func TestKept(t *testing.T) {
 		t.Errorf("a broken file: %v", err)
 	}
 }
+
+// TestCapstone: the lab with the student's own text, wherever it stands in the list.
+func TestCapstone(t *testing.T) {
+	if c := Capstone(); c.N != 12 || c.Essay == nil {
+		t.Errorf("the capstone is lab %d", c.N)
+	}
+}

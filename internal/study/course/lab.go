@@ -36,8 +36,10 @@ func all() (l []*Lab) {
 	return l
 }
 
-// Capstone is the last lab.
-func Capstone() *Lab { return Labs[len(Labs)-1] }
+// Capstone is the lab for which a student writes a text.
+func Capstone() *Lab {
+	return Labs[slices.IndexFunc(Labs, func(l *Lab) bool { return l.Essay != nil })]
+}
 
 // Levels is the lab whose rows are levels that can be played.
 func Levels() *Lab {

@@ -15,7 +15,7 @@ var stepNames = []string{"SetsizeStep", "DIOWait", "SetISize", "TruncatePages", 
 // kitNames are what a graded solution may use of package kit; the rest is the grader's side, or for
 // programs of one's own.
 var kitNames = []string{"Task", "Mutex", "Cond", "Var", "Range", "NowaitExtent", "Flush", "NoFlush", "FlushAll", "ENOSPC", "EDQUOT", "EAGAIN",
-	"EIOCBQUEUED", "Request", "LogItem", "WaitedWrite", "DirtyRun", "HotPage", "Rewrites", "Client", "Summary", "Profile", "Prediction", "LockedWrite", "SectorWrite", "WriteOp", "ReadOp", "TruncateOp", "FallocateOp", "FsyncOp", "BatchOne", "BatchMin", "BatchMax",
+	"EIOCBQUEUED", "Request", "LogItem", "WaitedWrite", "DirtyRun", "HotPage", "Rewrites", "Disk", "SyncProfile", "FlushRates", "Client", "Summary", "Profile", "Prediction", "LockedWrite", "SectorWrite", "WriteOp", "ReadOp", "TruncateOp", "FallocateOp", "FsyncOp", "BatchOne", "BatchMin", "BatchMax",
 	"PageBytes", "EndOfFiles", "Blocks", "Elsewhere", "Unwritten", "Written"}
 
 // mayUse are the names that a solution may use of the packages that have more.

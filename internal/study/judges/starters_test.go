@@ -26,6 +26,7 @@ import (
 	capstone "btrlab/labs/12-capstone"
 	fairlock "btrlab/labs/13-fair-lock"
 	stable "btrlab/labs/14-stable-pages"
+	disk "btrlab/labs/16-serve-a-disk"
 	"btrlab/labs/kit"
 )
 
@@ -44,6 +45,7 @@ var starters = map[int]Lab{
 	12: Policy{New: func() kit.Policy { return capstone.New() }},
 	11: &Orders{Locked: orderawrite.Locked, Unlocked: orderawrite.Unlocked, Answers: orderawrite.Answers},
 	14: Stable{stable.Write, stable.Device, stable.Predict},
+	16: Disk{New: func() kit.Flusher { return disk.New() }, Predict: disk.Predict},
 	13: FairLock{RangeLock{func() kit.RangeLocker { return fairlock.New() }}},
 }
 
