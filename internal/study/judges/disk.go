@@ -1,6 +1,7 @@
 package judges
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -53,6 +54,7 @@ type servedDisk struct {
 	written       []servedWrite // in the order of their answers
 	flushes       int           // that were called
 	asleep        []bool        // by connection: its flush sleeps
+	answers       []string      // by connection, of its last flush; for traces
 	begun, ended  int           // Syncs
 	failures      int           // of those that have ended
 	told, toldMax []int         // failures that a connection was told of: at least, and at most
@@ -79,7 +81,7 @@ func (x *servedWrite) String() string {
 }
 
 func newServedDisk(w *explore.World, of kit.Flusher, connections int) *servedDisk {
-	d := &servedDisk{of: of, asleep: make([]bool, connections), told: make([]int, connections), toldMax: make([]int, connections)}
+	d := &servedDisk{of: of, asleep: make([]bool, connections), answers: make([]string, connections), told: make([]int, connections), toldMax: make([]int, connections)}
 	d.at.Class = studentClass.ID
 	w.Name(&d.at, "the disk")
 	w.Watch("writes", func() string {
@@ -87,10 +89,16 @@ func newServedDisk(w *explore.World, of kit.Flusher, connections int) *servedDis
 		for i := range d.written {
 			l = append(l, fmt.Sprintf("%d:%v", i, &d.written[i]))
 		}
-		if l == nil {
-			return "-"
+		return cmp.Or(strings.Join(l, " "), "-")
+	})
+	w.Watch("flushes", func() string {
+		var l []string
+		for c, a := range d.answers {
+			if a != "" {
+				l = append(l, fmt.Sprintf("%d:%s", c, a))
+			}
 		}
-		return strings.Join(l, " ")
+		return cmp.Or(strings.Join(l, " "), "-")
 	})
 	return d
 }
@@ -108,11 +116,16 @@ func (d *servedDisk) write(t *sched.Task, c int) {
 // flush is a flush of a connection. What its answer promises is judged in the step of the answer.
 func (d *servedDisk) flush(t *sched.Task, c int) {
 	var before, failures int
-	d.step(t, func() { d.flushes++; before, failures = len(d.written), d.failures })
+	d.step(t, func() {
+		d.flushes++
+		before, failures = len(d.written), d.failures
+		d.answers[c] = "asked"
+	})
 	err := kit.RunFlush(d.of, kit.Watched(t, func() { d.step(t, func() { d.asleep[c] = true }) }), &flushOf{d, c})
 	d.step(t, func() {
 		d.asleep[c] = false
-		if err != nil {
+		if d.answers[c] = "nil"; err != nil {
+			d.answers[c] = "EIO"
 			d.refused(c, failures, err)
 		} else {
 			d.promised(c, before, failures)
@@ -524,9 +537,14 @@ func median(times []int64) int64 {
 	return times[len(times)/2]
 }
 
-// rate compares the student's flushes with those of one connection.
+// rate compares the student's flushes with those of one connection, and says what Syncs that
+// overlap would come to.
 func (l Disk) rate() (bool, string, error) {
 	one, err := guests(byTurns(), 1, rateDevice, rateThink)
+	if err != nil {
+		return false, "", err
+	}
+	apart, err := guests(func(t *sched.Task, s syncOf) error { return s.Sync(t) }, rateConnections, rateDevice, rateThink)
 	if err != nil {
 		return false, "", err
 	}
@@ -534,8 +552,8 @@ func (l Disk) rate() (bool, string, error) {
 	mine, err := guests(func(t *sched.Task, s syncOf) error { return kit.RunFlush(flusher, kit.On(t), s) },
 		rateConnections, rateDevice, rateThink)
 	return mine.PerSecond >= rateLeast*one.PerSecond && mine.syncs*rateLeast <= 1,
-		fmt.Sprintf("%.0f flushes a second with %.2f Syncs for each, and one connection has %.0f: want %d times that, and at most %.2f Syncs",
-			mine.PerSecond, mine.syncs, one.PerSecond, rateLeast, 1.0/rateLeast), err
+		fmt.Sprintf("%.0f flushes a second with %.2f Syncs for each, and one connection has %.0f: want %d times that, and at most %.2f Syncs; a Sync for each, all at one time: %.0f",
+			mine.PerSecond, mine.syncs, one.PerSecond, rateLeast, 1.0/rateLeast, apart.PerSecond), err
 }
 
 // predict compares the student's predictions with measurements.

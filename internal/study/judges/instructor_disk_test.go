@@ -10,13 +10,18 @@ import (
 	"btrlab/labs/kit"
 )
 
-// answering is lab 16's solution with what is wrong in it.
-type answering struct {
+// faulty is what is wrong in lab 16's solution.
+type faulty struct {
 	joins    bool // the Sync under way
 	each     bool // flush has a Sync
 	again    bool // what was told is told at every flush
 	asker    bool // the one who had the Sync is told, nobody else
 	firstTwo bool // connections are told, the others not
+}
+
+// answering is lab 16's solution with what is wrong in it.
+type answering struct {
+	faulty
 
 	mu           kit.Mutex
 	changed      kit.Cond
@@ -26,9 +31,9 @@ type answering struct {
 	told         kit.Var[[100]int]
 }
 
-func (x answering) lab() Disk {
+func (x faulty) lab() Disk {
 	return Disk{New: func() kit.Flusher {
-		f := &answering{joins: x.joins, each: x.each, again: x.again, asker: x.asker, firstTwo: x.firstTwo}
+		f := &answering{faulty: x}
 		f.mu.Init()
 		f.changed.Init()
 		return f
@@ -74,16 +79,16 @@ func (x *answering) Flush(t *kit.Task, d *kit.Disk) error {
 func TestFlushes(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		x    answering
+		x    faulty
 		row  string // the first that fails; empty is none
 		want string
 	}{
-		{"right", answering{}, "", ""},
-		{"joins", answering{joins: true}, "flush-two", "violated (durability): connection 1 is told that its flush is done, and a power cut now loses write 1"},
-		{"each", answering{each: true}, "flush-shared", "violated (sharing): Sync 3 begins"},
-		{"again", answering{again: true}, "fail-alone", `violated (error): connection 0 is told "input/output error", and was told`},
-		{"asker", answering{asker: true}, "fail-others", "violated (durability): connection 0 is told that its flush is done, and write 0, which connection 1 had an answer for, is lost by a Sync that failed"},
-		{"firstTwo", answering{firstTwo: true}, "power-cut", "violated (error): a Sync that connection 0 asked for has failed, and the next flush of connection 10 returns nil"},
+		{"right", faulty{}, "", ""},
+		{"joins", faulty{joins: true}, "flush-two", "violated (durability): connection 1 is told that its flush is done, and a power cut now loses write 1"},
+		{"each", faulty{each: true}, "flush-shared", "violated (sharing): Sync 3 begins"},
+		{"again", faulty{again: true}, "fail-alone", `violated (error): connection 0 is told "input/output error", and was told`},
+		{"asker", faulty{asker: true}, "fail-others", "violated (durability): connection 0 is told that its flush is done, and write 0, which connection 1 had an answer for, is lost by a Sync that failed"},
+		{"firstTwo", faulty{firstTwo: true}, "power-cut", "violated (error): a Sync that connection 0 asked for has failed, and the next flush of connection 10 returns nil"},
 	} {
 		failed, why := "", ""
 		for _, r := range Judge(tt.x.lab(), &sandbox.Run{Schedules: 3000}) {
