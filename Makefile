@@ -67,7 +67,7 @@ labs: ## grade every solution (full marks), every planted mistake and every host
 	BTRLAB_LABS=1 $(GO) test -count=1 -v -timeout 60m -run '^Test(SolutionsAndMutants|Hostile|Orders|Raced)$$' ./internal/study/judges ./internal/study/course
 
 interop: build ## let Linux, btrfs-progs and a browser judge (root, btrfs-progs, chromium)
-	BTRLAB_INTEROP=1 $(GO) test -count=1 -v -skip "^TestNumbers" -timeout 20m $(INTEROP)
+	BTRLAB_INTEROP=1 $(GO) test -count=1 -v -skip "^TestNumbers" -timeout 45m $(INTEROP)
 
 judges: build ## let fsx, fsstress, pjdfstest and xfstests judge a mounted image (root; XFSTESTS= and PJDFSTEST= name clones)
 	bash internal/mount/judges.sh $(BIN) $(ART)/judges '$(PJDFSTEST)' '$(XFSTESTS)'
