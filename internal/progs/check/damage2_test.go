@@ -392,3 +392,46 @@ func TestHalfDeletedSubvolume(t *testing.T) {
 		t.Error("a pointer after the progress of the delete leads nowhere, and nothing is found")
 	}
 }
+
+// TestNamelessInode: an inode whose item and name are both gone has data left. A repair that makes
+// the item anew gives it a link, so that it comes to lost+found: with none, an orphan item would
+// have followed, and the next mount would have deleted the data. A file that was being deleted
+// stays so.
+func TestNamelessInode(t *testing.T) {
+	m := newImage(t)
+	item := func(k format.Key) []byte {
+		n := m.block(m.leafOf(fsTree, k))
+		slot, found := n.Search(k)
+		if !found {
+			t.Fatalf("no item %v", k)
+		}
+		return n.Item(slot)
+	}
+	of := map[uint64]bool{fileIno: true, preIno: true}
+	m.add(fsTree, key(format.ORPHAN_OBJECTID, format.ORPHAN_ITEM_KEY, preIno), nil)
+	for _, k := range m.keys(m.root(fsTree)) {
+		gone := of[k.Objectid] && (k.Type == format.INODE_ITEM_KEY || k.Type == format.INODE_REF_KEY)
+		entry := false
+		if k.Type == format.DIR_ITEM_KEY || k.Type == format.DIR_INDEX_KEY {
+			list, err := format.DirItems(item(k))
+			if err != nil {
+				t.Fatal(err)
+			}
+			entry = of[list[0].Location.Objectid]
+		}
+		if gone || entry {
+			m.del(fsTree, k)
+		}
+	}
+	r := proposed(t, m)
+	if !r.After.Clean {
+		t.Fatalf("left %q\n%s", r.Left, r.After.text())
+	}
+	for ino, want := range map[uint64]uint32{fileIno: 1, preIno: 0} {
+		var i format.InodeItem
+		i.Decode(item(inodeKey(ino)))
+		if i.Nlink != want {
+			t.Errorf("inode %d has %d links, want %d: %q", ino, i.Nlink, want, r.Done)
+		}
+	}
+}

@@ -252,7 +252,7 @@ func (m *mended) inodeFor(slot int) {
 	for end < len(m.items) && m.items[end].k.Objectid == ino {
 		end++
 	}
-	inode, ok := m.c.guessInode(m.r.tree, ino, m.items[slot:end])
+	inode, ok := m.c.guessInode(m.r.tree, ino, m.items[slot:end], m.items)
 	if !ok {
 		m.say("items of inode %d left out: nothing says what it was", ino)
 		m.items = slices.Delete(m.items, slot, end)
@@ -280,7 +280,7 @@ func (m *mended) fixed(it newItem) (newItem, bool) {
 			for end < len(m.items) && m.items[end].k.Objectid == k.Objectid {
 				end++
 			}
-			g, ok := m.c.guessInode(m.r.tree, k.Objectid, m.items[j+1:end])
+			g, ok := m.c.guessInode(m.r.tree, k.Objectid, m.items[j+1:end], m.items)
 			if !ok {
 				return it, false
 			}
@@ -528,8 +528,9 @@ func (c *checker) parentWith(r refused) (format.Node, int) {
 }
 
 // guessInode makes an inode item from the other items of the inode and the entry that names it. Its
-// owner, times and permissions are lost: it belongs to root. False: nothing says what it was.
-func (c *checker) guessInode(tree, ino uint64, items []newItem) (format.InodeItem, bool) {
+// owner, times and permissions are lost: it belongs to root. False: nothing says what it was. Leaf
+// has the other items of a leaf that cannot be read as it is.
+func (c *checker) guessInode(tree, ino uint64, items, leaf []newItem) (format.InodeItem, bool) {
 	i := format.InodeItem{Generation: c.sb.Generation, Transid: c.sb.Generation}
 	var extents, entries bool
 	var kind uint8
@@ -593,7 +594,23 @@ func (c *checker) guessInode(tree, ino uint64, items []newItem) (format.InodeIte
 	if kind == format.FtDir {
 		i.Nlink = min(i.Nlink, 1)
 	}
+	// Without a link a mount deletes it. Only an orphan item says that this was meant.
+	if i.Nlink == 0 && !c.isOrphan(tree, ino, leaf) {
+		i.Nlink = 1
+	}
 	return i, i.Mode != 0
+}
+
+// isOrphan reports whether a tree, or a leaf of it that cannot be read, has an orphan item for the
+// inode.
+func (c *checker) isOrphan(tree, ino uint64, leaf []newItem) bool {
+	key := format.Key{Objectid: format.ORPHAN_OBJECTID, Type: format.ORPHAN_ITEM_KEY, Offset: ino}
+	found := slices.ContainsFunc(leaf, func(it newItem) bool { return it.k == key })
+	c.search(tree, key, func(k format.Key, _ []byte) bool {
+		found = found || k == key
+		return false
+	})
+	return found
 }
 
 // entryType is the type that the entry of a directory has for the inode; FtUnknown if there is

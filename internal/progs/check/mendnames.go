@@ -667,7 +667,7 @@ func (m *mender) mendInodes() {
 			return true
 		})
 		what := fmt.Sprintf("inode item of %d of subvolume %d", ino, f.root)
-		if i, ok := c.guessInode(f.root, ino, items); ok {
+		if i, ok := c.guessInode(f.root, ino, items, nil); ok {
 			err := c.insertItem(f.root, format.Key{Objectid: ino, Type: format.INODE_ITEM_KEY}, encoded(format.InodeItemSize, &i))
 			dots := format.InodeRef{Name: ".."}
 			if ino == format.FIRST_FREE_OBJECTID && !slices.ContainsFunc(items, func(it newItem) bool { return it.k.Type == format.INODE_REF_KEY }) {
