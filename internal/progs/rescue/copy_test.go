@@ -13,7 +13,9 @@ import (
 	"btrlab/internal/compress"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
+	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/progs/rescue"
+	"btrlab/internal/sched"
 	"btrlab/internal/testing/fstest"
 )
 
@@ -190,6 +192,41 @@ func TestGeneration(t *testing.T) {
 		}
 		if _, ok := m.files["snap/s1"]; late >= 5 || late < 5-int(back) || !ok {
 			t.Errorf("generation %d: %d late files, want at most 4 and at least %d; a snapshot: %v", newest-back, late, 5-back, ok)
+		}
+	}
+}
+
+// TestFresh: of an image that nobody has written to since it was made, nothing is missing. Its
+// superblock has slots for backup roots that are empty, which are no older state; and where tree
+// blocks have 4096 bytes, a superblock looks like one, also to a scan.
+func TestFresh(t *testing.T) {
+	tk := sched.NewTask("test")
+	for _, size := range []int{4096, 16384} {
+		dev := blockdev.NewMemory(128 << 20)
+		if err := mkfs.Make(tk, dev, mkfs.Options{NodeSize: size}); err != nil {
+			t.Fatal(err)
+		}
+		for _, scan := range []bool{false, true} {
+			im, err := rescue.Open(tk, []blockdev.Device{dev}, rescue.Options{Scan: scan})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var lost []string
+			if _, err := im.Copy(newMemory(), rescue.CopyOptions{Report: func(r rescue.Report) { lost = append(lost, r.Path+": "+r.Why) }}); err != nil {
+				t.Fatal(err)
+			}
+			if len(im.Notes()) > 0 || len(lost) > 0 {
+				t.Errorf("node size %d, scan %v: %q %q", size, scan, im.Notes(), lost)
+			}
+			trees, err := im.Trees()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, tr := range trees {
+				if tr.ID >= format.FIRST_FREE_OBJECTID && tr.ID <= format.LAST_FREE_OBJECTID {
+					t.Errorf("node size %d, scan %v: a tree %d", size, scan, tr.ID)
+				}
+			}
 		}
 	}
 }

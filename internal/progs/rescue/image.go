@@ -525,7 +525,7 @@ func (im *Image) readRoots() error {
 	roots := []root{{s.Root, s.Generation, s.RootLevel}}
 	for _, b := range s.Backups {
 		r := root{b.TreeRoot, b.TreeRootGen, b.TreeRootLevel}
-		if r.generation == im.o.Generation {
+		if im.o.Generation != 0 && r.generation == im.o.Generation {
 			roots[0] = r // it is this one that is wanted
 		}
 		roots = append(roots, r)

@@ -39,8 +39,8 @@ func (im *Image) scan() error {
 			return format.SectorSize
 		}
 		n := format.Node(p[:size])
-		if !sane(n) || !im.super.CsumType.BlockMatch(n) {
-			return format.SectorSize
+		if !sane(n) || format.SuperMagic(p) == format.Magic || !im.super.CsumType.BlockMatch(n) {
+			return format.SectorSize // a superblock has the header of a tree block of 4096 bytes
 		}
 		im.found = append(im.found, foundOf(n, dev, off))
 		return size
@@ -163,7 +163,7 @@ func (im *Image) guess() error {
 		if votes[best] >= 16 { // enough of a kind
 			return 0
 		}
-		if len(p) < format.SectorSize || le.Uint64(p[56:])&^format.HeaderFlagReloc != flags || p[100] >= format.MaxLevel {
+		if len(p) < format.SectorSize || format.SuperMagic(p) == format.Magic || le.Uint64(p[56:])&^format.HeaderFlagReloc != flags || p[100] >= format.MaxLevel {
 			return format.SectorSize
 		}
 		for size := uint32(format.SectorSize); size <= 64<<10 && int(size) <= len(p); size *= 2 {
