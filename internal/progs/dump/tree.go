@@ -84,6 +84,21 @@ func objectText(id uint64, typ uint8) string {
 	return strconv.FormatUint(id, 10)
 }
 
+// Key is a key as Tree prints it: "(256 INODE_ITEM 0)".
+func Key(k format.Key) string { return keyText(k) }
+
+// TreeID is the tree that Tree prints for a name, or for a number.
+func TreeID(name string) (uint64, bool) {
+	if id, ok := treeNames[strings.ToLower(name)]; ok {
+		return id, true
+	}
+	if n, err := strconv.ParseInt(name, 0, 64); err == nil {
+		return uint64(n), true
+	}
+	u, err := strconv.ParseUint(name, 0, 64)
+	return u, err == nil
+}
+
 // keyText is a key as inspect-internal prints it: "(256 INODE_ITEM 0)".
 func keyText(k format.Key) string {
 	typ, ok := typeNames[k.Type]
@@ -154,17 +169,9 @@ func Log(t *sched.Task, w io.Writer, dev blockdev.Device, more ...blockdev.Devic
 // cannot be read is a line of its own, and the first such is the error after all else has been
 // printed.
 func Tree(t *sched.Task, w io.Writer, dev blockdev.Device, name string, more ...blockdev.Device) error {
-	id, ok := treeNames[strings.ToLower(name)]
+	id, ok := TreeID(name)
 	if !ok {
-		n, err := strconv.ParseInt(name, 0, 64)
-		if err != nil {
-			u, uerr := strconv.ParseUint(name, 0, 64)
-			if uerr != nil {
-				return fmt.Errorf("no tree %q, want root, chunk, dev, extent, fs, csum, free-space, uuid, data-reloc, log or a number", name)
-			}
-			n = int64(u)
-		}
-		id = uint64(n)
+		return fmt.Errorf("no tree %q, want root, chunk, dev, extent, fs, csum, free-space, uuid, data-reloc, log or a number", name)
 	}
 	r, err := open(t, dev, more)
 	if err != nil {

@@ -51,6 +51,7 @@ type Options struct {
 	// Dir is the student's folder; empty is the lab's own.
 	Dir string
 	// Student is the id that the personal questions are made from; without one they are left out.
+	// It hides the field of the options below, which gets it.
 	Student string
 	sandbox.Options
 }
@@ -67,6 +68,7 @@ func Grade(ctx context.Context, root string, l *Lab, o Options) (*Report, error)
 		return nil, &sandbox.NoFilesError{Dir: dir, Want: "files: it is no folder"}
 	}
 	o.Judged = sandbox.OnceEach(o.Judged)
+	o.Options.Student = o.Student
 	var err error
 	r.Rows, err = judges.Grade(ctx, root, dir, l.judge, o.Options)
 	if err != nil {

@@ -48,3 +48,35 @@ func TestPersonalRow(t *testing.T) {
 		t.Error("a changed answer is not graded again")
 	}
 }
+
+// TestWhoseImages: answers to lab 15 count for the student whose images they are about, also when
+// the file does not say who that is.
+func TestWhoseImages(t *testing.T) {
+	r, l := root(t), lab(t, 15)
+	b, err := os.ReadFile(filepath.Join(l.Dir(r), "instructor", "_solution", l.File))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, unnamed, _ := strings.Cut(string(b), "\n")
+	for _, c := range []struct {
+		answers, student string
+		score            float64
+	}{
+		{string(b), "", 100},
+		{string(b), " KEY-2026", 100},
+		{string(b), "bob", 0},
+		{unnamed, "key-2026", 100},
+		{unnamed, "bob", 0},
+		{unnamed, "", 0},
+	} {
+		dir := t.TempDir()
+		put(t, dir, l.File, c.answers)
+		x, err := Grade(t.Context(), r, l, Options{Dir: dir, Student: c.student})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if x.Score != c.score || x.Max != 100 {
+			t.Errorf("student %q: %g of %g points\n%s", c.student, x.Score, x.Max, text(x))
+		}
+	}
+}

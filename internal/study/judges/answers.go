@@ -38,9 +38,40 @@ func EachAnswer(path string, f func(line int, name, answer string, ok bool)) err
 	return nil
 }
 
-// readAnswers reads the answers to tasks, and what is wrong with the lines.
-func readAnswers(path string, tasks []Workload) (got map[string]string, bad []string, err error) {
+// personal is a lab without Go whose tasks are others for each student.
+type personal interface {
+	Lab
+	// of are the tasks of a student, under the names that Workloads has.
+	of(student string) []Workload
+}
+
+// studentLine is the name of the line that says whose answers to a personal lab these are.
+const studentLine = "student"
+
+// whose is the student whose tasks the answers are to. Graded is the id that the grader was told,
+// if any.
+func whose(got map[string]string, graded string) (student, wrong string) {
+	same := func(id string) string { return strings.ToLower(strings.TrimSpace(id)) }
+	said := got[studentLine]
+	switch {
+	case said == "" || said == "?":
+		if same(graded) == "" {
+			return "", "no line student = ID, which says whose images the answers are about"
+		}
+		return graded, ""
+	case same(graded) != "" && same(said) != same(graded):
+		return "", fmt.Sprintf("the answers are about the images of %q, want those of %q", said, graded)
+	}
+	return said, ""
+}
+
+// readAnswers reads the answers to tasks, and what is wrong with the lines. Also are names of other
+// lines.
+func readAnswers(path string, tasks []Workload, also ...string) (got map[string]string, bad []string, err error) {
 	known := map[string]bool{}
+	for _, name := range also {
+		known[name] = true
+	}
 	for _, k := range tasks {
 		known[k.name] = true
 	}
@@ -68,12 +99,24 @@ func readAnswers(path string, tasks []Workload) (got map[string]string, bad []st
 // gradeAnswers grades a lab without Go: path has the answers.
 func gradeAnswers(l Lab, path string, o sandbox.Options) ([]grade.Row, error) {
 	tasks := l.Workloads()
-	got, bad, err := readAnswers(path, tasks)
+	var also []string
+	own, isPersonal := l.(personal)
+	if isPersonal {
+		also = []string{studentLine}
+	}
+	got, bad, err := readAnswers(path, tasks, also...)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, &sandbox.NoFilesError{Dir: filepath.Dir(path), Want: filepath.Base(path)}
 	}
 	if err != nil {
 		return sandbox.Unread(err, Points(l))
+	}
+	if isPersonal && len(bad) == 0 {
+		student, wrong := whose(got, o.Student)
+		if wrong != "" {
+			bad = []string{wrong}
+		}
+		tasks = own.of(student)
 	}
 	if len(bad) > 0 {
 		return grade.Refused("check", Points(l), bad), nil

@@ -107,6 +107,8 @@ type Options struct {
 	// Memory, unless it is 0, bounds what the student's code may have of memory, in bytes, the
 	// grader with it; the default is MaxHeap. A row that takes more is lost.
 	Memory uint64
+	// Student, if set, is the id of who hands in, for a lab without Go whose tasks hang on it.
+	Student string
 	// Profile, if set, is the file that gets the profile of the waits of what was measured, if the
 	// lab measures and nothing is violated.
 	Profile string
