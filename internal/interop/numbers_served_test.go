@@ -119,10 +119,13 @@ func TestNumbersMount(t *testing.T) {
 	btrlab(t, "mkfs", "-q", "--size", "4G", img)
 	btrlab(t, "touch", img+":/f", img+":/c")
 	btrlab(t, "chattr", "+C", img+":/f")
+	for _, f := range []string{"f", "c"} { // fio makes a file of another size anew, without +C
+		btrlab(t, "truncate", "--size", "256M", img+":/"+f)
+	}
 	m := serve(t, bin, img)
 	empty := emptyMount(t)
 	for _, f := range []string{"f", "c"} {
-		sh(t, "fio", "--name=w", "--rw=write", "--bs=1M", "--size=256M", "--filename="+m.path(f))
+		sh(t, "fio", "--name=w", "--rw=write", "--bs=1M", "--size=256M", "--fallocate=none", "--end_fsync=1", "--filename="+m.path(f))
 	}
 	direct := []string{"--ioengine=psync", "--direct=1", "--numjobs=4"}
 	large := []string{"--ioengine=psync", "--rw=write", "--bs=1M"}
