@@ -23,6 +23,8 @@ type pictures struct {
 	tracePath          string
 	traceAt, traceSpan time.Duration
 	trace              *gantt.Trace
+
+	all gantt.Watchers // rec and trace, those that there are
 }
 
 func (p *pictures) flags(cmd *cobra.Command) {
@@ -49,9 +51,9 @@ func (p *pictures) check(cmd *cobra.Command, r *runtimeFlags) error {
 			return usagef(cmd, "--%s needs --trace-json", name)
 		}
 	}
-	for name, path := range map[string]string{"gantt": p.path, "trace-json": p.tracePath} {
-		if path != "" && r.name != "vtime" {
-			return usagef(cmd, "--%s needs --runtime vtime: only there the clock knows what each CPU does", name)
+	for _, f := range []struct{ name, path string }{{"gantt", p.path}, {"trace-json", p.tracePath}} {
+		if f.path != "" && r.name != "vtime" {
+			return usagef(cmd, "--%s needs --runtime vtime: only there the clock knows what each CPU does", f.name)
 		}
 	}
 	if p.traceAt < 0 || p.traceSpan < time.Microsecond {
@@ -70,44 +72,23 @@ func (p *pictures) check(cmd *cobra.Command, r *runtimeFlags) error {
 
 // record lets the runtime tell what its tasks do, if a picture was asked for.
 func (p *pictures) record(r *runtimeFlags) {
-	var list gantt.Watchers
 	if p.path != "" {
 		p.rec = gantt.New(gantt.Options{CPUs: r.cpus, Spans: p.spans, At: p.at})
-		list = append(list, p.rec)
+		p.all = append(p.all, p.rec)
 	}
 	if p.tracePath != "" {
 		p.trace = gantt.NewTrace(p.traceAt, p.traceSpan)
-		list = append(list, p.trace)
+		p.all = append(p.all, p.trace)
 	}
-	switch len(list) {
-	case 0:
-	case 1:
-		r.watch = list[0]
-	default:
-		r.watch = list
+	if len(p.all) > 0 {
+		r.watch = p.all
 	}
 }
 
 // frame keeps what is not the job's, such as the layout of its files, out of the picture.
 func (p *pictures) frame(o *fio.Options) {
-	if p.rec == nil && p.trace == nil {
-		return
-	}
-	o.Began = func(now int64) {
-		if p.rec != nil {
-			p.rec.Begin(now)
-		}
-		if p.trace != nil {
-			p.trace.Begin(now)
-		}
-	}
-	o.Ended = func(now int64) {
-		if p.rec != nil {
-			p.rec.End(now)
-		}
-		if p.trace != nil {
-			p.trace.End(now)
-		}
+	if len(p.all) > 0 {
+		o.Began, o.Ended = p.all.Begin, p.all.End
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 	"btrlab/internal/sched"
 )
 
-// emptyFS answers every request of a mount at once, with nothing behind it: a root with files that
+// emptyFS answers every request of a mount at once and keeps nothing: a root with files that
 // take all that is written and read as zeros. What it costs is what FUSE costs.
 type emptyFS struct {
 	gofuse.RawFileSystem
@@ -190,7 +190,7 @@ func (zeroDisk) Extents(_ *sched.Task, _, n int64, f func(int64, nbd.State) bool
 }
 
 // TestNumbersServe: random requests of 4 KiB, eight under way, to a served file beside a server of
-// the same protocol with nothing behind it; and locked beside unlocked with the model of seed 002's
+// the same protocol that keeps nothing; and locked beside unlocked with the model of seed 002's
 // array.
 func TestNumbersServe(t *testing.T) {
 	numbers(t, "fio")

@@ -55,7 +55,7 @@ const (
 
 // Options says how a disk is served.
 type Options struct {
-	// Policy is that of the engine behind the disk, for profiles.
+	// Policy is that of the engine that does the disk's requests, for profiles.
 	Policy string
 	// Name is the export's name; a client may also leave it empty.
 	Name string

@@ -211,8 +211,29 @@ func (r *Trace) Write(w io.Writer, title, command string) error {
 // Lost is how many events there were beyond MaxEvents.
 func (r *Trace) Lost() int { return r.lost }
 
+// Pictured is a Watcher that is told when the job begins and ends: a Recorder or a Trace.
+type Pictured interface {
+	vtime.Watcher
+	Begin(now int64)
+	End(now int64)
+}
+
 // Watchers are several in the place of one.
-type Watchers []vtime.Watcher
+type Watchers []Pictured
+
+// Begin begins the time of the job at now, in ns of the run's clock.
+func (l Watchers) Begin(now int64) {
+	for _, w := range l {
+		w.Begin(now)
+	}
+}
+
+// End ends it.
+func (l Watchers) End(now int64) {
+	for _, w := range l {
+		w.End(now)
+	}
+}
 
 // Ran is vtime.Watcher's.
 func (l Watchers) Ran(t *sched.Task, cpu int, from, to int64) {

@@ -76,7 +76,9 @@ func Run(t *sched.Task, o Options) ([]Row, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = r.Prepare(t, o.Size)
+	if err = r.Prepare(t, o.Size); err == nil {
+		err = write(t, r, o.Size)
+	}
 	for round := 0; round < o.Rounds && err == nil; round++ {
 		for i := range rows {
 			if o.Stop != nil {
@@ -95,6 +97,23 @@ func Run(t *sched.Task, o Options) ([]Row, error) {
 		}
 	}
 	return rows, errors.Join(err, r.Close())
+}
+
+// write writes the file once, past the model, or the first runs would pay for the extents that are
+// only reserved.
+func write(t *sched.Task, r *rig.Rig, size int64) error {
+	s, err := r.OpenRaw(t, "locked")
+	if err != nil {
+		return err
+	}
+	p := make([]byte, 1<<20)
+	for off := int64(0); off < size && err == nil; off += int64(len(p)) {
+		_, err = s.File().WriteAt(t, p[:min(int64(len(p)), size-off)], off)
+	}
+	if err == nil {
+		err = s.File().Fsync(t)
+	}
+	return errors.Join(err, s.Close(t))
 }
 
 // run is one run of a policy.

@@ -12,7 +12,7 @@ import (
 )
 
 // TestCopyParity: of RAID5 and RAID6 with as many devices missing as there is parity, or with one
-// full of garbage behind its superblocks, each file comes out as of all devices.
+// full of garbage beyond its superblocks, each file comes out as of all devices.
 func TestCopyParity(t *testing.T) {
 	tk := sched.NewTask("test")
 	copied := func(devs []blockdev.Device) (map[string]string, rescue.Summary, error) {
@@ -66,7 +66,7 @@ func TestCopyParity(t *testing.T) {
 	}
 }
 
-// garbage is a device with garbage behind its superblocks.
+// garbage is a device with garbage beyond its superblocks.
 func garbage(t *testing.T, tk *sched.Task, d blockdev.Device) blockdev.Device {
 	t.Helper()
 	m := d.(*blockdev.Memory).Snapshot()
