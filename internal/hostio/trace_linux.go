@@ -125,7 +125,7 @@ type traceRing struct {
 	page *unix.PerfEventMmapPage
 }
 
-const tracePages = 1024 // of a buffer; a power of two
+const tracePages = 8192 // of a buffer; a power of two
 
 // mapRing maps the buffer of an event of a CPU.
 func mapRing(fd, cpu int) (*traceRing, error) {
