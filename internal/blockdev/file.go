@@ -104,7 +104,8 @@ var ErrNoClone = errors.New("no shared blocks here")
 // Clone makes the n bytes of to at offset at share the blocks of d at off, without copying:
 // FICLONERANGE. All three are multiples of the block size of the file system that holds both; to
 // grows as it needs. The error is ErrNoClone unless d is an image file, or a part of one, on a file
-// system that shares blocks, and to is on the same.
+// system that shares blocks, and to is on the same; others are of this to and these bytes: one of
+// two files of a btrfs is NOCOW, or has no checksums.
 func Clone(to *os.File, at int64, d Device, off, n int64) error {
 	for {
 		if f, ok := d.(*File); ok && !f.block {

@@ -79,10 +79,12 @@ func open(path string, mode int, flags Flags) (*File, error) {
 // clone is Clone from the file of the image.
 func (d *File) clone(to *os.File, at, off, n int64) error {
 	r := unix.FileCloneRange{Src_fd: int64(d.fd), Src_offset: uint64(off), Src_length: uint64(n), Dest_offset: uint64(at)}
-	if err := unix.IoctlFileCloneRange(int(to.Fd()), &r); err != nil {
+	switch err := unix.IoctlFileCloneRange(int(to.Fd()), &r); {
+	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOTTY), errors.Is(err, unix.EXDEV):
 		return fmt.Errorf("%w: %w", ErrNoClone, err)
+	default:
+		return err
 	}
-	return nil
 }
 
 // setup finds size and kind, locks, and refuses what is mounted.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -51,17 +52,43 @@ var frozenVerbs = map[string]bool{"check": true, "dump": true, "policy": true, "
 // hostVerbs read or write the host, which the mount does for every program.
 var hostVerbs = map[string]bool{"put": true, "get": true, "cat": true, "write": true, "send": true, "receive": true}
 
-// serveAt answers the clients of l until it is closed.
-func (a *app) serveAt(l net.Listener, live *liveImage) {
-	for {
-		c, err := l.Accept()
-		if err != nil {
-			return
+// serveAt answers the clients of l until stop, which returns when the last line has ended.
+func (a *app) serveAt(l net.Listener, live *liveImage) (stop func()) {
+	var mu sync.Mutex // protects the two below
+	conns := map[net.Conn]bool{}
+	stopped := false
+	var clients sync.WaitGroup
+	clients.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			if stopped {
+				c.Close()
+			} else {
+				conns[c] = true
+				clients.Go(func() {
+					a.answerAt(c, live)
+					c.Close()
+					mu.Lock()
+					delete(conns, c)
+					mu.Unlock()
+				})
+			}
+			mu.Unlock()
 		}
-		go func() {
-			defer c.Close()
-			a.answerAt(c, live)
-		}()
+	})
+	return func() {
+		l.Close()
+		mu.Lock()
+		stopped = true
+		for c := range conns {
+			c.Close() // the client's line under way ends, and no further one is read
+		}
+		mu.Unlock()
+		clients.Wait()
 	}
 }
 

@@ -59,6 +59,9 @@ files first: rescue copy.`,
 		if repair && asJSON {
 			return usagef(cmd, "--repair has no --json")
 		}
+		if repair && a.open != nil {
+			return errors.New("--repair wants the image for itself, and it is open")
+		}
 		if repair {
 			return a.repair(args[0], cmp.Or(undo, args[0]+".undo"), dryRun, o)
 		}

@@ -323,12 +323,17 @@ func (a *app) fileVerbs() []*cobra.Command {
 		a.fallocate(), a.chmod(), a.chown(), a.mknod(), a.chattr(), a.lsattr(), a.getxattr(), a.setxattr(), a.removexattr(), a.property(), a.reflink(), a.snapshot(), a.subvolume(), a.send(), a.receive()}
 }
 
-// setHelp makes the help of every verb fit a terminal of 80 columns.
-func setHelp(root *cobra.Command) {
+// The functions of help templates are cobra's for the whole process, and no lock of it protects
+// them: they are added once, before the clients of sh --at make commands, many at a time.
+func init() {
 	cobra.AddTemplateFunc("fill", func(text string) string { return prose.Fill(text, prose.Width) })
 	cobra.AddTemplateFunc("hang", func(name, text string) string {
 		return strings.Join(prose.Hang("  "+name+" ", strings.Repeat(" ", len(name)+3), text, prose.Width), "\n")
 	})
+}
+
+// setHelp makes the help of every verb fit a terminal of 80 columns.
+func setHelp(root *cobra.Command) {
 	var examples func(cmd *cobra.Command)
 	examples = func(cmd *cobra.Command) {
 		lines := strings.Split(cmd.Example, "\n")

@@ -173,12 +173,11 @@ func (a *app) serveMount(image string, o *mountFlags) error {
 		if err != nil {
 			return err
 		}
-		l, lerr := listenAt(o.Dir)
-		if lerr != nil {
-			note("warning: no btrlab sh --at " + o.Dir + ": " + oneLine(lerr))
+		stop := func() {}
+		if l, err := listenAt(o.Dir); err != nil {
+			note("warning: no btrlab sh --at " + o.Dir + ": " + oneLine(err))
 		} else {
-			defer l.Close()
-			go a.serveAt(l, &liveImage{name: image, fs: x, m: m, flakeys: a.flakeys})
+			stop = a.serveAt(l, &liveImage{name: image, fs: x, m: m, flakeys: a.flakeys})
 		}
 		if o.daemon {
 			err = mountedDaemon()
@@ -201,6 +200,7 @@ func (a *app) serveMount(image string, o *mountFlags) error {
 			}
 			<-m.Done()
 		}
+		stop()
 		return errors.Join(err, m.Release(a.t))
 	})
 }

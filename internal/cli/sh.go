@@ -112,6 +112,9 @@ there are fault and crash, too, and none of the verbs that copy from or to the h
 	return cmd
 }
 
+// lineMax is the bytes of a line.
+const lineMax = 1 << 20
+
 // lines runs the lines of in, a file's with the name, or standard input, by run; prompt is for a
 // terminal.
 func (a *app) lines(in io.Reader, name, prompt string, o shFlags, run func(n int, text string) error) error {
@@ -123,7 +126,7 @@ func (a *app) lines(in io.Reader, name, prompt string, o shFlags, run func(n int
 		in = a.input()
 	}
 	sc := bufio.NewScanner(in)
-	sc.Buffer(nil, 1<<20)
+	sc.Buffer(nil, lineMax)
 	failed := false
 	for n := 1; ; n++ {
 		if terminal {
@@ -156,7 +159,9 @@ func (a *app) lines(in io.Reader, name, prompt string, o shFlags, run func(n int
 			fmt.Fprintf(a.err, "btrlab: %s\n", shown(a.err, oneLine(err)))
 		}
 	}
-	if err := sc.Err(); err != nil {
+	if err := sc.Err(); errors.Is(err, bufio.ErrTooLong) {
+		return fmt.Errorf("%sa line is longer than %d bytes", prefix(name), lineMax)
+	} else if err != nil {
 		return fmt.Errorf("%s%w", prefix(name), err)
 	}
 	return found(failed)

@@ -3,10 +3,12 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -134,4 +136,24 @@ func TestShJSON(t *testing.T) {
 	if _, out, _ := shell(t, "", "ls", img); out != "d\n" {
 		t.Errorf("the image has %q, want d", out)
 	}
+}
+
+// TestLinesAtOnce: clients of a mount make their commands at the same time. The bug: cobra's help
+// functions were set for each line, in a map of the whole process, and the server ended.
+func TestLinesAtOnce(t *testing.T) {
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 200 {
+				a := &app{out: io.Discard, err: io.Discard, open: &openImage{}}
+				root := a.lineCommands()
+				root.SetArgs([]string{"help", "ls"})
+				root.SetOut(io.Discard)
+				if err := root.Execute(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
 }

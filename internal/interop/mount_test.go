@@ -9,7 +9,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -436,7 +438,19 @@ func TestMountAt(t *testing.T) {
 					t.Errorf("another user: %v %s", err, out)
 				}
 			}
+			// Clients are in the middle of their lines when the mount ends: those end first.
+			var clients sync.WaitGroup
+			for range 3 {
+				clients.Go(func() {
+					out, err := m.at(t, bin, nil, slices.Repeat([]string{"check", "ls /", "policy"}, 400)...)
+					if err == nil || strings.Contains(out, "has found") || strings.Contains(out, "bad file descriptor") {
+						t.Errorf("a client at the end of the mount: %v %s", err, tail([]byte(out)))
+					}
+				})
+			}
+			run("sync", "sync")
 			m.umount(t)
+			clients.Wait()
 			judged(t, img)
 
 			m = serve(t, bin, img, "--cache", cache)

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	iofs "io/fs"
 	"os"
 	gopath "path"
@@ -81,6 +82,9 @@ func (c *Out) Tree(path, dest string) error {
 	case at.IsDir():
 		err = c.typedDir(path, dest, at)
 	case at.IsRegular():
+		if err = c.readable(path, dest, at); err != nil {
+			break
+		}
 		err = c.fill(path, at, func() (*os.File, error) { return os.OpenFile(dest, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600) },
 			func() error { return removeOld(dest) }, object{name: dest})
 	default:
@@ -196,7 +200,12 @@ func linkAt(p place, link func() error) error {
 	return &unreadable{err}
 }
 
+// removeOld removes what a copy has begun at dest, but no device and no link that the caller has
+// named.
 func removeOld(dest string) error {
+	if st, err := os.Lstat(dest); err == nil && !st.Mode().IsRegular() {
+		return nil
+	}
 	if err := os.Remove(dest); err != nil && !errors.Is(err, iofs.ErrNotExist) {
 		return err
 	}
@@ -270,8 +279,21 @@ func (c *Out) name(path string, dir fs.Attr, full string, to place, e fs.DirEntr
 	return c.entry(full, to, at)
 }
 
-// fill copies a regular file to the one that create makes. What is read of a file that cannot be
-// read whole is removed: nobody must take it for the file.
+// readable reads the file once for nothing, if dest has something that would be lost for a file
+// that cannot be read.
+func (c *Out) readable(path, dest string, at fs.Attr) error {
+	if st, err := os.Stat(dest); err != nil || !st.Mode().IsRegular() || st.Size() == 0 {
+		return nil
+	}
+	f, err := c.x.OpenInode(c.t, at.Subvol, at.Ino, path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(read(c.t, c.count.w, f, io.Discard, c.bufs[0]), f.Close(c.t))
+}
+
+// fill copies a regular file to the one that create makes. What there is of a file that cannot be
+// read or written whole is removed: nobody must take it for the file.
 func (c *Out) fill(path string, at fs.Attr, create func() (*os.File, error), remove func() error, o object) error {
 	f, err := c.x.OpenInode(c.t, at.Subvol, at.Ino, path)
 	if err != nil {
@@ -288,10 +310,13 @@ func (c *Out) fill(path string, at fs.Attr, create func() (*os.File, error), rem
 	}
 	w, stop := &sparseWriter{f: out, share: func(p []byte, off int64) int { return c.share(f, out, len(p), off) }}, &stopper{Watcher: c.count.w}
 	err = read(c.t, stop, f, w, c.bufs[0])
-	if err != nil && w.err == nil && stop.err == nil {
+	if err != nil && stop.err == nil {
 		out.Close()
 		if rerr := remove(); rerr != nil {
 			return errors.Join(rerr, err)
+		}
+		if w.err != nil {
+			return fmt.Errorf("%s: %w", path, err)
 		}
 		return &unreadable{err}
 	}
@@ -324,7 +349,9 @@ func (c *Out) share(f *fs.File, out *os.File, n int, off int64) (done int) {
 		}
 		k = min(k, int64(format.AlignUp(uint64(n-done), hostBlock)))
 		if err := blockdev.Clone(out, off+int64(done), dev, from, k); err != nil {
-			c.noClone.Store(true)
+			if errors.Is(err, blockdev.ErrNoClone) {
+				c.noClone.Store(true)
+			}
 			return done
 		}
 		done += int(k)

@@ -2,7 +2,6 @@ package wrecks
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,8 +10,6 @@ import (
 	"btrlab/internal/format"
 	"btrlab/internal/sched"
 )
-
-var le = binary.LittleEndian
 
 // editor reads and changes the trees of an image, whose chunks have one copy each. It makes
 // checksums of tree blocks right again, so that what is wrong is what the damage means.
