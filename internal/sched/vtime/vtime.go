@@ -203,8 +203,12 @@ func (w *World) loop() {
 		w.cur = k
 		_, more := k.next()
 		w.cur = nil
-		if !more && k.panicked != nil {
-			panic(k.panicked)
+		if !more {
+			if k.panicked != nil {
+				panic(k.panicked)
+			}
+			// Nothing that the task held stays for the rest of the run.
+			*k = task{state: ended, nap: k.nap, token: k.token}
 		}
 	}
 }

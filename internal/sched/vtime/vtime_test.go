@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -778,5 +779,33 @@ func TestNoiseOfTheOwner(t *testing.T) {
 	})
 	if st.Hits < 50 || st.Now < 50e6 || st.Spun > st.Now/20 {
 		t.Errorf("of %v the waiter spins for %v; %+v", time.Duration(st.Now), time.Duration(st.Spun), st)
+	}
+}
+
+// TestEndedTaskLetsGo: what a task had is free once it has ended, while the run goes on. A
+// comparison of thirty runs, each with 2 GiB of buffers, had held those of all.
+func TestEndedTaskLetsGo(t *testing.T) {
+	var freed atomic.Int32
+	const tasks = 10
+	_, err := vtime.Run(vtime.Machine{CPUs: 2}, func(root *sched.Task) {
+		for range tasks {
+			p := new([1 << 16]byte)
+			runtime.SetFinalizer(p, func(*[1 << 16]byte) { freed.Add(1) })
+			k := root.Go("holds memory", func(k *sched.Task) {
+				k.Sleep(time.Microsecond)
+				p[0]++
+			})
+			root.Join(k)
+		}
+		for range 100 {
+			if runtime.GC(); freed.Load() >= tasks-1 { // the last one may be in a register
+				return
+			}
+			runtime.Gosched()
+		}
+		t.Errorf("the memory of %d of %d tasks that have ended is free", freed.Load(), tasks)
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }
