@@ -65,7 +65,7 @@ prints, or with --json the JSON of fio 3.x. Without --image it works on a fresh 
 		var run *stats.Run
 		bar := a.newBar("bench", true)
 		err = prof.around(a, func() (err error) {
-			cfg := rt.config(rig.Config{Device: image, DeviceFlags: dio.open(a.note), Model: model, Faults: a.faults, DirtyBackground: dirty.n / 2, DirtyLimit: dirty.n, Memory: a.cache.n}, largestFile(jf))
+			cfg := rt.config(rig.Config{Device: image, DeviceFlags: dio.open(a.note), Model: model, Faults: a.faults, DirtyBackground: dirty.n / 2, DirtyLimit: dirty.n, Memory: a.cache.n}, allFiles(jf))
 			if image != "" { // an image in memory would count in the heap
 				defer a.limitHeap()()
 			}

@@ -240,14 +240,17 @@ func seedOf(cmd *cobra.Command, args []string) (*seeds.Seed, error) {
 func jobFiles(jf *fio.JobFile) (int, error) {
 	first := jf.Jobs[0]
 	for _, j := range jf.Jobs {
-		if j.Filename != first.Filename {
-			return 0, fmt.Errorf("job %s: compare runs all tasks on one file or each on its own, have filename=%s here and filename=%s in job %s", j.Name, j.Filename, first.Filename, first.Name)
+		if n := j.Files(); n > 1 || j.FileSizeMin != j.FileSizeMax {
+			return 0, fmt.Errorf("job %s: compare runs each task on one file of a known size, have %d files and filesize=%d-%d; bench runs such a job", j.Name, n, j.FileSizeMin, j.FileSizeMax)
 		}
-		if a, b := max(j.FileSize, j.Offset+j.Size), max(first.FileSize, first.Offset+first.Size); j.Filename == "" && a != b {
+		if j.Filename() != first.Filename() {
+			return 0, fmt.Errorf("job %s: compare runs all tasks on one file or each on its own, have filename=%s here and filename=%s in job %s", j.Name, j.Filename(), first.Filename(), first.Name)
+		}
+		if a, b := max(j.FileSizeMax, j.Offset+j.Size), max(first.FileSizeMax, first.Offset+first.Size); j.Filenames == nil && a != b {
 			return 0, fmt.Errorf("job %s: compare needs files of one size, have %d here and %d in job %s", j.Name, a, b, first.Name)
 		}
 	}
-	if jf.Tasks() == 1 || first.Filename != "" {
+	if jf.Tasks() == 1 || first.Filenames != nil {
 		return 0, nil
 	}
 	return jf.Tasks(), nil
@@ -289,7 +292,7 @@ func (a *app) compareJob(cmd *cobra.Command, seed *seeds.Seed, c *compareFlags) 
 	if each := uint64(c.size.n) / uint64(max(files, 1)); each > 0 {
 		each = max(format.AlignDown(each, format.SectorSize), format.SectorSize)
 		size = append(size, fmt.Sprintf("size=%d", each))
-		if jf.Jobs[0].FileSize > 0 {
+		if jf.Jobs[0].FileSizeMax > 0 {
 			size = append(size, fmt.Sprintf("filesize=%d", each))
 		}
 	}

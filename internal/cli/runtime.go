@@ -153,7 +153,24 @@ func (r *runtimeFlags) seedJob(cmd *cobra.Command, jf *fio.JobFile) error {
 func largestFile(jf *fio.JobFile) int64 {
 	n := int64(0)
 	for _, j := range jf.Jobs {
-		n = max(n, j.FileSize, j.Offset+j.Size)
+		n = max(n, j.FileSizeMax, j.Offset+j.Size)
+	}
+	return n
+}
+
+// allFiles is the bytes that the files of all tasks need at most.
+func allFiles(jf *fio.JobFile) int64 {
+	n := int64(0)
+	for _, j := range jf.Jobs {
+		each := j.Files()
+		if j.Filenames == nil {
+			each *= j.NumJobs
+		}
+		if j.FileSizeMax > 0 {
+			n += int64(each) * j.FileSizeMax
+		} else {
+			n += int64(each) * (j.Offset + j.Size/int64(j.Files()))
+		}
 	}
 	return n
 }

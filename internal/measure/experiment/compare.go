@@ -57,7 +57,7 @@ func fileSize(jf *fio.JobFile) (size int64, block int, err error) {
 		return n%int64(block) == 0
 	}
 	for _, j := range jf.Jobs {
-		n := max(j.FileSize, j.Offset+j.Size)
+		n := max(j.FileSizeMax, j.Offset+j.Size)
 		if n == 0 {
 			return 0, 0, fmt.Errorf("job %s: compare needs a size in bytes", j.Name)
 		}
@@ -105,8 +105,8 @@ func compare(t *sched.Task, rig Rig, opt Options) (*Result, error) {
 	}
 	if opt.Files > 0 {
 		for _, j := range opt.Job.Jobs {
-			if tasks != opt.Files || j.Filename != "" {
-				return nil, fmt.Errorf("job %s: each task needs a file of its own, have %d tasks, %d files and filename=%s", j.Name, tasks, opt.Files, j.Filename)
+			if tasks != opt.Files || j.Filenames != nil {
+				return nil, fmt.Errorf("job %s: each task needs a file of its own, have %d tasks, %d files and filename=%s", j.Name, tasks, opt.Files, j.Filename())
 			}
 		}
 		size *= int64(opt.Files)

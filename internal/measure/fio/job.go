@@ -10,6 +10,7 @@ import (
 	"path"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -80,11 +81,15 @@ type Job struct {
 	Follow        int             // requests that go on where a random one ended, with it
 	Distribution  Distribution    // of random offsets
 	BS            [2][]BlockShare // by direction; one entry unless bssplit or bsrange
-	Filename      string
+	Filenames     []string        // files of each task; nil: made up by NameFormat
+	NameFormat    string          // with $jobname, $jobnum and $filenum
+	NumFiles      int             // files of a task, without Filenames
+	Service       Service         // which of them is next
 	Directory     string
-	Size          int64 // bytes; 0: the whole file
-	SizePercent   int   // of the file; 0: Size counts
-	FileSize      int64 // bytes the file is made; 0: Size
+	Size          int64 // bytes of all files of a task; 0: the whole files
+	SizePercent   int   // of each file; 0: Size counts
+	FileSizeMin   int64 // bytes each file is made, at least
+	FileSizeMax   int64 // and at most; 0: Size, in equal parts
 	IOSize        int64 // bytes to move; 0: Size
 	Offset        int64 // bytes
 	OffsetPercent int
@@ -97,6 +102,9 @@ type Job struct {
 	StartDelay    time.Duration
 	Think         time.Duration // pause after every ThinkBlocks requests
 	ThinkBlocks   int
+	BlockAlign    int // bytes: random offsets are multiples of it; 0: the smallest block
+	Flow          int // weight of a share of the requests of its flow; 0: none
+	FlowID        int
 	WaitFor       string // name of the job that ends first; empty: none
 	ExitAll       bool   // the end of one of the job's tasks ends others
 	ExitWhat      Exit
@@ -107,7 +115,7 @@ type Job struct {
 	BatchMin      int // of completions to wait for when IODepth are in flight
 	BatchMax      int // and to take at once; 0: BatchMin
 	DepthLow      int // how many are left in flight then; 0: IODepth
-	ForceAsync    int // every so many requests of io_uring one goes to a worker at once; 0: none
+	ForceAsync    int // one of so many requests of io_uring goes to a worker at once; 0: none
 	Nowait        bool
 	IgnoreError   [2][]errno.Errno // by direction: errors that do not end the job
 	IgnoreAll     [2]bool          // by direction: none does
@@ -190,7 +198,7 @@ func (j *Job) set(key, val string, has bool) error {
 func defaults() Job {
 	four := []BlockShare{{4096, 100}}
 	return Job{RW: "read", Read: true, BS: [2][]BlockShare{four, four}, NumJobs: 1, IODepth: 1, BatchSubmit: 1, BatchMin: 1, RWMixRead: 50, Invalidate: true,
-		Follow: 1, Loops: 1, ThinkBlocks: 1, DoVerify: true}
+		Follow: 1, Loops: 1, ThinkBlocks: 1, DoVerify: true, NumFiles: 1, NameFormat: "$jobname.$jobnum.$filenum", Service: Service{Each: 1}}
 }
 
 // Syntax is how job files are read. The zero value is strict: an option that is not known is an
@@ -288,6 +296,9 @@ func (x Syntax) Parse(name string, r io.Reader) (*JobFile, error) {
 			jf.Notes = append(jf.Notes, fmt.Sprintf("%s:%d: option %s %s", name, line, key, why))
 			continue
 		}
+		if key == "verify" && slices.Contains(strings.Fields(otherSums), val) {
+			jf.Notes = append(jf.Notes, fmt.Sprintf("%s:%d: verify=%s is done as crc32c", name, line, val))
+		}
 		target := &global
 		if job != nil {
 			target = job
@@ -340,8 +351,14 @@ func (j *Job) check() error {
 	if j.Skip%int64(j.minBS()) != 0 {
 		return fmt.Errorf("rw=%s:%d: want a multiple of the smallest block, %d", j.RW, j.Skip, j.minBS())
 	}
+	if j.NumFiles > 1 && j.Filenames == nil && !strings.Contains(j.NameFormat, "$filenum") {
+		return fmt.Errorf("filename_format %q has no $filenum, want it for nrfiles %d", j.NameFormat, j.NumFiles)
+	}
 	if j.Size > 0 && j.Size < int64(j.minBS()) {
 		return fmt.Errorf("size %d is smaller than one block of %d", j.Size, j.minBS())
+	}
+	if j.Verify && j.BlockAlign > 0 {
+		return fmt.Errorf("verify and blockalign exclude each other")
 	}
 	if j.Verify {
 		unit := j.minBS()
@@ -433,6 +450,14 @@ func (j *Job) minBS() int {
 	return n
 }
 
+// unit is what the offsets of the job's requests are multiples of, in bytes.
+func (j *Job) unit() int64 {
+	if j.Random && j.BlockAlign > 0 {
+		return int64(j.BlockAlign)
+	}
+	return int64(j.minBS())
+}
+
 func (j *Job) maxBS(dir int) int {
 	n := 0
 	for _, b := range j.BS[dir] {
@@ -501,14 +526,28 @@ func setOption(list []stats.Option, key, val string, add bool) []stats.Option {
 	return out
 }
 
-// fileName is the file of task n of the job, as fio names it.
-func (j *Job) fileName(n int) string {
-	name := j.Filename
-	if name == "" {
-		name = fmt.Sprintf("%s.%d.0", j.Name, n)
+// Files is how many files each task has.
+func (j *Job) Files() int {
+	if j.Filenames != nil {
+		return len(j.Filenames)
 	}
-	if j.Directory != "" {
-		name = path.Join(j.Directory, name)
+	return j.NumFiles
+}
+
+// Filename is the job's filename=; empty without one.
+func (j *Job) Filename() string { return strings.Join(j.Filenames, ":") }
+
+// fileNames are the files of task n of the job, as fio names them.
+func (j *Job) fileNames(n int) []string {
+	names := slices.Clone(j.Filenames)
+	for i := range j.NumFiles {
+		if j.Filenames != nil {
+			break
+		}
+		names = append(names, strings.NewReplacer("$jobname", j.Name, "$jobnum", strconv.Itoa(n), "$filenum", strconv.Itoa(i)).Replace(j.NameFormat))
 	}
-	return name
+	for i := range names {
+		names[i] = path.Join(j.Directory, names[i])
+	}
+	return names
 }

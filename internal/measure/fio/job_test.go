@@ -34,7 +34,7 @@ func describe(j *Job) string {
 	add(j.SizePercent > 0, "size=%d%%", j.SizePercent)
 	add(j.Offset > 0, "offset=%d", j.Offset)
 	add(j.OffsetPercent > 0, "offset=%d%%", j.OffsetPercent)
-	add(j.FileSize > 0, "filesize=%d", j.FileSize)
+	add(j.FileSizeMax > 0, "filesize=%d-%d", j.FileSizeMin, j.FileSizeMax)
 	add(j.IOSize > 0, "io_size=%d", j.IOSize)
 	add(j.Runtime > 0, "runtime=%v", j.Runtime)
 	add(j.TimeBased, "time_based")
@@ -72,7 +72,8 @@ func describe(j *Job) string {
 	add(!j.DoVerify, "do_verify=0")
 	add(j.RateIOPS != [2]int{}, "rate_iops=%d,%d", j.RateIOPS[0], j.RateIOPS[1])
 	add(j.Verify, "verify")
-	add(true, "file=%s", j.fileName(0))
+	add(j.Service != (Service{Each: 1}), "service=%s:%d:%g", serviceNames[j.Service.kind], j.Service.Each, j.Service.theta)
+	add(true, "file=%s", strings.Join(j.fileNames(0), ":"))
 	return w.String()
 }
 

@@ -15,33 +15,42 @@ import (
 	"btrlab/internal/sched/cost"
 )
 
-// pick is the next request. A region can be used up before ioSize bytes are (bssplit, io_size >
-// size): then it starts over, as fio's files do.
-func (k *worker) pick() (dir int, off int64, n int, ok bool) {
-	dir = k.gen.direction()
-	off, n, ok = k.gen.next(dir)
-	if !ok {
-		k.gen.reset()
-		off, n, ok = k.gen.next(dir)
+// pick is the next request. The files can be used up before ioSize bytes are (bssplit, io_size >
+// size): then they start over, as fio's do. With zipf a file that is used up starts over alone.
+func (k *worker) pick() (p *part, dir int, off int64, n int) {
+	for ok := false; !ok; {
+		if p = k.next(); p == nil {
+			k.reset()
+			continue
+		}
+		dir = p.gen.direction()
+		if off, n, ok = p.gen.next(dir); ok {
+			break
+		}
+		if p.done = true; k.job.Service.kind == zipfFile {
+			p.gen.reset()
+			p.done = false
+		}
 	}
-	if left := k.ioSize - k.passBytes; int64(n) > left && left >= k.gen.unit {
-		n = int(left - left%k.gen.unit)
+	if left := k.ioSize - k.passBytes; int64(n) > left && left >= p.gen.unit {
+		n = int(left - left%p.gen.unit)
 	}
 	k.passBytes += int64(n)
 	k.passIOs++
-	return dir, off, n, ok
+	return p, dir, off, n
 }
 
-// fill makes p the data of write number k.number at off, and gives the stamper's name of the write.
-func (k *worker) fill(p []byte, off int64) (write uint64) {
+// fill makes p the data of write number k.number at off of at, and gives the stamper's name of the
+// write.
+func (k *worker) fill(p []byte, at *part, off int64) (write uint64) {
 	switch {
 	case k.stamp != nil:
 		return k.stamp.Stamp(p, off)
-	case k.lastWrite != nil:
+	case at.lastWrite != nil:
 		k.rescramble(p, off)
-		sealUnits(p, off, int(k.gen.unit), k.num, k.number)
-		for b := (off - k.gen.start) / k.gen.unit; b < (off-k.gen.start+int64(len(p)))/k.gen.unit; b++ {
-			k.lastWrite[b] = k.number
+		sealUnits(p, off, int(at.gen.unit), k.num, k.number)
+		for b := (off - at.gen.start) / at.gen.unit; b < (off-at.gen.start+int64(len(p)))/at.gen.unit; b++ {
+			at.lastWrite[b] = k.number
 		}
 	default:
 		k.rescramble(p, off)
@@ -68,6 +77,7 @@ var opNames = [2]string{"read", "write"}
 type unit struct {
 	tag   uint32
 	mem   [2][]byte // by direction
+	part  *part
 	dir   int
 	whole []byte
 	left  []byte // of whole, what is not done
@@ -87,10 +97,12 @@ type unit struct {
 func (k *worker) loop(t *sched.Task) int64 {
 	now := k.start
 	for k.failed == nil && k.due(now) {
-		dir, off, n, ok := k.pick()
-		if !ok {
-			break
+		if k.flow != nil {
+			if now = k.share(t, now); !k.due(now) {
+				break
+			}
 		}
+		p, dir, off, n := k.pick()
 		if step := k.step(dir, n); step > 0 {
 			if k.rateNext[dir] > now {
 				now = k.drain(t, now) // a sleep must not count as the latency of what has ended
@@ -103,11 +115,11 @@ func (k *worker) loop(t *sched.Task) int64 {
 		}
 		u := k.free[len(k.free)-1]
 		k.free = k.free[:len(k.free)-1]
-		u.dir, u.off, u.whole, u.err, u.again, u.noted = dir, off, u.mem[dir][:n], nil, false, false
+		u.part, u.dir, u.off, u.whole, u.err, u.again, u.noted = p, dir, off, u.mem[dir][:n], nil, false, false
 		u.left = u.whole
 		if dir == DirWrite {
 			k.number++
-			u.write = k.fill(u.whole, off)
+			u.write = k.fill(u.whole, p, off)
 		}
 		if t.Op != opNames[dir] {
 			t.Doing(opNames[dir])
@@ -121,7 +133,7 @@ func (k *worker) loop(t *sched.Task) int64 {
 		}
 		k.observe(t, now)
 		if dir == DirWrite && k.failed == nil && k.syncDue() {
-			k.fsync(t)
+			k.fsync(t, p)
 			now = t.Now()
 		}
 		if k.sinceIdle++; k.job.Think > 0 && k.sinceIdle >= k.job.ThinkBlocks {
@@ -164,7 +176,7 @@ func (k *worker) call(t *sched.Task, u *unit) (now int64) {
 
 // syscall moves what is left of u, or a part of it.
 func (k *worker) syscall(t *sched.Task, u *unit, flags kiocb.Flags) (int, error) {
-	f, direct, write := k.file, flags&kiocb.Direct != 0, u.dir == DirWrite
+	f, direct, write := u.part, flags&kiocb.Direct != 0, u.dir == DirWrite
 	switch {
 	case flags&(kiocb.Nowait|kiocb.DSync) != 0: // preadv2, pwritev2, or an open file that says so
 		rq := kiocb.Request{Pos: uint64(u.off), Flags: flags}
@@ -195,7 +207,7 @@ func (k *worker) ended(t *sched.Task, u *unit, n int, err error) bool {
 		u.again = true
 		return false
 	case errors.Is(err, io.EOF), err == nil && u.dir == DirRead:
-		err = fmt.Errorf("read at %d of %d bytes: end of file, size %d", at, len(u.whole), k.file.target.Size(t))
+		err = fmt.Errorf("read at %d of %d bytes: end of file, size %d", at, len(u.whole), u.part.target.Size(t))
 	case err == nil:
 		err = errno.EIO
 	}
@@ -219,7 +231,7 @@ func (k *worker) issue(t *sched.Task, u *unit) (now int64) {
 }
 
 func (k *worker) prep(t *sched.Task, u *unit) {
-	if err := k.queue.Prep(t, u.dir, u.left, u.off, u.tag); err != nil {
+	if err := k.queue.Prep(t, u.part.of, u.dir, u.left, u.off, u.tag); err != nil {
 		k.fail(err)
 	}
 	k.batch = append(k.batch, u)
@@ -335,10 +347,10 @@ func (k *worker) done(u *unit, now int64) {
 	s.Lat.Add(now - u.start)
 }
 
-func (k *worker) fsync(t *sched.Task) {
+func (k *worker) fsync(t *sched.Task, p *part) {
 	t.Doing("fsync")
 	start := t.Now()
-	if err := k.file.target.Fsync(t); err != nil {
+	if err := p.target.Fsync(t); err != nil {
 		k.failed = fmt.Errorf("fsync: %w", err)
 		return
 	}

@@ -40,6 +40,12 @@ func boolOption(name string, field func(j *Job) *bool, aliases ...string) option
 	}}
 }
 
+// otherSums are fio's other values of verify=, which are taken for crc32c: a note says so.
+const otherSums = "md5 crc64 crc32 crc16 crc7 xxhash sha512 sha256 sha1 sha3-224 sha3-256 sha3-384 sha3-512 meta"
+
+// maxFiles is the most files of a task.
+const maxFiles = 1 << 20
+
 const maxBlock = 64 << 20 // bytes; a task has one buffer of the largest block per request in flight
 
 func parseBlockSize(v string) (int, error) {
@@ -146,14 +152,17 @@ func init() {
 		"there are no logs":                                        "write_bw_log write_lat_log write_iops_log write_hist_log log_avg_msec log_hist_msec log_hist_coarseness log_max_value log_offset log_prio log_compression log_store_compressed log_unix_epoch per_job_logs bwavgtime iopsavgtime",
 		"offsets are the same every time; randseed= changes them":  "randrepeat allrandrepeat random_generator",
 		"the Go scheduler places the tasks":                        "cpus_allowed cpus_allowed_policy cpumask numa_cpu_nodes numa_mem_policy nice prio prioclass cmdprio_percentage cmdprio_class cmdprio cmdprio_bssplit cgroup cgroup_weight cgroup_nodelete uid gid",
-		"files stay":                                               "unlink unlink_each_loop allow_file_create allow_mounted_write create_serialize create_fsync create_on_open overwrite file_append fadvise_hint openfiles",
-		"buffers are random and differ from write to write":        "refill_buffers scramble_buffers zero_buffers buffer_compress_percentage buffer_compress_chunk dedupe_percentage randrepeat_buffers",
+		"files stay":                                               "unlink unlink_each_loop allow_file_create allow_mounted_write create_serialize create_fsync create_on_open overwrite file_append fadvise_hint",
+		"buffers are random and differ from write to write":        "refill_buffers scramble_buffers zero_buffers buffer_compress_percentage buffer_compress_chunk dedupe_percentage dedupe_mode dedupe_global dedupe_working_set_percentage buffer_pattern randrepeat_buffers",
 		"memory is the Go runtime's":                               "mem iomem iomem_align mem_align lockmem hugepage-size",
 		"the ring is a model":                                      "sqthread_poll sqthread_poll_cpu registerfiles fixedbufs nonvectored uncached userspace_reap libaio_vectored",
 		"each task submits its own requests":                       "io_submit_mode",
-		"every block that was written is checked once, at the end": "verify_fatal verify_dump verify_backlog verify_backlog_batch verify_async verify_async_cpus verifysort verify_state_save verify_state_load verify_only error_dump",
+		"every block that was written is checked once, at the end": "verify_fatal verify_dump verify_backlog verify_backlog_batch verify_async verify_async_cpus verifysort verify_state_save verify_state_load verify_only verify_pattern verify_interval verify_write_sequence error_dump",
+		"RWF_ATOMIC is about a power cut, and none comes":          "atomic",
+		"no job ends because it is steady":                         "steadystate steadystate_duration steadystate_ramp_time steadystate_check_interval ss ss_dur ss_ramp",
 		"no job ends because it is slow":                           "exec_prerun exec_postrun ratemin rate_min ratecycle rate_cycle rate_iops_min",
-		"there is one file for a task":                             "file_service_type nrfiles",
+		"a job that has had its share waits for the others":        "flow_sleep",
+		"all files of a task stay open":                            "openfiles",
 		"":                                                         "kb_base unit_base profile ioscheduler disk_util eta eta_interval status_interval minimal",
 	} {
 		for _, n := range strings.Fields(names) {
@@ -166,11 +175,21 @@ var options = []option{
 	{name: "name", set: func(j *Job, v string) error { j.Name = v; return nil }},
 	{name: "description", set: func(j *Job, v string) error { j.Description = v; return nil }},
 	{name: "filename", set: func(j *Job, v string) error {
-		if strings.Contains(v, ":") {
-			return wantError("one file name; several joined by ':' are not supported")
+		names := strings.Split(v, ":")
+		if slices.Contains(names, "") {
+			return wantError("file names joined by ':'")
 		}
-		j.Filename = v
+		j.Filenames = names
 		return nil
+	}},
+	{name: "filename_format", set: func(j *Job, v string) error { j.NameFormat = v; return nil }},
+	intOption("nrfiles", 1, maxFiles, func(j *Job, n int64) { j.NumFiles = int(n) }, "nr_files"),
+	{name: "file_service_type", set: func(j *Job, v string) error {
+		s, err := parseService(v)
+		if err == nil {
+			j.Service = s
+		}
+		return err
 	}},
 	{name: "directory", set: func(j *Job, v string) error { j.Directory = v; return nil }},
 	{name: "rw", aliases: []string{"readwrite"}, set: func(j *Job, v string) error {
@@ -247,10 +266,25 @@ var options = []option{
 		}
 		return err
 	}},
-	{name: "filesize", set: func(j *Job, v string) error {
-		n, err := parseSize(v)
+	{name: "blockalign", aliases: []string{"ba"}, set: func(j *Job, v string) error {
+		n, err := parseBlockSize(v)
 		if err == nil {
-			j.FileSize = n
+			j.BlockAlign = n
+		}
+		return err
+	}},
+	{name: "filesize", set: func(j *Job, v string) error {
+		from, to, isRange := strings.Cut(v, "-")
+		lo, err := parseSize(from)
+		hi := lo
+		if isRange && err == nil {
+			hi, err = parseSize(to)
+		}
+		if err == nil && hi < lo {
+			err = wantError("a range whose end is not before its begin")
+		}
+		if err == nil {
+			j.FileSizeMin, j.FileSizeMax = lo, hi
 		}
 		return err
 	}},
@@ -293,6 +327,8 @@ var options = []option{
 	intOption("thinktime", 0, math.MaxInt32, func(j *Job, n int64) { j.Think = time.Duration(n) * time.Microsecond }),
 	intOption("thinktime_blocks", 1, math.MaxInt32, func(j *Job, n int64) { j.ThinkBlocks = int(n) }),
 	{name: "wait_for", set: func(j *Job, v string) error { j.WaitFor = v; return nil }},
+	intOption("flow", 1, 1000, func(j *Job, n int64) { j.Flow = int(n) }),
+	intOption("flow_id", 0, math.MaxInt32, func(j *Job, n int64) { j.FlowID = int(n) }),
 	boolOption("exitall", func(j *Job) *bool { return &j.ExitAll }),
 	{name: "exit_what", set: func(j *Job, v string) error {
 		i := slices.Index(exitNames[:], v)
@@ -442,7 +478,10 @@ var options = []option{
 		case "0":
 			j.Verify = false
 		default:
-			return wantError("crc32c or 0")
+			if !slices.Contains(strings.Fields(otherSums), v) {
+				return wantError("crc32c or 0")
+			}
+			j.Verify = true
 		}
 		return nil
 	}},

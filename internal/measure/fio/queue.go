@@ -14,13 +14,14 @@ import (
 	"btrlab/internal/uring"
 )
 
-// Queue is the requests that one task has in flight on one file: through the model of a ring or of
+// Queue is the requests that one task has in flight on its files: through the model of a ring or of
 // aio, through the kernel's own, or another that completes in any order. Models fio's struct
 // ioengine_ops.
 type Queue interface {
-	// Prep puts a request into the queue. p is the queue's until the request has ended. tag is
-	// below the queue's depth, and no two requests in flight share it.
-	Prep(t *sched.Task, dir int, p []byte, off int64, tag uint32) error
+	// Prep puts a request into the queue, for a file by its number among the task's. p is the
+	// queue's until the request has ended. tag is below the queue's depth, and no two requests in
+	// flight share it.
+	Prep(t *sched.Task, file, dir int, p []byte, off int64, tag uint32) error
 	// Submit starts what Prep put in.
 	Submit(t *sched.Task) error
 	// Wait sleeps until n requests have ended, which are in flight. looked is true when a look at
@@ -33,7 +34,8 @@ type Queue interface {
 	Close(t *sched.Task) error
 }
 
-// QueueTarget is a Target with queues of its own, which libaio and io_uring use.
+// QueueTarget is a Target with queues of its own, which libaio and io_uring use: each is for this
+// file alone, so a task with such a target has one.
 type QueueTarget interface {
 	Target
 	OpenQueue(t *sched.Task, e Engine, depth int, direct bool) (Queue, error)
@@ -52,30 +54,37 @@ type overer interface{ Over(tag uint32) bool }
 
 // openQueue gives the worker the queue of its engine, if that has one.
 func (k *worker) openQueue(t *sched.Task) (err error) {
-	j, f := k.job, k.file
-	own, hasOwn := f.target.(QueueTarget)
-	if j.Nowait && (f.iter == nil || hasOwn) {
-		return errors.New("the target does not support nowait=1")
-	}
-	if j.Sync && j.Write && (f.iter == nil || hasOwn) {
-		return errors.New("the target does not support sync=1")
+	j := k.job
+	own, hasOwn := k.parts[0].target.(QueueTarget)
+	var files []uring.File
+	for i := range k.parts {
+		f := &k.parts[i]
+		if j.Nowait && (f.iter == nil || hasOwn) {
+			return errors.New("the target does not support nowait=1")
+		}
+		if j.Sync && j.Write && (f.iter == nil || hasOwn) {
+			return errors.New("the target does not support sync=1")
+		}
+		if f.iter == nil {
+			files = append(files, plain{f.target, f.direct})
+		} else {
+			files = append(files, f.iter)
+		}
 	}
 	if !j.Engine.async() {
 		return nil
 	}
-	var file uring.File = f.iter
-	if f.iter == nil {
-		file = plain{f.target, f.direct}
-	}
 	switch {
+	case hasOwn && len(k.parts) > 1:
+		return fmt.Errorf("ioengine=%v: the target's queue is for one file of a task, have %d", j.Engine, len(k.parts))
 	case hasOwn && j.ForceAsync > 0:
 		return errors.New("the target does not support force_async")
 	case hasOwn:
 		k.queue, err = own.OpenQueue(t, j.Engine, j.IODepth, j.Direct)
 	case j.Engine == IOUring:
-		k.queue, err = newRingQueue(t, j, file)
+		k.queue, err = newRingQueue(t, j, files)
 	default:
-		k.queue, err = newAIOQueue(j, file)
+		k.queue, err = newAIOQueue(j, files)
 	}
 	if err != nil {
 		k.queue = nil
@@ -113,7 +122,7 @@ func (p plain) WriteIter(t *sched.Task, rq kiocb.Request, src iopath.Source) (in
 // aioQueue submits by io_submit and waits by io_getevents. Models engines/libaio.c.
 type aioQueue struct {
 	c      *aio.Context
-	file   aio.File
+	files  []uring.File
 	flags  kiocb.Flags
 	iocbs  []aio.IOCB // by tag
 	prep   []*aio.IOCB
@@ -123,17 +132,17 @@ type aioQueue struct {
 	most   int // to ask for at once, unless more are waited for
 }
 
-func newAIOQueue(j *Job, f aio.File) (*aioQueue, error) {
+func newAIOQueue(j *Job, files []uring.File) (*aioQueue, error) {
 	c, err := aio.Setup(j.IODepth)
 	if err != nil {
 		return nil, err
 	}
-	return &aioQueue{c: c, file: f, flags: j.flags(), iocbs: make([]aio.IOCB, j.IODepth), events: make([]aio.Event, j.IODepth), most: j.most()}, nil
+	return &aioQueue{c: c, files: files, flags: j.flags(), iocbs: make([]aio.IOCB, j.IODepth), events: make([]aio.Event, j.IODepth), most: j.most()}, nil
 }
 
-func (q *aioQueue) Prep(_ *sched.Task, dir int, p []byte, off int64, tag uint32) error {
+func (q *aioQueue) Prep(_ *sched.Task, file, dir int, p []byte, off int64, tag uint32) error {
 	x := &q.iocbs[tag]
-	*x = aio.IOCB{Write: dir == DirWrite, File: q.file, Pos: uint64(off), Flags: q.flags, Buf: p, Data: uint64(tag)}
+	*x = aio.IOCB{Write: dir == DirWrite, File: q.files[file], Pos: uint64(off), Flags: q.flags, Buf: p, Data: uint64(tag)}
 	q.prep = append(q.prep, x)
 	return nil
 }
@@ -179,7 +188,7 @@ func (q *aioQueue) Close(t *sched.Task) error {
 // ringQueue submits and waits by io_uring_enter. Models engines/io_uring.c.
 type ringQueue struct {
 	r     *uring.Ring
-	file  uring.File
+	files []uring.File
 	flags kiocb.Flags
 	async int // every so many requests one goes to a worker without an attempt; 0 is none
 	count int
@@ -189,17 +198,17 @@ type ringQueue struct {
 	most  int // to take at once, unless more are waited for
 }
 
-func newRingQueue(t *sched.Task, j *Job, f uring.File) (*ringQueue, error) {
+func newRingQueue(t *sched.Task, j *Job, files []uring.File) (*ringQueue, error) {
 	r, err := uring.New(t, uring.Config{Entries: j.IODepth})
 	if err != nil {
 		return nil, err
 	}
-	return &ringQueue{r: r, file: f, flags: j.flags(), async: j.ForceAsync, cqes: make([]uring.CQE, j.IODepth), most: j.most()}, nil
+	return &ringQueue{r: r, files: files, flags: j.flags(), async: j.ForceAsync, cqes: make([]uring.CQE, j.IODepth), most: j.most()}, nil
 }
 
-func (q *ringQueue) Prep(_ *sched.Task, dir int, p []byte, off int64, tag uint32) error {
+func (q *ringQueue) Prep(_ *sched.Task, file, dir int, p []byte, off int64, tag uint32) error {
 	s := q.r.GetSQE() // there is one: the queue has iodepth entries
-	s.Op, s.File, s.Flags, s.Pos, s.Buf, s.UserData = uring.Read, q.file, q.flags, uint64(off), p, uint64(tag)
+	s.Op, s.File, s.Flags, s.Pos, s.Buf, s.UserData = uring.Read, q.files[file], q.flags, uint64(off), p, uint64(tag)
 	if dir == DirWrite {
 		s.Op = uring.Write
 	}

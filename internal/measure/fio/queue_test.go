@@ -39,7 +39,7 @@ type memoryQueue struct {
 	submissions int
 }
 
-func (q *memoryQueue) Prep(_ *sched.Task, dir int, p []byte, off int64, tag uint32) error {
+func (q *memoryQueue) Prep(_ *sched.Task, _, dir int, p []byte, off int64, tag uint32) error {
 	q.prep = append(q.prep, prepared{dir: dir, p: p, off: off, tag: tag})
 	return nil
 }

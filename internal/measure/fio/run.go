@@ -32,12 +32,11 @@ type file struct {
 // worker is one task of a job: its random sequence, its buffers and what it measured.
 type worker struct {
 	job    *Job
-	num    int // over the run
-	of     int // of the job's tasks
-	file   *file
+	num    int    // over the run
+	of     int    // of the job's tasks
+	parts  []part // a file each
 	group  int
 	opt    *Options
-	gen    region
 	ioSize int64      // bytes of one pass
 	queue  Queue      // of libaio and io_uring
 	overs  overer     // queue, if it knows
@@ -55,12 +54,17 @@ type worker struct {
 	number    uint64
 	passIOs   uint64
 	passBytes int64
-	written   int      // writes, for fsync= and fdatasync=
-	lastWrite []uint64 // verify: by unit, the number of the write that went there; nil without
-	fly       int      // units that the engine has
+	written   int // writes, for fsync= and fdatasync=
+	fly       int // units that the engine has
 	rateNext  [2]int64
 	rateStep  [2]int64 // ns for a request, or 0
+	flow      *flow    // nil without
+	flowed    int64    // requests in it
 	pauses    random   // of a Poisson rate
+	chooser   random   // of the next file
+	files     picker   // of the next file, for zipf; else nil
+	turn      int      // the file of the last request
+	turns     int      // requests until it is another one's turn
 	loops     int      // passes after this one
 	sinceIdle int      // requests since the last thinktime
 	halt      *atomic.Bool
@@ -82,10 +86,11 @@ type worker struct {
 type wave struct {
 	workers []*worker
 	halts   map[int]*atomic.Bool // by group; exitall sets them
+	flows   map[int]*flow        // by flow_id
 	ended   lock.WaitQueue       // for the end of a worker
 }
 
-// jobClass is what wait_for waits in.
+// jobClass is the wait for another task of the run: wait_for= and flow=.
 var jobClass = lockdep.NewClass("fio_job")
 
 func notice(opt *Options, format string, a ...any) {
@@ -105,7 +110,7 @@ func run(t *sched.Task, jf *JobFile, opt Options) (*stats.Run, error) {
 	group, inGroup, num := 0, 0, 0
 	for i, j := range jf.Jobs {
 		if i == 0 || j.Stonewall {
-			waves = append(waves, &wave{halts: map[int]*atomic.Bool{}})
+			waves = append(waves, &wave{halts: map[int]*atomic.Bool{}, flows: map[int]*flow{}})
 			waves[len(waves)-1].ended.Init(jobClass)
 		}
 		if (j.Stonewall || j.NewGroup) && inGroup > 0 {
@@ -115,35 +120,40 @@ func run(t *sched.Task, jf *JobFile, opt Options) (*stats.Run, error) {
 			notice(&opt, "%s: both iodepth >= 1 and synchronous I/O engine are selected, queue depth will be capped at 1", j.Name)
 		}
 		w := waves[len(waves)-1]
-		for k := range j.NumJobs {
-			name := j.fileName(k)
-			f := files[name]
-			if f == nil {
-				target, err := opt.Open(t, j, name)
-				if err != nil {
-					return nil, fmt.Errorf("job %s: open %s: %w", j.Name, name, err)
+		for of := range j.NumJobs {
+			var parts []part
+			for i, name := range j.fileNames(of) {
+				f := files[name]
+				if f == nil {
+					target, err := opt.Open(t, j, name)
+					if err != nil {
+						return nil, fmt.Errorf("job %s: open %s: %w", j.Name, name, err)
+					}
+					f = &file{name: name, target: target}
+					f.direct, _ = target.(DirectTarget)
+					f.iter, _ = target.(IterTarget)
+					files[name] = f
 				}
-				f = &file{name: name, target: target}
-				f.direct, _ = target.(DirectTarget)
-				f.iter, _ = target.(IterTarget)
-				files[name] = f
+				if j.Direct && f.direct == nil {
+					return nil, fmt.Errorf("job %s: %s: the target does not support direct=1", j.Name, name)
+				}
+				f.users++
+				parts = append(parts, part{file: f, of: i})
 			}
-			if j.Direct && f.direct == nil {
-				return nil, fmt.Errorf("job %s: %s: the target does not support direct=1", j.Name, name)
-			}
-			f.users++
 			inGroup++
 			if w.halts[group] == nil {
 				w.halts[group] = new(atomic.Bool)
 			}
-			w.workers = append(w.workers, &worker{job: j, num: num, of: k, file: f, group: group, opt: &opt, wave: w, halt: w.halts[group]})
+			k := &worker{job: j, num: num, of: of, parts: parts, group: group, opt: &opt, wave: w, halt: w.halts[group]}
+			w.enter(k)
+			w.workers = append(w.workers, k)
 			num++
 		}
 	}
 	for _, w := range waves {
 		for _, k := range w.workers {
 			if err := k.setup(t); err != nil {
-				return nil, fmt.Errorf("job %s: %s: %w", k.job.Name, k.file.name, err)
+				return nil, fmt.Errorf("job %s: %w", k.job.Name, err)
 			}
 		}
 	}
@@ -183,8 +193,11 @@ func run(t *sched.Task, jf *JobFile, opt Options) (*stats.Run, error) {
 // them starts, so none takes away what another has read.
 func (w *wave) invalidate(t *sched.Task) {
 	for _, k := range w.workers {
-		if c, ok := k.file.target.(CachedTarget); ok && k.job.Invalidate {
-			c.DropCache(t, k.gen.start, int64(k.gen.blocks)*k.gen.unit)
+		for i := range k.parts {
+			p := &k.parts[i]
+			if c, ok := p.target.(CachedTarget); ok && k.job.Invalidate {
+				c.DropCache(t, p.gen.start, int64(p.gen.blocks)*p.gen.unit)
+			}
 		}
 	}
 }
@@ -240,6 +253,7 @@ func (w *wave) run(t *sched.Task) (over bool) {
 func (k *worker) finish(t *sched.Task) {
 	k.over.Store(true)
 	k.wave.ended.Wake(t)
+	k.leave(t)
 	for group, halt := range k.wave.halts {
 		if k.job.ExitAll && (group == k.group || k.job.ExitWhat != ExitGroup) {
 			halt.Store(true)
@@ -291,9 +305,11 @@ func (k *worker) main(t *sched.Task) {
 		r := k.ring.stats(t).Since(k.rampRing)
 		k.res.Ring = &r
 	}
-	if k.failed == nil && k.job.EndFsync && k.job.Write {
-		k.fsync(t)
-		now = t.Now()
+	for i := range k.parts {
+		if k.failed == nil && k.job.EndFsync && k.job.Write {
+			k.fsync(t, &k.parts[i])
+			now = t.Now()
+		}
 	}
 	d := now - k.start
 	k.res.RunNs, k.res.ElapsedNs = d, d
@@ -302,8 +318,10 @@ func (k *worker) main(t *sched.Task) {
 			s.RunNs = d
 		}
 	}
-	if k.lastWrite != nil && k.failed == nil {
-		k.verify(t)
+	for i := range k.parts {
+		if k.parts[i].lastWrite != nil && k.failed == nil {
+			k.verify(t, &k.parts[i])
+		}
 	}
 	k.publish()
 }
@@ -327,6 +345,6 @@ func (k *worker) again() bool {
 	}
 	k.loops = max(0, k.loops-1)
 	k.passBytes, k.passIOs = 0, 0
-	k.gen.reset()
+	k.reset()
 	return true
 }

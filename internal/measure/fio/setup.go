@@ -10,61 +10,36 @@ import (
 	"btrlab/internal/sched"
 )
 
-// setup finds the region of a worker, makes its file large enough, and its buffers.
+// setup finds the regions of a worker, makes its files large enough, and its buffers.
 func (k *worker) setup(t *sched.Task) error {
 	j := k.job
-	size := k.file.target.Size(t)
-	whole := size // the file as the job wants it
-	if j.FileSize > 0 {
-		whole = j.FileSize
+	// Two rounds of the generator apart: neighbouring seeds give unlike sequences.
+	seed := random(j.RandSeed*0x2545f4914f6cdd1d + uint64(k.num)*0x9e3779b97f4a7c15 + 1)
+	first, pauses := random(seed.next()), random(seed.next())
+	sizes, others := random(seed.next()), random(seed.next())
+	k.chooser = random(seed.next())
+	for i := range k.parts {
+		rnd := first
+		if i > 0 {
+			rnd = random(others.next())
+		}
+		n, err := k.place(t, &k.parts[i], j.sizeOf(&sizes), rnd)
+		if err != nil {
+			return fmt.Errorf("%s: %w", k.parts[i].name, err)
+		}
+		k.ioSize += n
 	}
-	unit := int64(j.minBS())
-	off := j.Offset
-	if j.OffsetPercent > 0 {
-		off = whole * int64(j.OffsetPercent) / 100
-		off -= off % unit
-	}
-	off += int64(k.of) * j.OffsetStep
-	length := whole - off
-	switch {
-	case j.SizePercent > 0:
-		length = whole * int64(j.SizePercent) / 100
-	case j.FileSize > 0:
-	case j.Size > 0:
-		length = j.Size
-	}
-	if j.FileSize == 0 && j.SizePercent == 0 && j.Size == 0 && size == 0 {
-		return fmt.Errorf("the file is empty and no size is given")
-	}
-	if off+length > whole && (j.FileSize > 0 || j.SizePercent > 0) {
-		length = whole - off
-	}
-	if length < unit {
-		return fmt.Errorf("nothing to do: %d bytes at offset %d hold no block of %d", max(length, 0), off, unit)
-	}
-	k.ioSize = length - length%unit
-	if j.FileSize > 0 && j.Size > 0 {
-		k.ioSize = j.Size
+	if j.FileSizeMax > 0 && j.Size > 0 {
+		k.ioSize = min(k.ioSize, j.Size)
 	}
 	if j.IOSize > 0 {
 		k.ioSize = j.IOSize
 	}
-	if err := k.layout(t, max(off+length, j.FileSize)); err != nil {
-		return fmt.Errorf("lay out: %w", err)
-	}
-
-	// Two rounds of the generator apart: neighbouring seeds give unlike sequences.
-	seed := random(j.RandSeed*0x2545f4914f6cdd1d + uint64(k.num)*0x9e3779b97f4a7c15 + 1)
-	k.gen = region{rnd: random(seed.next()), start: off, unit: unit, blocks: uint64(length / unit), random: j.Random,
-		bs: j.BS, mixRead: uint64(j.RWMixRead), both: j.Read && j.Write, skip: j.Skip / unit, follow: j.Follow}
-	if j.Random {
-		k.gen.dist = j.Distribution.picker(k.gen.blocks)
-	}
-	if j.Write {
-		k.gen.onlyDir = DirWrite
-	}
-	if j.Random && !j.NoRandomMap {
-		k.gen.bmap = newBlockMap(k.gen.blocks)
+	switch j.Service.kind {
+	case roundRobin:
+		k.turns = j.Service.Each // the first file's
+	case zipfFile:
+		k.files = newZipf(uint64(len(k.parts)), j.Service.theta)
 	}
 	k.makeUnits()
 	for d, r := range j.RateIOPS {
@@ -72,10 +47,7 @@ func (k *worker) setup(t *sched.Task) error {
 			k.rateStep[d] = int64(time.Second) / int64(r)
 		}
 	}
-	k.loops, k.pauses = j.Loops-1, random(seed.next())
-	if j.Verify && j.Write && j.DoVerify {
-		k.lastWrite = make([]uint64, k.gen.blocks)
-	}
+	k.loops, k.pauses = j.Loops-1, pauses
 	k.res.HasSlat = j.Engine.async()
 	if k.opt.Stamper != nil && j.Write {
 		k.stamp = k.opt.Stamper(j, k.num)
@@ -85,12 +57,12 @@ func (k *worker) setup(t *sched.Task) error {
 	return nil
 }
 
-// layout makes the file want bytes long: what will be read is written, the rest is allocated as
+// layout makes f want bytes long: what will be read is written, the rest is allocated as
 // fallocate= says.
 //
 // Models fio filesetup.c:extend_file() and fallocate_file().
-func (k *worker) layout(t *sched.Task, want int64) error {
-	f, j := k.file.target, k.job
+func (k *worker) layout(t *sched.Task, f Target, want int64) error {
+	j := k.job
 	have := f.Size(t)
 	if have >= want {
 		return nil
@@ -144,7 +116,7 @@ func (k *worker) makeUnits() {
 		}
 		if j.Write && i == 0 {
 			// once: the sequence of offsets does not depend on iodepth
-			k.gen.rnd.fill(u.mem[DirWrite])
+			k.parts[0].gen.rnd.fill(u.mem[DirWrite])
 		}
 		copy(u.mem[DirWrite], k.units[0].mem[DirWrite])
 		k.free = append(k.free, u)

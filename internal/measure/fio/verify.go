@@ -70,7 +70,7 @@ func checkUnit(u []byte, off int64, task int, number uint64) error {
 
 // checkUnits judges what a job that only reads found.
 func (k *worker) checkUnits(p []byte, off int64) error {
-	unit := int(k.gen.unit)
+	unit := k.job.minBS()
 	for i := 0; i+unit <= len(p); i += unit {
 		if err := checkUnit(p[i:i+unit], off+int64(i), 0, 0); err != nil {
 			k.res.VerifyErrors++
@@ -80,24 +80,24 @@ func (k *worker) checkUnits(p []byte, off int64) error {
 	return nil
 }
 
-// verify reads back every unit that was written and judges it. What it reads counts as reads, as in
-// fio. When other tasks write the same file, a unit may hold any write of theirs.
-func (k *worker) verify(t *sched.Task) {
-	size := int64(k.gen.unit)
-	u := unit{dir: DirRead, whole: hostio.Aligned(int(size))}
+// verify reads back every unit of p that was written and judges it. What it reads counts as reads,
+// as in fio. When other tasks write the same file, a unit may hold any write of theirs.
+func (k *worker) verify(t *sched.Task, p *part) {
+	size := p.gen.unit
+	u := unit{part: p, dir: DirRead, whole: hostio.Aligned(int(size))}
 	began := t.Now()
 	t.Doing(opNames[DirRead])
-	for b, number := range k.lastWrite {
+	for b, number := range p.lastWrite {
 		if number == 0 {
 			continue
 		}
 		if k.opt.Stop != nil && k.opt.Stop.Load() {
 			break
 		}
-		if k.file.users > 1 || k.job.depth() > 1 && (k.job.Direct || k.job.Engine == IOUring) {
+		if p.users > 1 || k.job.depth() > 1 && (k.job.Direct || k.job.Engine == IOUring) {
 			number = 0 // several writes of the unit may have been in flight
 		}
-		off := k.gen.start + int64(b)*size
+		off := p.gen.start + int64(b)*size
 		u.off, u.left, u.err = off, u.whole, nil
 		t.Spend(cost.Issue, 1)
 		start := t.Now()
@@ -119,7 +119,7 @@ func (k *worker) verify(t *sched.Task) {
 		if err := checkUnit(u.whole, off, k.num, number); err != nil {
 			k.res.VerifyErrors++
 			if k.failed == nil {
-				k.failed = fmt.Errorf("%s: %w (%w)", k.file.name, err, errno.EILSEQ)
+				k.failed = fmt.Errorf("%s: %w (%w)", p.name, err, errno.EILSEQ)
 			}
 		}
 	}

@@ -414,7 +414,7 @@ func TestQueueDoesAgain(t *testing.T) {
 			}
 			p := make([]byte, 4096)
 			for tag := range uint32(4) {
-				if err := q.Prep(k, int(tag%2), p[:4096-tag], int64(tag)*4096, tag); err != nil {
+				if err := q.Prep(k, 0, int(tag%2), p[:4096-tag], int64(tag)*4096, tag); err != nil {
 					t.Fatal(err)
 				}
 			}

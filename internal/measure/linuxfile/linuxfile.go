@@ -335,7 +335,7 @@ type ended struct {
 	err error
 }
 
-func (q *queue) Prep(_ *sched.Task, dir int, p []byte, off int64, tag uint32) error {
+func (q *queue) Prep(_ *sched.Task, _, dir int, p []byte, off int64, tag uint32) error {
 	r := &q.last[tag]
 	*r = request{hostio.Read, p, off, q.f.nowait}
 	if dir == fio.DirWrite {

@@ -260,7 +260,7 @@ func (m *measured) run(t *sched.Task, o Options, j *job, begin, end func() error
 		return err
 	}
 	size := "size"
-	if jf.Jobs[0].FileSize > 0 {
+	if jf.Jobs[0].FileSizeMax > 0 {
 		size = "filesize"
 	}
 	jf, err = jf.With(append([][2]string{{size, fmt.Sprint(j.size / int64(max(j.files, 1)))}, {"runtime", fmt.Sprintf("%dms", int64(o.Seconds*1000))}, {"time_based", "1"}}, j.set...))

@@ -327,7 +327,7 @@ func (s *study) job(seconds float64, randseed uint64, set [][2]string) (*fio.Job
 		return nil, err
 	}
 	file := "size"
-	if jf.Jobs[0].FileSize > 0 {
+	if jf.Jobs[0].FileSizeMax > 0 {
 		file = "filesize"
 	}
 	all := [][2]string{{file, fmt.Sprint(s.size / int64(max(s.seed.Files, 1)))}, {"runtime", fmt.Sprintf("%dms", int64(seconds*1000))},
