@@ -74,6 +74,10 @@ for n in "$here"/*.ipynb; do
 	quietly "$venv/bin/jupyter-nbconvert" --to notebook --execute --ExecutePreprocessor.kernel_name=gophernotes \
 		--ExecutePreprocessor.timeout=300 --output-dir "$out" "$n"
 	quietly "$venv/bin/jupyter-nbconvert" --to html --template classic --output-dir "$out" "$out/$name.ipynb"
+	if grep -q 'skipping import' "$out/$name.ipynb"; then
+		echo "notebook $name shows a warning of the interpreter: a type of package nb has one of its fields' types with generics" >&2
+		exit 1
+	fi
 done
 [ $found -gt 0 ] || { echo "no notebook found" >&2; exit 1; }
 echo "$found notebooks run; written to ${out#"$(dirname "$here")"/}/*.html"

@@ -99,6 +99,7 @@ var graded = []color.RGBA{{213, 94, 0, 255}, {0, 0, 0, 255}, {86, 180, 233, 255}
 // Plot draws Measured: for each job a bar for each policy.
 func (g *Graded) Plot() (Figure, error) {
 	p := chart.New("virtual time: times as fast as policy locked")
+	p.Y.Label.Text = "ratio to locked"
 	rows := g.rep.Measured()
 	if len(rows) == 0 {
 		return Figure{}, fmt.Errorf("nothing was measured: %s", g.rep.Rows[0].Result)

@@ -77,6 +77,7 @@ type ratio struct {
 // ratioBars draws a bar for each policy; styles has the policies in the order of their colours.
 func ratioBars(title, alt string, list []ratio, styled []string) (Figure, error) {
 	p := chart.New(title)
+	p.Y.Label.Text = "ratio, median and range of the rounds"
 	var names []string
 	points := ratioPoints{}
 	styles := draw.Styles(styled)
@@ -107,7 +108,8 @@ func ratioBars(title, alt string, list []ratio, styled []string) (Figure, error)
 // LogPlot draws how long an fsync had the write lock of each level of the log's tree, by policy.
 func (c *Comparison) LogPlot() (Figure, error) {
 	const levels = 3
-	p := chart.New("write locks of an fsync in the log, ns by level from the leaves on")
+	p := chart.New("write locks of an fsync in the log, by level from the leaves on")
+	p.X.Label.Text, p.Y.Label.Text = "level of the log tree", "ns held in an fsync"
 	styles := draw.Styles(policies(c.res))
 	alt, n := "Time of an fsync with a block of the log locked:", 0
 	for i, r := range c.res.Rows {
@@ -128,7 +130,7 @@ func (c *Comparison) LogPlot() (Figure, error) {
 		alt += fmt.Sprintf(" %s %.0f, %.0f and %.0f ns at levels 0, 1 and 2;", r.Policy, values[0], values[1], values[2])
 		n++
 	}
-	p.NominalX("level 0", "level 1", "level 2")
+	p.NominalX("0", "1", "2")
 	p.X.Max, p.Y.Min, p.Legend.Top, p.Legend.Padding = levels-0.2, 0, true, vg.Points(3)
 	return render(p, 3, alt[:len(alt)-1]+".")
 }

@@ -108,14 +108,20 @@ func (o *Options) job() (*fio.JobFile, error) {
 	return jf, nil
 }
 
-// Policies lists the policies with what they are.
-func Policies() Table {
+// Policies lists policies with what they are: those named, or every preset.
+func Policies(names ...string) (Table, error) {
 	t := Table{Caption: "Policies", Head: []string{"policy", "what it is", "toggles"}}
-	for i := range policy.Presets {
-		p := &policy.Presets[i]
+	if len(names) == 0 {
+		names = policy.Names()
+	}
+	for _, name := range names {
+		p, err := policy.Parse(name)
+		if err != nil {
+			return t, err
+		}
 		t.Rows = append(t.Rows, []string{p.Name, p.About, strings.Join(p.On(), " ")})
 	}
-	return t
+	return t, nil
 }
 
 // Comparison is a finished comparison.
@@ -175,6 +181,17 @@ func (c *Comparison) IOPS(policy string) float64 {
 	for _, r := range c.res.Rows {
 		if r.Policy == policy {
 			return r.IOPS
+		}
+	}
+	return 0
+}
+
+// Waiting is the percent of the writers' time that a policy's waited for a lock or event by its
+// class, as WaitTable has it; 0 when it was not compared.
+func (c *Comparison) Waiting(policy, class string) float64 {
+	for _, r := range c.res.Rows {
+		if r.Policy == policy {
+			return 100 * r.Waits[class]
 		}
 	}
 	return 0

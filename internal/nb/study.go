@@ -30,13 +30,24 @@ func lookup(name, spec string) (*scenario.Scenario, *policy.Policy, error) {
 	return s, &p, err
 }
 
-// Scenarios lists what can be explored.
-func Scenarios() Table {
+// Scenarios lists scenarios with what they are: those named, or all that can be explored.
+func Scenarios(names ...string) (Table, error) {
 	t := Table{Caption: "Scenarios", Head: []string{"scenario", "what it is"}}
-	for _, s := range scenario.All() {
+	list := scenario.All()
+	if len(names) > 0 {
+		list = nil
+		for _, name := range names {
+			s, err := scenario.Lookup(name)
+			if err != nil {
+				return t, err
+			}
+			list = append(list, s)
+		}
+	}
+	for _, s := range list {
 		t.Rows = append(t.Rows, []string{s.Name, s.About})
 	}
-	return t
+	return t, nil
 }
 
 // Exploration is what a search of the schedules of a scenario came to.
@@ -160,9 +171,13 @@ func (l Timeline) HTML() string {
 	title := fmt.Sprintf("timeline of %s under %s, schedule '%s'", l.tr.Scenario, l.tr.Policy, l.tr.Schedule)
 	// As high as the page is in a frame as wide as a notebook: what is above the steps and below
 	// them, and the steps. A very long one scrolls.
-	height := min(540+22*l.Steps(), 3000)
+	return frame(title, b.String(), min(540+22*l.Steps(), 3000))
+}
+
+// frame is a page in a frame of so many pixels.
+func frame(title, page string, height int) string {
 	return fmt.Sprintf(`<iframe title="%s" sandbox="allow-scripts" style="width:100%%;height:%dpx;border:1px solid #777" srcdoc="%s"></iframe>`,
-		html.EscapeString(title), height, html.EscapeString(b.String()))
+		html.EscapeString(title), height, html.EscapeString(page))
 }
 
 // SimpleRender is what the notebook kernel asks for.

@@ -47,8 +47,15 @@ func TestMatrix(t *testing.T) {
 	if err != nil || len(m.Rows) != 1 || m.Rows[0][1] != "kept" || m.Rows[0][2] != "broken" {
 		t.Errorf("matrix %v, %v", m.Rows, err)
 	}
-	if len(Scenarios().Rows) < 10 {
-		t.Error("scenarios are missing")
+	all, err := Scenarios()
+	two, err2 := Scenarios("stable-pages", "truncate-race")
+	if _, bad := Scenarios("none"); err != nil || err2 != nil || bad == nil || len(all.Rows) < 10 || len(two.Rows) != 2 || two.Rows[0][0] != "stable-pages" {
+		t.Errorf("%d scenarios, %v; of two names %v, %v; of none %v", len(all.Rows), err, two.Rows, err2, bad)
+	}
+	all, err = Policies()
+	two, err2 = Policies("bounce", "nowait-4.13")
+	if _, bad := Policies("none"); err != nil || err2 != nil || bad == nil || len(all.Rows) < 6 || len(two.Rows) != 2 || two.Rows[0][0] != "bounce" {
+		t.Errorf("%d policies, %v; of two names %v, %v; of none %v", len(all.Rows), err, two.Rows, err2, bad)
 	}
 }
 

@@ -12,8 +12,15 @@ import (
 // MaxPoints bounds the points of Surface.
 const MaxPoints = 30
 
-// Surfaced is how the gain of seed 000 hangs on two choices.
-type Surfaced struct{ s *reproduce.Surface }
+// Surfaced is how the gain of seed 000 hangs on two choices. It has what it shows and not the
+// reproduce.Surface: the interpreter would look at that type's locks, and warn in the first cell of
+// every notebook.
+type Surfaced struct {
+	x     string
+	gains [][]float64 // percent, by spread and share
+	rows  [][]string
+	plot  func() (Figure, error)
+}
 
 // Surface runs seed 000 in virtual time at each pair of a share, the percent of a request's time
 // that grows with its size, and a spread, the sigma of the times. The row before is fitted again at
@@ -44,20 +51,28 @@ func Surface(shares, spreads []float64) (*Surfaced, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Surfaced{s}, nil
+	panel := s.Panels[0]
+	out := &Surfaced{x: s.X, rows: s.Table(panel), plot: func() (Figure, error) {
+		return render(s.Plot(), 4*vg.Inch, "contours of the gain over "+s.X+" and "+s.Y)
+	}}
+	for _, line := range panel.Points {
+		var gains []float64
+		for _, point := range line {
+			gains = append(gains, point.Gain())
+		}
+		out.gains = append(out.gains, gains)
+	}
+	return out, nil
 }
 
 // Gain is that of a point by its place in the lists, in percent.
-func (s *Surfaced) Gain(share, spread int) float64 { return s.s.Panels[0].Points[spread][share].Gain() }
+func (s *Surfaced) Gain(share, spread int) float64 { return s.gains[spread][share] }
 
 // Table is the gains in percent: a line for each spread, a column for each share.
 func (s *Surfaced) Table() Table {
-	rows := s.s.Table(s.s.Panels[0])
-	rows[0][0] = "spread"
-	return Table{Caption: "Gain of the eight patches, percent, by " + s.s.X, Head: rows[0], Rows: rows[1:]}
+	head := append([]string{"spread"}, s.rows[0][1:]...)
+	return Table{Caption: "Gain of the eight patches, percent, by " + s.x, Head: head, Rows: s.rows[1:]}
 }
 
 // Plot draws lines of equal gain, the published one thick.
-func (s *Surfaced) Plot() (Figure, error) {
-	return render(s.s.Plot(), 4*vg.Inch, "contours of the gain over "+s.s.X+" and "+s.s.Y)
-}
+func (s *Surfaced) Plot() (Figure, error) { return s.plot() }

@@ -97,8 +97,8 @@ var verdicts = [2]color.Color{color.RGBA{0, 114, 178, 255}, color.RGBA{213, 94, 
 
 // Plot draws iops over the number of CPUs, a line for each policy.
 func (s *Scaling) Plot() (Figure, error) {
-	p := chart.New("Virtual time: thousand writes a second")
-	p.X.Label.Text = "simulated CPUs"
+	p := chart.New("virtual time")
+	p.X.Label.Text, p.Y.Label.Text = "simulated CPUs", "thousand writes a second"
 	p.Legend.Top, p.Legend.Left = true, true
 	alt := "Thousand writes a second by CPUs:"
 	styles := draw.Styles(policies(s.runs[0].res))
