@@ -193,8 +193,8 @@ func row(cells []string, printed string) error {
 func (s *slide) figures(t *testing.T, sc *screen) (n int) {
 	t.Helper()
 	for _, b := range slideBlock.FindAllStringSubmatch(s.text, -1) {
-		command, block, ok := strings.Cut(strings.ReplaceAll(b[2], "\\\n", " "), "\n")
-		if command, ok = strings.CutPrefix(command, "$ btrlab "); ok && block != "" {
+		first, block, _ := strings.Cut(strings.ReplaceAll(b[2], "\\\n", " "), "\n")
+		if command, ok := strings.CutPrefix(first, "$ btrlab "); ok && block != "" {
 			n++
 			if out := sc.run(t, command); out != "" {
 				if err := shows(block, out); err != nil {
