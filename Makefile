@@ -8,6 +8,7 @@ GO ?= go
 BIN := bin/btrlab
 ART := artifacts
 FUZZTIME ?= 20s
+SLIDES := labs/guide/instructor/slides
 
 # Packages whose tests run tasks against each other: the ones that -race has something to say about. The longest one first.
 RACE := ./internal/fs/... ./internal/sched ./internal/lock/... ./internal/blockdev/... ./internal/meta/... ./internal/data/... \
@@ -17,7 +18,7 @@ RACE := ./internal/fs/... ./internal/sched ./internal/lock/... ./internal/blockd
 INTEROP := ./internal/blockdev ./internal/meta/fstree ./internal/progs/... ./internal/measure/stats ./internal/study/timeline \
 	./internal/site/pages ./internal/interop
 
-.PHONY: help build site picture demo test race grade handout labs interop judges notebook notebooks bench mutants drawn fuzz lint portable ci clean
+.PHONY: help build site picture slides demo test race grade handout labs interop judges notebook notebooks bench mutants drawn fuzz lint portable ci clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +47,22 @@ demo: ## compare the locking policies, on an image with this machine and in virt
 	step "the same job in virtual time, on eight simulated processors: the same figures everywhere"; \
 	$(BIN) compare --runtime vtime --device-model ssd-raid5 --policy locked,unlocked --runtime-seconds 0.5; took; \
 	printf '\nall of it: %d s\n' $$SECONDS
+
+# Marp prints with Chromium; it turns the sandbox off by itself where it must.
+MARP ?= npx --yes @marp-team/marp-cli@4.5.1
+CHROME_PATH ?= $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
+slides: ## make the slides of the course: artifacts/slides, a page and a PDF a week (npx, chromium)
+	@if ! command -v npx >/dev/null; then echo "bad npx, have none want that of Node.js 18 or newer: it runs Marp" >&2; exit 2; fi
+	@if [ ! -x "$(CHROME_PATH)" ]; then echo "bad CHROME_PATH, have '$(CHROME_PATH)' want Chromium or Chrome: it prints the slides" >&2; exit 2; fi
+	@if [ ! -d $(SLIDES) ]; then echo "bad target, have a handout want a clone: a handout has no slides" >&2; exit 2; fi
+	rm -rf $(ART)/slides
+	mkdir -p $(ART)/slides
+	cp -r $(SLIDES)/pictures labs/reference/seed-003-surface.png $(SLIDES)/week-*.md $(ART)/slides
+	sed -i 's#(../../../reference/#(#' $(ART)/slides/*.md
+	for kind in html pdf; do \
+		CHROME_PATH="$(CHROME_PATH)" $(MARP) --no-stdin --no-config-file --theme $(SLIDES)/btrlab.css --allow-local-files --$$kind $(ART)/slides/*.md; \
+	done
+	rm $(ART)/slides/*.md
 
 # The timeout is for a package, on a machine that a class shares.
 test: ## run the tests; no root, no btrfs-progs

@@ -13,7 +13,7 @@ import (
 func documents(t *testing.T) []string {
 	t.Helper()
 	var docs []string
-	for _, pattern := range []string{"*.md", "labs/*.md", "labs/*/*.md", "labs/*/instructor/*.md", "notebooks/*.md"} {
+	for _, pattern := range []string{"*.md", "labs/*.md", "labs/*/*.md", "labs/*/instructor/*.md", "labs/*/instructor/*/*.md", "notebooks/*.md"} {
 		names, err := filepath.Glob(filepath.Join("..", "..", pattern))
 		if err != nil {
 			t.Fatal(err)

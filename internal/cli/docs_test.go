@@ -55,7 +55,11 @@ func commandsOf(name, text string) []printed {
 		all = append(all, c)
 	}
 	fence := false
-	for i, line := range strings.Split(text, "\n") {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		for j := i + 1; fence && strings.HasSuffix(line, `\`) && j < len(lines); j++ { // it goes on
+			line = strings.TrimSuffix(line, `\`) + strings.TrimSpace(lines[j])
+		}
 		if strings.HasPrefix(line, "```") {
 			fence = !fence
 		} else if m := lineCommand.FindStringSubmatch(strings.TrimSpace(line)); m != nil && (fence || strings.HasPrefix(line, "    ")) {
@@ -148,7 +152,7 @@ func TestDocCommands(t *testing.T) {
 		targets = append(targets, m[1])
 	}
 	verbs := map[string]int{}
-	for _, pattern := range []string{"*.md", "labs/*.md", "labs/*/*.md", "labs/*/instructor/*.md", "notebooks/*.md"} {
+	for _, pattern := range []string{"*.md", "labs/*.md", "labs/*/*.md", "labs/*/instructor/*.md", "labs/*/instructor/*/*.md", "notebooks/*.md"} {
 		names, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil {
 			t.Fatal(err)

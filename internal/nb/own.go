@@ -69,7 +69,7 @@ func Replace(code, functions string) (string, error) {
 // seconds and needs the go tool and a clone.
 func OwnPolicy(name, code string) (*Own, error) { return ownOf(name, "", code) }
 
-// OwnRangeLock builds preset range-lock with the range lock of lab 05 or 13 in it, whose Go is code.
+// OwnRangeLock builds preset range-lock with the range lock of lab 05 or 13 in it; code is its Go.
 func OwnRangeLock(name, code string) (*Own, error) {
 	if !strings.Contains(code, "\nfunc New() ") {
 		return nil, errors.New("want the Go of a range lock, with func New()")

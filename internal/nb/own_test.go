@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestOwnPolicy: the tries of the tutorial, as its notebook has them. The second breaks two-writers-same,
-// and the third nothing that locked keeps.
+// TestOwnPolicy: the tries of the tutorial, as its notebook has them. The second breaks
+// two-writers-same, and the third nothing that locked keeps.
 func TestOwnPolicy(t *testing.T) {
 	code := func(try string) string {
 		b, err := os.ReadFile("../study/own/testdata/" + try + "/policy.go")
