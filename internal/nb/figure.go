@@ -109,7 +109,7 @@ func ratioBars(title, alt string, list []ratio, styled []string) (Figure, error)
 func (c *Comparison) LogPlot() (Figure, error) {
 	const levels = 3
 	p := chart.New("write locks of an fsync in the log, by level from the leaves on")
-	p.X.Label.Text, p.Y.Label.Text = "level of the log tree", "ns held in an fsync"
+	p.X.Label.Text, p.Y.Label.Text = "level of the log tree", "µs held in an fsync"
 	styles := draw.Styles(policies(c.res))
 	alt, n := "Time of an fsync with a block of the log locked:", 0
 	for i, r := range c.res.Rows {
@@ -118,7 +118,7 @@ func (c *Comparison) LogPlot() (Figure, error) {
 		}
 		var values plotter.Values
 		for level := range levels {
-			values = append(values, r.Log.HeldEach(level))
+			values = append(values, r.Log.HeldEach(level)/1000)
 		}
 		bars, err := plotter.NewBarChart(values, vg.Points(24))
 		if err != nil {
@@ -127,11 +127,12 @@ func (c *Comparison) LogPlot() (Figure, error) {
 		bars.Color, bars.LineStyle.Width, bars.Offset = styles[i].Color, 0, vg.Points(28*float64(n))
 		p.Add(bars)
 		p.Legend.Add(r.Policy, bars)
-		alt += fmt.Sprintf(" %s %.0f, %.0f and %.0f ns at levels 0, 1 and 2;", r.Policy, values[0], values[1], values[2])
+		alt += fmt.Sprintf(" %s %.1f, %.1f and %.1f µs at levels 0, 1 and 2;", r.Policy, values[0], values[1], values[2])
 		n++
 	}
 	p.NominalX("0", "1", "2")
 	p.X.Max, p.Y.Min, p.Legend.Top, p.Legend.Padding = levels-0.2, 0, true, vg.Points(3)
+	p.Y.Max *= 1.1 // the bars end below the legend
 	return render(p, 3, alt[:len(alt)-1]+".")
 }
 

@@ -287,7 +287,7 @@ func (t Table) HTML() string {
 	for i := range t.Head {
 		styles[i] = "text-align:right;vertical-align:top;white-space:nowrap"
 		if t.words(i) {
-			styles[i] = "text-align:left;vertical-align:top"
+			styles[i] = "text-align:left;vertical-align:top;min-width:7em"
 		}
 	}
 	row := func(tag string, cells []string) {

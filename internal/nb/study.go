@@ -1,6 +1,7 @@
 package nb
 
 import (
+	"cmp"
 	"fmt"
 	"html"
 	"strings"
@@ -89,7 +90,7 @@ func (e *Exploration) Table() Table {
 	t := Table{Caption: fmt.Sprintf("%s under %s", e.Scenario, e.Policy), Head: []string{"", ""}}
 	t.Rows = [][]string{{"verdict", e.Verdict}, {"searched", e.Bound}}
 	if !e.Kept() {
-		t.Rows = append(t.Rows, []string{"schedule", e.Schedule}, []string{"outside", e.Command})
+		t.Rows = append(t.Rows, []string{"schedule", cmp.Or(e.Schedule, "'', one task after the other")}, []string{"outside", e.Command})
 		head := "violation"
 		for _, line := range strings.Split(e.Violation, "\n") {
 			t.Rows, head = append(t.Rows, []string{head, line}), ""

@@ -73,8 +73,14 @@ func (c *recovery) mount(t *sched.Task, r *run, dev *overlay) (err error) {
 		return err
 	}
 	defer x.Pause(t)
-	if res, err := check.Check(t, dev, check.Options{}); err != nil || !res.Clean {
-		return fmt.Errorf("the image is not clean: %v %v", res.Findings, err)
+	res, err := check.Check(t, dev, check.Options{})
+	switch n := len(res.Findings); {
+	case err != nil:
+		return fmt.Errorf("check: %w", err)
+	case n > 1:
+		return fmt.Errorf("the image is not clean: %v, and %d more", res.Findings[0], n-1)
+	case n == 1:
+		return fmt.Errorf("the image is not clean: %v", res.Findings[0])
 	}
 	c.names = versionOf{fileName: &r.first}
 	if r.named() {
