@@ -16,7 +16,7 @@ import (
 func TestLogScenarios(t *testing.T) {
 	for _, c := range []struct{ scenario, wrong, want string }{
 		{"log-writer", "WRONG_LOG_BEFORE_DATA", "what an fsync promised is not on the device"},
-		{"log-writer", "WRONG_LOG_NO_SUMS", "not clean: [csum.missing"},
+		{"log-writer", "WRONG_LOG_NO_SUMS", "not clean: csum.missing"},
 		{"log-truncate", "WRONG_LOG_BEFORE_DATA", "what an fsync promised is not on the device"},
 		{"log-punch", "WRONG_LOG_NO_HOLES", "what an fsync promised is not on the device"},
 		{"log-punch-block", "WRONG_LOG_PUNCH_UNMARKED", "what an fsync promised is not on the device"},
