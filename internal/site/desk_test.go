@@ -206,3 +206,17 @@ func TestLevel(t *testing.T) {
 		t.Errorf("the timeline is %.80q", page)
 	}
 }
+
+// A player who takes the last step before a deadlock back sees a task that can run, and not the
+// wait that came later.
+func TestUndoDeadlock(t *testing.T) {
+	var d Desk
+	ask[View](t, &d, "open", Place{Level: "two-forks", Schedule: "3:1"})
+	if v := ask[View](t, &d, "move", Move{Do: "finish"}); !v.Tasks[0].Waits || !v.Violated {
+		t.Fatalf("no deadlock: %+v", v)
+	}
+	v := ask[View](t, &d, "move", Move{Do: "undo"})
+	if x := v.Tasks[0]; !x.Can || x.Waits || x.Status != "can run" || x.Held != "holds f" {
+		t.Errorf("after undo: %+v", x)
+	}
+}
