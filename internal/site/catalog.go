@@ -5,24 +5,16 @@ import (
 
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/sched/explore"
-	"btrlab/internal/study/levels"
 	"btrlab/internal/study/scenario"
 )
 
 // Catalog lists the scenarios, policies and toggles.
 type Catalog struct {
 	Scenarios []ScenarioInfo     `json:"scenarios"`
-	Levels    []LevelInfo        `json:"levels"`
 	Policies  []PolicyInfo       `json:"policies"`
 	Toggles   []ToggleInfo       `json:"toggles"`
 	Museum    []scenario.Exhibit `json:"museum"`
 	Methods   []explore.Method   `json:"methods"`
-}
-
-// LevelInfo is a level of lab 00.
-type LevelInfo struct {
-	Name  string `json:"name"`
-	Title string `json:"title"`
 }
 
 // ScenarioInfo is a scenario.
@@ -54,9 +46,6 @@ type ToggleInfo struct {
 
 func (d *Desk) catalog() *Catalog {
 	c := &Catalog{Museum: scenario.Museum, Methods: []explore.Method{explore.Bound, explore.DPOR, explore.State, explore.Naive}}
-	for _, l := range levels.All {
-		c.Levels = append(c.Levels, LevelInfo{l.Name, l.Title})
-	}
 	for _, s := range scenario.All() {
 		x := ScenarioInfo{Name: s.Name, About: s.About, Goal: s.Aim(), Policies: s.Policies}
 		for _, t := range s.Tasks {

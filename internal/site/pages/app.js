@@ -1,6 +1,7 @@
 "use strict";
 (() => {
 const $ = id => document.getElementById(id);
+const sizes = document.currentScript.dataset; // of the program: its pieces, and its bytes when it is unpacked
 
 // make is an element with properties, attributes and children.
 function make(tag, props, ...kids) {
@@ -14,9 +15,31 @@ function make(tag, props, ...kids) {
   return e;
 }
 
+// The program comes in pieces, each a script that calls btrlabWasm. What is loading is said in four parts.
+const pieces = [], parts = ["download", "decompress", "compile", "start"];
+function loading(part, share) {
+  const i = parts.indexOf(part), text = `part ${i + 1} of 4, ${part}`, bar = $("load");
+  if (share === undefined) bar.removeAttribute("value"); else bar.value = share;
+  if ($("waiting-stage").textContent === text) return;
+  $("waiting-stage").textContent = text;
+  $("status").textContent = "The program is loading: " + text;
+}
+function download() {
+  loading("download", 0);
+  for (let i = 0; i < sizes.pieces; i++) {
+    const name = `btrlab.wasm.${String(i).padStart(2, "0")}.js`;
+    document.head.append(Object.assign(document.createElement("script"), { src: name, async: false, onerror: () => failed(name + " is missing: it belongs beside this page") }));
+  }
+}
+globalThis.btrlabWasm = piece => {
+  pieces.push(piece);
+  loading("download", pieces.length / sizes.pieces);
+  worker.postMessage({ piece, of: Number(sizes.pieces) });
+};
+
 // The worker. A question has a number, and its answer the same one; until then it may tell how far it is.
 const questions = new Map();
-let payload, worker, number = 0, ready, isReady;
+let worker, number = 0, ready, isReady;
 function start() {
   ready = new Promise(done => { isReady = done; });
   const source = URL.createObjectURL(new Blob([$("worker-source").textContent], { type: "text/javascript" }));
@@ -27,9 +50,11 @@ function start() {
     if (m.ready) {
       URL.revokeObjectURL(source);
       isReady();
-      if (catalog) $("status").textContent = "ready again";
+      if (catalog) loaded("ready again");
       return;
     }
+    if (m.unpacked) { if (pieces.length == sizes.pieces) loading("decompress", m.unpacked / sizes.bytes); return; }
+    if (m.stage) { loading(m.stage); return; }
     if (m.failed) { failed(m.failed); return; }
     const q = questions.get(m.id);
     if (!q) return;
@@ -37,10 +62,15 @@ function start() {
     questions.delete(m.id);
     if (m.error) q.reject(new Error(m.error)); else q.resolve(JSON.parse(m.answer));
   };
-  worker.postMessage({ wasm: payload });
+  for (const piece of pieces) worker.postMessage({ piece, of: Number(sizes.pieces) });
+}
+function loaded(text) {
+  $("load").hidden = true;
+  $("status").textContent = text;
 }
 function failed(text) {
-  $("status").textContent = text;
+  loaded(text);
+  if (!catalog) $("waiting").replaceChildren(make("p", {}, "The program could not be loaded: " + text));
   for (const q of questions.values()) q.reject(new Error(text));
   questions.clear();
 }
@@ -64,13 +94,11 @@ function stop() {
     start(); // the game is gone; the next page of one opens it anew
   }, 2000);
 }
-globalThis.btrlabFailed = failed;
-globalThis.btrlabWasm = text => { payload = text; start(); begin(); };
 
 // The address: #page?name=value. A plus is a switch of a policy, so it is kept apart from a space.
 function here() {
   const [page, query] = location.hash.slice(1).split("?");
-  return { page: document.getElementById("page-" + page) ? page : "step", args: new URLSearchParams(query || "") };
+  return { page: document.getElementById("page-" + page) ? page : "levels", args: new URLSearchParams(query || "") };
 }
 function address(page, args) {
   const p = new URLSearchParams();
@@ -107,13 +135,23 @@ async function run(button, say, f) {
 }
 
 // Step.
-let game, moves = Promise.resolve();
+let game, walked, moves = Promise.resolve();
+// answer is the program's, or that of the walk of a level, which needs no program.
+function answer(question, args) {
+  if (question === "open" && args.level !== undefined) {
+    const g = graphs.find(g => g.begin.level === args.level);
+    if (!g) throw new Error(`unknown level ${args.level}`);
+    walked = walk(g);
+    return walked.open(args.schedule, args.at);
+  }
+  return question === "move" && game && game.level ? walked.move(args) : ask(question, args);
+}
 const sayStep = text => { $("step-note").textContent = text; };
 // move makes one move after the other, however fast the keys come.
 function move(question, args) {
   moves = moves.then(async () => {
     try {
-      game = await ask(question, args);
+      game = await answer(question, args);
       view();
     } catch (err) { sayStep(err.message); }
   });
@@ -140,7 +178,7 @@ function view() {
     const lines = g.verdict.split("\n");
     const more = lines.slice(1).join("\n");
     verdict.push(make("div", { class: "verdict" + (g.violated && !g.of_level ? " bad" : "") }, g.violated ? make("p", { class: "head" }, g.of_level ? "Won: the rule is broken" : "Goal reached: " + g.goal) : "",
-      make("p", {}, lines[0]), more ? make("details", {}, make("summary", {}, "The whole report"), make("p", {}, more)) : "", g.of_level && g.of_level.moral ? make("p", {}, g.of_level.moral) : ""));
+      make("p", {}, lines[0]), more ? make("details", {}, make("summary", {}, "The whole report"), make("p", {}, more)) : "", g.of_level && g.of_level.moral ? make("p", {}, g.of_level.moral) : "", g.level && g.violated ? nextLevel() : ""));
   }
   $("step-verdict").replaceChildren(...verdict);
   if (g.over && !over) $("step-verdict").scrollIntoView({ block: "nearest" });
@@ -191,22 +229,24 @@ function levelView(g) {
   $("levels-story").textContent = l.story;
   $("levels-rule").textContent = l.rule;
   if (l.moral) won(g.level);
-  $("levels-next").hidden = !l.moral;
+}
+// nextLevel stands in the box that says Won.
+function nextLevel() {
+  const next = graphs[(graphs.findIndex(g => g.begin.level === game.level) + 1) % graphs.length].begin.level;
+  return make("div", { class: "bar" }, make("button", { id: "levels-next", class: "main", on: () => openLevel(next).then(() => $("h-levels").focus()) }, "Next level"));
 }
 function won(level) {
   const o = [...$("levels-name").options].find(o => o.value === level);
   if (!o.textContent.endsWith("won")) o.textContent += ", won";
 }
 async function never() {
-  const level = game.level, j = await ask("never", { level });
+  const level = game.level, j = walked.never;
   $("levels-said").replaceChildren(make("div", { class: "verdict" + (j.won ? "" : " bad") }, make("p", { class: "head" }, j.won ? "Won" : "Not so"), make("p", {}, j.says), j.moral ? make("p", {}, j.moral) : "",
-    make("p", { class: "small" }, "The same in a terminal: ", make("code", {}, j.replay))));
+    make("p", { class: "small" }, "The same in a terminal: ", make("code", {}, j.replay)), j.won ? nextLevel() : ""));
   if (j.won) won(level);
-  $("levels-next").hidden = !j.won;
 }
 function openLevel(name) {
   $("levels-said").replaceChildren();
-  $("levels-next").hidden = true;
   return open({ level: name, schedule: "", at: 0 });
 }
 
@@ -333,7 +373,14 @@ async function spec() {
   note("policies", { policy: text, scenario });
 }
 
-// Routing.
+// Routing. A page that needs the program shows that it waits, and nothing of it can be used, until it is there.
+const needsProgram = page => $("page-" + page).dataset.program !== undefined;
+function waits(page) {
+  const on = !catalog && needsProgram(page);
+  $("waiting").hidden = !on;
+  $("waiting-key").textContent = "";
+  if (needsProgram(page)) for (const e of $("page-" + page).children) e.inert = on && !e.matches("h2, .lead");
+}
 let page;
 function route() {
   if (location.hash === shown) return;
@@ -343,13 +390,14 @@ function route() {
   for (const a of document.querySelectorAll("nav a")) { if (a.dataset.page === to) a.setAttribute("aria-current", "page"); else a.removeAttribute("aria-current"); }
   if (page && page !== to) $("h-" + to).focus();
   page = to;
-  if (!catalog) return;
+  waits(to);
+  if (!catalog && needsProgram(to)) return;
   const scenario = args.get("scenario") || "truncate-race", policy = args.get("policy") || "unlocked";
   if (to === "step" || to === "levels") $(to + "-board").append($("board"));
   switch (to) {
   case "levels":
     $("levels-said").replaceChildren();
-    return open({ level: args.get("level") || catalog.levels[0].name, schedule: args.get("schedule") || "", at: Number(args.get("at")) || 0 });
+    return open({ level: args.get("level") || graphs[0].begin.level, schedule: args.get("schedule") || "", at: Number(args.get("at")) || 0 });
   case "step":
     return open({ scenario, policy, schedule: args.get("schedule") || "", at: Number(args.get("at")) || 0 });
   case "explore":
@@ -369,14 +417,16 @@ async function begin() {
   const names = catalog.scenarios.map(s => s.name);
   for (const id of ["step-scenario", "explore-scenario"]) fill($(id), names);
   for (const id of [...policySelects, "policies-base"]) fill($(id), catalog.policies.map(p => p.spec));
-  fill($("levels-name"), catalog.levels.map(l => l.name), n => catalog.levels.findIndex(l => l.name === n) + 1 + ". " + catalog.levels.find(l => l.name === n).title);
   fill($("explore-method"), ["", ...catalog.methods], m => m || "the scenario's");
   fill($("museum-number"), catalog.museum.map(e => String(e.number)), n => n + ". " + catalog.museum.find(e => e.number === Number(n)).title);
-  shown = undefined; // show the page of the address, now that there is a catalogue
-  await route();
+  $("step-draw").removeAttribute("aria-disabled");
+  if (needsProgram(page)) { // it has waited
+    shown = undefined;
+    await route();
+  }
   const ms = Math.round(performance.now());
   document.documentElement.dataset.ready = ms;
-  $("status").textContent = `ready after ${(ms / 1000).toFixed(1)} s`;
+  loaded(`ready after ${(ms / 1000).toFixed(1)} s`);
 }
 
 addEventListener("hashchange", route);
@@ -385,17 +435,14 @@ $("step-policy").addEventListener("change", reopen);
 for (const [id, what] of [["move-undo", "undo"], ["move-next", "next"], ["move-finish", "finish"], ["move-begin", "begin"]]) $(id).addEventListener("click", () => move("move", { do: what }));
 $("levels-name").addEventListener("change", () => openLevel($("levels-name").value));
 $("levels-never").addEventListener("click", () => run($("levels-never"), sayStep, never));
-$("levels-next").addEventListener("click", () => {
-  const l = catalog.levels, next = l[(l.findIndex(x => x.name === game.level) + 1) % l.length].name;
-  openLevel(next).then(() => $("h-levels").focus());
-});
 $("step-copy").addEventListener("click", async () => {
   try { await navigator.clipboard.writeText(location.href); sayStep("copied"); } catch { sayStep("copy this: " + location.href); }
 });
 $("step-draw").addEventListener("click", () => run($("step-draw"), sayStep, async () =>
   timeline($("step-timeline"), await ask("timeline", { level: game.level, scenario: game.scenario, policy: game.policy, schedule: game.schedule }), "timeline of schedule " + game.schedule)));
 addEventListener("keydown", e => {
-  if (page !== "step" && page !== "levels" || !game || e.ctrlKey || e.altKey || e.metaKey || /^(SELECT|INPUT|TEXTAREA)$/.test(e.target.tagName)) return;
+  if (!catalog && page === "step" && /^[0-9unfb]$/.test(e.key)) $("waiting-key").textContent = `The key ${e.key} was not heard: press it again when the program is there.`;
+  if (page !== "step" && page !== "levels" || !game || !catalog && needsProgram(page) || e.ctrlKey || e.altKey || e.metaKey || /^(SELECT|INPUT|TEXTAREA)$/.test(e.target.tagName)) return;
   const digit = /^Digit([0-9])$/.exec(e.code) || /^Numpad([0-9])$/.exec(e.code);
   if (digit) {
     const t = game.tasks.find(t => t.task === Number(digit[1]));
@@ -415,5 +462,10 @@ for (const id of ["explore-stop", "museum-stop"]) $(id).addEventListener("click"
 $("museum-number").addEventListener("change", () => exhibit(Number($("museum-number").value)));
 $("museum-go").addEventListener("click", () => run($("museum-go"), () => {}, runExhibit));
 $("policies-base").addEventListener("change", () => showPolicy($("policies-base").value));
+const graphs = JSON.parse($("levels-data").textContent);
+fill($("levels-name"), graphs.map(g => g.begin.level), n => graphs.findIndex(g => g.begin.level === n) + 1 + ". " + graphs.find(g => g.begin.level === n).begin.of_level.title);
 route();
+start();
+begin().catch(err => failed(err.message));
+setTimeout(download); // once the warm-up is shown
 })();

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"btrlab/internal/site/pages"
@@ -21,33 +22,64 @@ func must(t *testing.T, err error) {
 }
 
 // loadMax is the most that a browser loads, in bytes.
-const loadMax = 4_250_000
+const loadMax = 4_600_000
 
-// built makes the site as make site does.
-func built(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	wasm := filepath.Join(dir, "btrlab.wasm")
+// firstMax is the most that it loads until a warm-up level can be played.
+const firstMax = 300_000
+
+// scratch is the folder of the site that the tests share.
+var scratch string
+
+func TestMain(m *testing.M) {
+	code := run(m)
+	os.Exit(code)
+}
+
+func run(m *testing.M) int {
+	var err error
+	if scratch, err = os.MkdirTemp("", "btrlab-site-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(scratch)
+	return m.Run()
+}
+
+// build makes the site as make site does, and returns the bytes to load.
+var build = sync.OnceValues(func() (int, error) {
+	wasm := filepath.Join(scratch, "btrlab.wasm")
 	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", wasm, "btrlab/cmd/btrlab-web")
 	cmd.Env = append(os.Environ(), "GOOS=js", "GOARCH=wasm")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+		return 0, fmt.Errorf("%w\n%s", err, out)
 	}
 	root, err := exec.Command("go", "env", "GOROOT").Output()
-	must(t, err)
-	var p pages.Parts
-	p.Wasm, err = os.ReadFile(wasm)
-	must(t, err)
-	p.WasmExec, err = os.ReadFile(filepath.Join(strings.TrimSpace(string(root)), "lib/wasm/wasm_exec.js"))
-	must(t, err)
-	site := filepath.Join(dir, "site")
-	n, err := pages.Write(site, p)
-	must(t, err)
-	t.Logf("the site is %d bytes to load", n)
-	if n > loadMax {
-		t.Errorf("bad size of the site, have %d bytes want at most %d", n, loadMax)
+	if err != nil {
+		return 0, err
 	}
-	return site
+	var p pages.Parts
+	if p.Wasm, err = os.ReadFile(wasm); err != nil {
+		return 0, err
+	}
+	if p.WasmExec, err = os.ReadFile(filepath.Join(strings.TrimSpace(string(root)), "lib/wasm/wasm_exec.js")); err != nil {
+		return 0, err
+	}
+	return pages.Write(filepath.Join(scratch, "site"), p)
+})
+
+// built is the folder of the site.
+func built(t *testing.T) string {
+	t.Helper()
+	n, err := build()
+	must(t, err)
+	dir := filepath.Join(scratch, "site")
+	page, err := os.Stat(filepath.Join(dir, pages.Page))
+	must(t, err)
+	t.Logf("the site is %d bytes to load, %d of them until the first move", n, page.Size())
+	if n > loadMax || page.Size() > firstMax {
+		t.Errorf("bad size of the site, have %d bytes and %d until the first move, want at most %d and %d", n, page.Size(), loadMax, firstMax)
+	}
+	return dir
 }
 
 // TestInChromium: a browser that has the site as files, and no network, plays it by the keyboard
@@ -58,7 +90,7 @@ func TestInChromium(t *testing.T) {
 	site := built(t)
 	b.show(1200, 900, "light")
 	b.base = "file://" + site + "/"
-	b.open("")
+	b.open("#step")
 	t.Log("the page is", b.text("#status"))
 	b.shot("step")
 
