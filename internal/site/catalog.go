@@ -38,6 +38,8 @@ type PolicyInfo struct {
 // ToggleInfo is a switch of a policy.
 type ToggleInfo struct {
 	Name     string `json:"name"`
+	Does     string `json:"does"`
+	Effect   string `json:"effect"` // what it prevents or allows
 	Source   string `json:"source"`
 	Kernel   string `json:"kernel"`
 	Scenario string `json:"scenario"`
@@ -62,7 +64,7 @@ func (d *Desk) catalog() *Catalog {
 	}
 	for x := range policy.Switches() {
 		t := x.Toggle()
-		c.Toggles = append(c.Toggles, ToggleInfo{Name: t.Name, Source: t.Source, Kernel: t.Kernel, Scenario: t.Scenario, Wrong: x.Wrong()})
+		c.Toggles = append(c.Toggles, ToggleInfo{Name: t.Name, Does: t.Does, Effect: t.Effect, Source: t.Source, Kernel: t.Kernel, Scenario: t.Scenario, Wrong: x.Wrong()})
 	}
 	return c
 }

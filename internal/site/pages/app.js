@@ -336,6 +336,7 @@ async function runExhibit() {
 }
 
 // Policies.
+const sentence = text => text[0].toUpperCase() + text.slice(1) + ".";
 let base, turned;
 function switches(list, where) {
   where.replaceChildren(...list.map(t => {
@@ -343,7 +344,8 @@ function switches(list, where) {
     box.checked = turned.has(t.name);
     box.addEventListener("change", () => { if (box.checked) turned.add(t.name); else turned.delete(t.name); spec(); });
     return make("div", { class: "toggle", id: "of-" + t.name }, box, make("label", { for: id }, t.name),
-      make("div", { class: "about", id: id + "-about" }, make("div", {}, t.scenario), make("div", {}, "Source: " + t.source), make("div", {}, make("code", {}, t.kernel))));
+      make("div", { class: "about", id: id + "-about" }, make("p", {}, sentence(t.does)), make("p", { class: "effect" }, sentence(t.effect)),
+        make("details", {}, make("summary", {}, "shown by, source"), make("div", {}, "Shown by: " + t.scenario), make("div", {}, "Source: " + t.source), make("div", {}, make("code", {}, t.kernel)))));
   }));
 }
 // showPolicy shows the switches of a specification that begins with the name of a preset.
