@@ -211,8 +211,9 @@ func TestLevel(t *testing.T) {
 // wait that came later.
 func TestUndoDeadlock(t *testing.T) {
 	var d Desk
-	ask[View](t, &d, "open", Place{Level: "two-forks", Schedule: "3:1"})
-	if v := ask[View](t, &d, "move", Move{Do: "finish"}); !v.Tasks[0].Waits || !v.Violated {
+	ask[View](t, &d, "open", Place{Level: "two-forks"})
+	ask[View](t, &d, "move", Move{Do: "step", Task: 0})
+	if v := ask[View](t, &d, "move", Move{Do: "step", Task: 1}); !v.Tasks[0].Waits || !v.Violated {
 		t.Fatalf("no deadlock: %+v", v)
 	}
 	v := ask[View](t, &d, "move", Move{Do: "undo"})
