@@ -10,6 +10,7 @@ import (
 
 // Catalog lists the scenarios, policies and toggles.
 type Catalog struct {
+	Groups    []GroupInfo        `json:"groups"`
 	Scenarios []ScenarioInfo     `json:"scenarios"`
 	Policies  []PolicyInfo       `json:"policies"`
 	Toggles   []ToggleInfo       `json:"toggles"`
@@ -17,9 +18,16 @@ type Catalog struct {
 	Methods   []explore.Method   `json:"methods"`
 }
 
+// GroupInfo is a group of scenarios.
+type GroupInfo struct {
+	Name  string `json:"name"`
+	About string `json:"about"`
+}
+
 // ScenarioInfo is a scenario.
 type ScenarioInfo struct {
 	Name  string   `json:"name"`
+	Group string   `json:"group"`
 	About string   `json:"about"`
 	Goal  string   `json:"goal"`
 	Tasks []string `json:"tasks"` // with what each does
@@ -48,8 +56,12 @@ type ToggleInfo struct {
 
 func (d *Desk) catalog() *Catalog {
 	c := &Catalog{Museum: scenario.Museum, Methods: []explore.Method{explore.Bound, explore.DPOR, explore.State, explore.Naive}}
+	for _, g := range scenario.Groups {
+		c.Groups = append(c.Groups, GroupInfo{g.Name, g.About})
+	}
 	for _, s := range scenario.All() {
-		x := ScenarioInfo{Name: s.Name, About: s.About, Goal: s.Aim(), Policies: s.Policies}
+		g, _ := s.Group()
+		x := ScenarioInfo{Name: s.Name, Group: g.Name, About: s.About, Goal: s.Aim(), Policies: s.Policies}
 		for _, t := range s.Tasks {
 			var ops []string
 			for _, o := range t.Ops {
