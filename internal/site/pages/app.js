@@ -18,11 +18,11 @@ function make(tag, props, ...kids) {
 // The program comes in pieces, each a script that calls btrlabWasm. What is loading is said in four parts.
 const pieces = [], parts = ["download", "decompress", "compile", "start"];
 function loading(part, share) {
-  const i = parts.indexOf(part), text = `part ${i + 1} of 4, ${part}`, bar = $("load");
+  const i = parts.indexOf(part), text = `${i + 1} of 4, ${part}`, bar = $("load");
   if (share === undefined) bar.removeAttribute("value"); else bar.value = share;
   if ($("waiting-stage").textContent === text) return;
   $("waiting-stage").textContent = text;
-  $("status").textContent = "The program is loading: " + text;
+  $("status").textContent = "Loading the program: " + text;
 }
 function download() {
   loading("download", 0);
@@ -122,6 +122,40 @@ function choose(select, value) {
   if (![...select.options].some(o => o.value === value)) select.append(make("option", { value }, value));
   select.value = value;
 }
+// pick lets a scenario be chosen: by its group, or by a search for words of its name, its text and its tasks.
+const picked = { step: "", explore: "" };
+function pick(page, chosen) {
+  const button = $(page + "-scenario"), list = $(page + "-list"), search = $(page + "-search"), found = list.querySelector(".found");
+  const show = on => { list.hidden = !on; button.setAttribute("aria-expanded", on); if (on) { fill(); search.focus(); search.select(); } };
+  const links = () => [...found.querySelectorAll("button")];
+  function fill() {
+    const words = search.value.toLowerCase().split(/\s+/).filter(w => w), has = s => [s.name, s.about, s.group, ...s.tasks].join(" ").toLowerCase();
+    const hits = catalog.scenarios.filter(s => words.every(w => has(s).includes(w)));
+    $(page + "-count").textContent = `${hits.length} of ${catalog.scenarios.length}`;
+    found.replaceChildren(...catalog.groups.flatMap(g => {
+      const of = hits.filter(s => s.group === g.name);
+      if (!of.length) return [];
+      return [make("section", { "aria-label": g.name }, make("h3", {}, g.name, make("span", { class: "small" }, " " + g.about)),
+        make("ul", {}, ...of.map(s => make("li", {}, make("button", { "data-name": s.name, "aria-current": s.name === picked[page] ? "true" : undefined, on: () => take(s.name) }, make("b", {}, s.name), " " + s.about)))))];
+    }));
+  }
+  function take(name) { show(false); setPicked(page, name); chosen(name); button.focus(); }
+  button.addEventListener("click", () => show(list.hidden));
+  search.addEventListener("input", fill);
+  list.addEventListener("keydown", e => {
+    const all = links(), i = all.indexOf(document.activeElement);
+    if (e.key === "Escape") { e.preventDefault(); show(false); button.focus(); }
+    if (e.key === "Enter" && e.target === search && all.length) { e.preventDefault(); take(all[0].dataset.name); }
+    if (e.key !== "ArrowDown" && e.key !== "ArrowUp") return;
+    e.preventDefault();
+    const to = e.key === "ArrowDown" ? i + 1 : i - 1;
+    if (to < 0) search.focus(); else if (to < all.length) all[to].focus();
+  });
+}
+function setPicked(page, name) {
+  picked[page] = name;
+  $(page + "-scenario").textContent = name;
+}
 function timeline(where, html, title) {
   for (const f of where.querySelectorAll("iframe")) URL.revokeObjectURL(f.src);
   const url = URL.createObjectURL(new Blob([html], { type: "text/html" }));
@@ -162,7 +196,7 @@ function view() {
   const g = game, over = $("step-verdict").hasChildNodes(), focused = document.activeElement && document.activeElement.id;
   if (g.of_level) levelView(g);
   else {
-    choose($("step-scenario"), g.scenario);
+    setPicked("step", g.scenario);
     choose($("step-policy"), g.policy);
     $("step-about").textContent = g.about;
     $("step-goal").textContent = g.goal;
@@ -220,7 +254,7 @@ function did(s) {
   return make("li", { class: (s.preempts ? "preempts " : "") + (s.culprit ? "culprit" : "") },
     make("span", { class: "n" }, (s.culprit ? "✗ " : s.preempts ? "> " : "") + s.step), make("span", { class: "what t" + Math.min(s.task, 7) }, `${s.task}: ${s.text}`));
 }
-function reopen() { open({ scenario: $("step-scenario").value, policy: $("step-policy").value, schedule: "", at: 0 }); }
+function reopen() { open({ scenario: picked.step, policy: $("step-policy").value, schedule: "", at: 0 }); }
 
 // Warm-up: the same board, with the program of a level.
 function levelView(g) {
@@ -276,7 +310,7 @@ function searching(page, on) {
 }
 let halted = false;
 async function explore(policies) {
-  const scenario = $("explore-scenario").value, found = $("explore-found"), say = t => { $("explore-note").textContent = t; };
+  const scenario = picked.explore, found = $("explore-found"), say = t => { $("explore-note").textContent = t; };
   note("explore", { scenario, policy: $("explore-policy").value });
   found.replaceChildren();
   halted = false;
@@ -304,7 +338,7 @@ async function explore(policies) {
   searching("explore", false);
 }
 function aboutScenario() {
-  const s = catalog.scenarios.find(s => s.name === $("explore-scenario").value);
+  const s = catalog.scenarios.find(s => s.name === picked.explore) || { about: "there is no such scenario", tasks: [] };
   $("explore-about").replaceChildren(s.about, make("span", { class: "small" }, make("br"), s.tasks.join("; ")));
 }
 // policiesOf are those that a scenario is about.
@@ -403,7 +437,7 @@ function route() {
   case "step":
     return open({ scenario, policy, schedule: args.get("schedule") || "", at: Number(args.get("at")) || 0 });
   case "explore":
-    choose($("explore-scenario"), scenario);
+    setPicked("explore", scenario);
     choose($("explore-policy"), policy);
     aboutScenario();
     return note("explore", { scenario, policy });
@@ -416,8 +450,6 @@ function route() {
 
 async function begin() {
   catalog = await ask("catalog");
-  const names = catalog.scenarios.map(s => s.name);
-  for (const id of ["step-scenario", "explore-scenario"]) fill($(id), names);
   for (const id of [...policySelects, "policies-base"]) fill($(id), catalog.policies.map(p => p.spec));
   fill($("explore-method"), ["", ...catalog.methods], m => m || "the scenario's");
   fill($("museum-number"), catalog.museum.map(e => String(e.number)), n => n + ". " + catalog.museum.find(e => e.number === Number(n)).title);
@@ -432,7 +464,12 @@ async function begin() {
 }
 
 addEventListener("hashchange", route);
-$("step-scenario").addEventListener("change", () => { const l = policiesOf($("step-scenario").value); if (!l.includes($("step-policy").value)) choose($("step-policy"), l[0]); reopen(); });
+// A scenario is for some policies.
+function policyFor(page) {
+  const l = policiesOf(picked[page]);
+  if (!l.includes($(page + "-policy").value)) choose($(page + "-policy"), l[0]);
+}
+pick("step", () => { policyFor("step"); reopen(); });
 $("step-policy").addEventListener("change", reopen);
 for (const [id, what] of [["move-undo", "undo"], ["move-next", "next"], ["move-finish", "finish"], ["move-begin", "begin"]]) $(id).addEventListener("click", () => move("move", { do: what }));
 $("levels-name").addEventListener("change", () => openLevel($("levels-name").value));
@@ -443,6 +480,7 @@ $("step-copy").addEventListener("click", async () => {
 $("step-draw").addEventListener("click", () => run($("step-draw"), sayStep, async () =>
   timeline($("step-timeline"), await ask("timeline", { level: game.level, scenario: game.scenario, policy: game.policy, schedule: game.schedule }), "timeline of schedule " + game.schedule)));
 addEventListener("keydown", e => {
+  if (e.target.closest && e.target.closest(".picklist")) return;
   if (!catalog && page === "step" && /^[0-9unfb]$/.test(e.key)) $("waiting-key").textContent = `The key ${e.key} was not heard: press it again when the program is there.`;
   if (page !== "step" && page !== "levels" || !game || !catalog && needsProgram(page) || e.ctrlKey || e.altKey || e.metaKey || /^(SELECT|INPUT|TEXTAREA)$/.test(e.target.tagName)) return;
   const digit = /^Digit([0-9])$/.exec(e.code) || /^Numpad([0-9])$/.exec(e.code);
@@ -457,9 +495,9 @@ addEventListener("keydown", e => {
   const what = { u: "undo", n: "next", f: "finish", b: "begin" }[e.key];
   if (what) { e.preventDefault(); move("move", { do: what }); }
 });
-$("explore-scenario").addEventListener("change", () => { const l = policiesOf($("explore-scenario").value); if (!l.includes($("explore-policy").value)) choose($("explore-policy"), l[0]); aboutScenario(); note("explore", { scenario: $("explore-scenario").value, policy: $("explore-policy").value }); });
+pick("explore", () => { policyFor("explore"); aboutScenario(); note("explore", { scenario: picked.explore, policy: $("explore-policy").value }); });
 $("explore-go").addEventListener("click", () => run($("explore-go"), () => {}, () => explore([$("explore-policy").value])));
-$("explore-all").addEventListener("click", () => run($("explore-all"), () => {}, () => explore(policiesOf($("explore-scenario").value))));
+$("explore-all").addEventListener("click", () => run($("explore-all"), () => {}, () => explore(policiesOf(picked.explore))));
 for (const id of ["explore-stop", "museum-stop"]) $(id).addEventListener("click", () => { if ($(id).getAttribute("aria-disabled") !== "true") { halted = true; stop(); } });
 $("museum-number").addEventListener("change", () => exhibit(Number($("museum-number").value)));
 $("museum-go").addEventListener("click", () => run($("museum-go"), () => {}, runExhibit));

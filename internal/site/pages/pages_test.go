@@ -120,6 +120,28 @@ func TestInChromium(t *testing.T) {
 	t.Log(address, b.text("#step-verdict .head"))
 	b.shot("lost")
 
+	// Another scenario, by the keyboard: a search, the second of what it finds.
+	b.open("#step")
+	b.tabTo("#step-scenario")
+	b.press("Enter")
+	b.until("document.activeElement.id === 'step-search' && document.querySelectorAll('#step-list li').length > 100")
+	b.shot("scenarios")
+	b.press(strings.Split("ring-", "")...)
+	b.until("document.querySelector('#step-count').textContent.startsWith('8 of ')")
+	if text := b.text("#step-list .found"); !strings.HasPrefix(text, "io_uring") || !strings.Contains(text, "ring-nowait") {
+		t.Errorf("the search finds %q", text)
+	}
+	b.press("ArrowDown", "ArrowDown", "ArrowUp", "ArrowDown")
+	var name string
+	b.eval("document.activeElement.dataset.name || ''", &name)
+	b.press("Enter")
+	b.until(fmt.Sprintf("document.querySelector('#step-list').hidden && location.hash.startsWith('#step?scenario=%s&')", name))
+	if b.text("#step-scenario") != name || name != "ring-nowait" {
+		t.Errorf("the scenario is %q, chosen %q", b.text("#step-scenario"), name)
+	}
+	b.open("#step?scenario=truncate-race&policy=unlocked-drain")
+	b.until("document.querySelector('#step-scenario').textContent === 'truncate-race' && document.querySelector('#step-policy').value === 'unlocked-drain'")
+
 	// The address shows the same place in a new page, which comes from a web server now.
 	server := httptest.NewServer(http.FileServer(http.Dir(site)))
 	t.Cleanup(server.Close)
@@ -196,7 +218,7 @@ func TestInChromium(t *testing.T) {
 	b.press("Enter")
 	b.until("document.querySelector('#explore-note').textContent.startsWith('stopped; the worker')")
 	b.open("#explore?scenario=truncate-race")
-	b.until("document.querySelector('#explore-scenario').value === 'truncate-race'")
+	b.until("document.querySelector('#explore-scenario').textContent === 'truncate-race'")
 	if drain := explore("unlocked-drain"); !strings.Contains(drain, "exhausted: 288 schedules") {
 		t.Errorf("the new worker says %q", drain)
 	}

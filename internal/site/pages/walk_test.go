@@ -48,7 +48,7 @@ func TestFirstMoveBeforeProgram(t *testing.T) {
 	if text := b.text("#levels-said"); !strings.Contains(text, "it can be broken") {
 		t.Errorf("never says %q", text)
 	}
-	if text := b.text("#status"); text != "The program is loading: part 1 of 4, download" {
+	if text := b.text("#status"); text != "Loading the program: 1 of 4, download" {
 		t.Errorf("the status is %q", text)
 	}
 	b.eval("location.hash = '#step'", nil)
