@@ -5,6 +5,7 @@ import (
 
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/sched/explore"
+	"btrlab/internal/study/levels"
 	"btrlab/internal/study/scenario"
 )
 
@@ -15,6 +16,7 @@ type Catalog struct {
 	Policies  []PolicyInfo       `json:"policies"`
 	Toggles   []ToggleInfo       `json:"toggles"`
 	Museum    []scenario.Exhibit `json:"museum"`
+	Example   string             `json:"example"` // of a program of the visitor's
 	Methods   []explore.Method   `json:"methods"`
 }
 
@@ -55,7 +57,7 @@ type ToggleInfo struct {
 }
 
 func (d *Desk) catalog() *Catalog {
-	c := &Catalog{Museum: scenario.Museum, Methods: []explore.Method{explore.Bound, explore.DPOR, explore.State, explore.Naive}}
+	c := &Catalog{Example: levels.TextExample, Museum: scenario.Museum, Methods: []explore.Method{explore.Bound, explore.DPOR, explore.State, explore.Naive}}
 	for _, g := range scenario.Groups {
 		c.Groups = append(c.Groups, GroupInfo{g.Name, g.About})
 	}

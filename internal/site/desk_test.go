@@ -8,6 +8,7 @@ import (
 
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
+	"btrlab/internal/study/levels"
 	"btrlab/internal/study/scenario"
 )
 
@@ -219,5 +220,32 @@ func TestUndoDeadlock(t *testing.T) {
 	v := ask[View](t, &d, "move", Move{Do: "undo"})
 	if x := v.Tasks[0]; !x.Can || x.Waits || x.Status != "can run" || x.Held != "holds f" {
 		t.Errorf("after undo: %+v", x)
+	}
+}
+
+// A program that a visitor has written is explored and played as a level is; an error names its
+// line.
+func TestProgram(t *testing.T) {
+	var d Desk
+	p := ask[Proved](t, &d, "program", map[string]string{"program": levels.TextExample})
+	if p.Verdict != explore.Violated || p.Schedule == "" || !strings.Contains(p.Violated, "x is 1 at the end") || !strings.Contains(p.Says, "1 preemption") {
+		t.Errorf("%+v", p)
+	}
+	v := ask[View](t, &d, "open", Place{Program: levels.TextExample, Schedule: p.Schedule, At: 1000})
+	if !v.Over || !v.Violated || v.Program != levels.TextExample || v.Replay != "" || len(v.Tasks[0].Lines) != 4 {
+		t.Errorf("%+v", v)
+	}
+	if page := ask[string](t, &d, "timeline", v.Place); strings.Contains(page, "Replay:") || !strings.Contains(page, "x = r + 1") {
+		t.Errorf("the timeline is %.80q", page)
+	}
+	fixed := "x = 0\nrule x is 2\ntask a\nx += 1\ntask b\nx += 1"
+	p = ask[Proved](t, &d, "program", map[string]string{"program": fixed})
+	if p.Verdict != explore.Exhausted || !strings.Contains(p.Says, "exhausted") {
+		t.Errorf("%+v", p)
+	}
+	for _, what := range []string{"program", "open"} {
+		if _, err := d.Ask(what, []byte(`{"program":"x = 0\ntask a\nx -= 1"}`)); err == nil || !strings.Contains(err.Error(), "line 3: have \"x -= 1\", want lock, unlock, = or +=") {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
 }

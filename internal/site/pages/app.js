@@ -202,6 +202,7 @@ function view() {
     $("step-goal").textContent = g.goal;
   }
   $("step-replay").textContent = g.replay;
+  $("step-terminal").hidden = !g.replay;
   $("step-timeline").replaceChildren();
   $("step-state").replaceChildren(...g.state.map(c => make("div", { class: c.changed ? "changed" : "" }, make("dt", {}, c.name), make("dd", {}, c.value))));
   $("step-tasks").replaceChildren(...g.tasks.map(card));
@@ -211,12 +212,12 @@ function view() {
   if (g.over) {
     const lines = g.verdict.split("\n");
     const more = lines.slice(1).join("\n");
-    verdict.push(make("div", { class: "verdict" + (g.violated && !g.of_level ? " bad" : "") }, g.violated ? make("p", { class: "head" }, g.of_level ? "Won: the rule is broken" : "Goal reached: " + g.goal) : "",
+    verdict.push(make("div", { class: "verdict" + (g.violated && !g.level ? " bad" : "") }, g.violated ? make("p", { class: "head" }, g.program ? "The rule is broken: " + g.of_level.rule : g.level ? "Won: the rule is broken" : "Goal reached: " + g.goal) : "",
       make("p", {}, lines[0]), more ? make("details", {}, make("summary", {}, "The whole report"), make("p", {}, more)) : "", g.of_level && g.of_level.moral ? make("p", {}, g.of_level.moral) : "", g.level && g.violated ? nextLevel() : ""));
   }
   $("step-verdict").replaceChildren(...verdict);
   if (g.over && !over) $("step-verdict").scrollIntoView({ block: "nearest" });
-  note(g.of_level ? "levels" : "step", { level: g.level, scenario: g.scenario, policy: g.policy, schedule: g.schedule, at: g.at });
+  note(g.program ? "own" : g.level ? "levels" : "step", { level: g.level, program: g.program, scenario: g.scenario, policy: g.policy, schedule: g.schedule, at: g.at });
   const again = focused && document.getElementById(focused);
   if (again && again !== document.activeElement) again.focus({ preventScroll: true });
 }
@@ -258,6 +259,7 @@ function reopen() { open({ scenario: picked.step, policy: $("step-policy").value
 
 // Warm-up: the same board, with the program of a level.
 function levelView(g) {
+  if (!g.level) return; // a program of the visitor's
   const l = g.of_level;
   choose($("levels-name"), g.level);
   $("levels-story").textContent = l.story;
@@ -345,6 +347,44 @@ function aboutScenario() {
 const presets = () => catalog.policies.slice(0, 6).map(p => p.spec);
 const policiesOf = name => { const s = catalog.scenarios.find(s => s.name === name); return s && s.policies && s.policies.length ? s.policies : presets(); };
 
+// A program of the visitor's. The board below it is that of Step.
+const sayOwn = text => { $("own-note").textContent = text; };
+async function openOwn(schedule, at) {
+  const program = $("own-text").value;
+  $("own-board").hidden = true;
+  moves = moves.then(async () => {
+    try {
+      game = await ask("open", { program, schedule, at });
+      $("own-board").hidden = false;
+      sayOwn("");
+      view();
+    } catch (err) { // also an address that holds what is no program
+      game = undefined;
+      sayOwn(err.message);
+      note("own", { program });
+    }
+  });
+  return moves;
+}
+async function exploreOwn() {
+  const program = $("own-text").value, found = $("own-found");
+  found.replaceChildren();
+  await openOwn("", 0);
+  if (!game) { $("own-text").focus(); return; }
+  searching("own", true);
+  sayOwn("searching");
+  try {
+    const f = await ask("program", { program }, p => sayOwn(p.text));
+    const bad = f.verdict === "violated", [first, ...more] = f.violated.split("\n"), walk = at => openOwn(f.schedule, at).then(() => $("move-next").focus());
+    found.append(make("div", { class: "verdict" + (bad ? " bad" : "") }, make("p", { class: "head" }, f.says), make("p", {}, "Rule: " + f.rule),
+      bad ? make("p", {}, first) : "", more.length ? make("details", {}, make("summary", {}, "The whole report"), make("p", {}, more.join("\n"))) : "",
+      bad ? make("p", {}, "The shortest schedule that breaks it: ", make("code", {}, f.schedule || "the default order")) : "",
+      bad ? make("div", { class: "bar" }, make("button", { id: "own-walk", on: () => walk(0) }, "Step through this schedule"), make("button", { on: () => walk(1e9) }, "Show its end")) : ""));
+    sayOwn(f.stopped ? "stopped" : `done in ${f.seconds.toFixed(3)} s`);
+  } catch (err) { sayOwn(err.message); }
+  searching("own", false);
+}
+
 // Museum.
 function exhibit(number) {
   const e = catalog.museum.find(e => e.number === number) || catalog.museum[0];
@@ -429,7 +469,7 @@ function route() {
   waits(to);
   if (!catalog && needsProgram(to)) return;
   const scenario = args.get("scenario") || "truncate-race", policy = args.get("policy") || "unlocked";
-  if (to === "step" || to === "levels") $(to + "-board").append($("board"));
+  if (to === "step" || to === "levels" || to === "own") $(to + "-board").append($("board"));
   switch (to) {
   case "levels":
     $("levels-said").replaceChildren();
@@ -441,6 +481,10 @@ function route() {
     choose($("explore-policy"), policy);
     aboutScenario();
     return note("explore", { scenario, policy });
+  case "own":
+    $("own-text").value = args.get("program") || catalog.example;
+    $("own-found").replaceChildren();
+    return openOwn(args.get("schedule") || "", Number(args.get("at")) || 0);
   case "museum":
     return exhibit(Number(args.get("exhibit")) || 1);
   case "policies":
@@ -478,11 +522,11 @@ $("step-copy").addEventListener("click", async () => {
   try { await navigator.clipboard.writeText(location.href); sayStep("copied"); } catch { sayStep("copy this: " + location.href); }
 });
 $("step-draw").addEventListener("click", () => run($("step-draw"), sayStep, async () =>
-  timeline($("step-timeline"), await ask("timeline", { level: game.level, scenario: game.scenario, policy: game.policy, schedule: game.schedule }), "timeline of schedule " + game.schedule)));
+  timeline($("step-timeline"), await ask("timeline", { level: game.level, program: game.program, scenario: game.scenario, policy: game.policy, schedule: game.schedule }), "timeline of schedule " + game.schedule)));
 addEventListener("keydown", e => {
   if (e.target.closest && e.target.closest(".picklist")) return;
   if (!catalog && page === "step" && /^[0-9unfb]$/.test(e.key)) $("waiting-key").textContent = `The key ${e.key} was not heard: press it again when the program is there.`;
-  if (page !== "step" && page !== "levels" || !game || !catalog && needsProgram(page) || e.ctrlKey || e.altKey || e.metaKey || /^(SELECT|INPUT|TEXTAREA)$/.test(e.target.tagName)) return;
+  if (page !== "step" && page !== "levels" && page !== "own" || !game || !catalog && needsProgram(page) || e.ctrlKey || e.altKey || e.metaKey || /^(SELECT|INPUT|TEXTAREA)$/.test(e.target.tagName)) return;
   const digit = /^Digit([0-9])$/.exec(e.code) || /^Numpad([0-9])$/.exec(e.code);
   if (digit) {
     const t = game.tasks.find(t => t.task === Number(digit[1]));
@@ -498,7 +542,14 @@ addEventListener("keydown", e => {
 pick("explore", () => { policyFor("explore"); aboutScenario(); note("explore", { scenario: picked.explore, policy: $("explore-policy").value }); });
 $("explore-go").addEventListener("click", () => run($("explore-go"), () => {}, () => explore([$("explore-policy").value])));
 $("explore-all").addEventListener("click", () => run($("explore-all"), () => {}, () => explore(policiesOf(picked.explore))));
-for (const id of ["explore-stop", "museum-stop"]) $(id).addEventListener("click", () => { if ($(id).getAttribute("aria-disabled") !== "true") { halted = true; stop(); } });
+$("own-go").addEventListener("click", () => run($("own-go"), sayOwn, exploreOwn));
+$("own-step").addEventListener("click", () => { $("own-found").replaceChildren(); openOwn("", 0).then(() => { if (game) $("board").scrollIntoView({ block: "nearest" }); }); });
+$("own-text").addEventListener("change", () => note("own", { program: $("own-text").value }));
+$("own-copy").addEventListener("click", async () => {
+  note("own", { program: $("own-text").value });
+  try { await navigator.clipboard.writeText(location.href); sayOwn("copied"); } catch { sayOwn("copy this: " + location.href); }
+});
+for (const id of ["explore-stop", "museum-stop", "own-stop"]) $(id).addEventListener("click", () => { if ($(id).getAttribute("aria-disabled") !== "true") { halted = true; stop(); } });
 $("museum-number").addEventListener("change", () => exhibit(Number($("museum-number").value)));
 $("museum-go").addEventListener("click", () => run($("museum-go"), () => {}, runExhibit));
 $("policies-base").addEventListener("change", () => showPolicy($("policies-base").value));

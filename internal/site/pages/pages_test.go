@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -192,6 +193,39 @@ func TestInChromium(t *testing.T) {
 	b.until("document.querySelector('#levels-said .verdict')")
 	if text := b.text("#levels-said"); !strings.Contains(text, "Won") || !strings.Contains(text, "exhausted") {
 		t.Errorf("never is not the answer: %s", text)
+	}
+
+	// A program of the visitor's: the example breaks, its mended form does not, and the address
+	// holds it; an error names its line.
+	b.open("#own")
+	b.until("document.querySelectorAll('#own-board .program').length === 2")
+	b.tabTo("#own-go")
+	b.press("Enter")
+	b.until("document.querySelector('#own-walk')")
+	if text := b.text("#own-found"); !strings.Contains(text, "x is 1 at the end") || !strings.Contains(text, "1 preemption") {
+		t.Errorf("the example does not break: %s", text)
+	}
+	b.shot("own")
+	b.tabTo("#own-walk")
+	b.press("Enter")
+	b.until("document.querySelector('#own-note').textContent === ''")
+	b.tabTo("#move-next")
+	b.press("f")
+	b.until("document.querySelector('#step-verdict .bad')")
+	b.open("#own?program=" + url.QueryEscape("x = 0\nrule x is 2\ntask a\nx += 1\ntask b\nx += 1\n"))
+	b.until("document.querySelectorAll('#own-board .program').length === 2 && document.querySelector('#own-text').value.includes('x += 1')")
+	b.tabTo("#own-go")
+	b.press("Enter")
+	b.until("document.querySelector('#own-found .verdict').textContent.includes('exhausted')")
+	b.eval("location.hash", &address)
+	if !strings.Contains(address, "x+%2B%3D+1") {
+		t.Errorf("the address has no program: %s", address)
+	}
+	b.eval("document.querySelector('#own-text').value = 'x = 0\\ntask a\\nx -= 1'", nil)
+	b.press("Enter")
+	b.until("document.querySelector('#own-note').textContent.includes('line 3')")
+	if text := b.text("#own-note"); text != `line 3: have "x -= 1", want lock, unlock, = or +=` {
+		t.Errorf("the error is %q", text)
 	}
 
 	// A search without end stops when it is told to, and says how far it came.

@@ -46,7 +46,11 @@ func WriteHTML(w io.Writer, tr *scenario.Trace) error {
 </defs></svg>
 <h1>%s under %s</h1>
 <p>%s</p>
-<p>Schedule <code>%s</code>, %s. Replay: <code>%s</code></p>`, tr.Scenario, tr.Policy, tr.About, schedule, prose.Count(tr.Preemptions, "preemption"), tr.Replay)
+<p>Schedule <code>%s</code>, %s.`, tr.Scenario, tr.Policy, tr.About, schedule, prose.Count(tr.Preemptions, "preemption"))
+	if tr.Replay != "" {
+		b.Add(` Replay: <code>%s</code>`, tr.Replay)
+	}
+	b.Add(`</p>`)
 	d.verdict(&b)
 	d.legend(&b)
 	b.Add(`<p class="keys">Keys: ↑ ↓ or ← → step, Home End, p next preemption, x the marked access, c the calls. State columns are after the step; a value in bold is new.</p>`)
