@@ -10,6 +10,7 @@ import (
 	"btrlab/internal/sched/explore"
 	"btrlab/internal/study/levels"
 	"btrlab/internal/study/scenario"
+	"btrlab/internal/study/timeline"
 )
 
 func TestMain(m *testing.M) {
@@ -42,6 +43,17 @@ func TestGame(t *testing.T) {
 	v := ask[View](t, &d, "open", Place{Scenario: "truncate-race", Policy: "unlocked"})
 	if v.Goal != "make the truncate get lost" || len(v.Tasks) != 2 || !v.Tasks[0].Can || len(v.Did) != 0 || v.Over {
 		t.Fatalf("%+v", v)
+	}
+	says := func(list []timeline.Term, word string) string {
+		for _, x := range list {
+			if x.Term == word {
+				return x.Says
+			}
+		}
+		return ""
+	}
+	if len(v.Legend) != len(v.State) || !strings.Contains(says(v.Legend, "dio"), "without its lock") || says(v.Terms, "i_rwsem") == "" || says(v.Terms, "planLocked") == "" {
+		t.Errorf("the words of the page are not explained: %+v %+v", v.Legend, v.Terms)
 	}
 	last := func() string { return v.Did[len(v.Did)-1].Text }
 	for v = ask[View](t, &d, "move", Move{Do: "step"}); !strings.Contains(last(), "unlock i_rwsem"); {

@@ -51,6 +51,9 @@ type View struct {
 	Tasks    []TaskView `json:"tasks"`
 	Did      []StepView `json:"did"` // the steps done, in order
 	Level    *LevelView `json:"of_level,omitempty"`
+	// Legend explains the columns of State, and Terms the locks and functions that the steps name.
+	Legend []timeline.Term `json:"legend,omitempty"`
+	Terms  []timeline.Term `json:"terms,omitempty"`
 }
 
 // LevelView has the other parts of a level's page.
@@ -238,6 +241,9 @@ func (g *game) view(message string) *View {
 		if v.Violated {
 			v.Level.Moral = l.Moral
 		}
+	}
+	if g.level == nil {
+		v.Legend, v.Terms = timeline.Terms(tr)
 	}
 	var before []string
 	if at > 0 {

@@ -205,6 +205,7 @@ function view() {
   $("step-terminal").hidden = !g.replay;
   $("step-timeline").replaceChildren();
   $("step-state").replaceChildren(...g.state.map(c => make("div", { class: c.changed ? "changed" : "" }, make("dt", {}, c.name), make("dd", {}, c.value))));
+  words(g);
   $("step-tasks").replaceChildren(...g.tasks.map(card));
   $("step-did").replaceChildren(...g.did.map(did).reverse());
   sayStep(g.message || (g.over ? "" : last()));
@@ -220,6 +221,21 @@ function view() {
   note(g.program ? "own" : g.level ? "levels" : "step", { level: g.level, program: g.program, scenario: g.scenario, policy: g.policy, schedule: g.schedule, at: g.at });
   const again = focused && document.getElementById(focused);
   if (again && again !== document.activeElement) again.focus({ preventScroll: true });
+}
+// words explains the words of the schedule: those of the state in a line each, the others when their buttons are pressed.
+let explained = "";
+function words(g) {
+  const terms = g.terms || [], says = () => { const t = terms.find(t => t.term === explained); $("step-term").textContent = t ? `${t.term}: ${t.says}.` : ""; };
+  $("step-legend").replaceChildren(...(g.legend || []).map(t => make("p", {}, make("b", {}, t.term), " " + t.says)));
+  $("step-terms").replaceChildren(...(terms.length ? [make("span", {}, "What is ")] : []), ...terms.map(t => {
+    const b = make("button", { id: "term-" + t.term, "aria-pressed": String(t.term === explained), "aria-controls": "step-term", title: t.says, on: () => {
+      explained = explained === t.term ? "" : t.term;
+      for (const other of $("step-terms").querySelectorAll("button")) other.setAttribute("aria-pressed", String(other.id === "term-" + explained));
+      says();
+    } }, t.term);
+    return b;
+  }), ...(terms.length ? [make("span", {}, "?")] : []));
+  says();
 }
 // last says what the last step did, for those who do not see the list.
 function last() {

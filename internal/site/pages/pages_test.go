@@ -95,6 +95,15 @@ func TestInChromium(t *testing.T) {
 	t.Log("the page is", b.text("#status"))
 	b.shot("step")
 
+	// A word is explained by its button.
+	b.tabTo("#term-planLocked")
+	b.press("Enter")
+	b.until("document.querySelector('#step-term').textContent.startsWith('planLocked: makes the plan')")
+	if text := b.text("#step-legend"); !strings.Contains(text, "i_size the size of the file") || !strings.Contains(text, "c clean") {
+		t.Errorf("the legend says %q", text)
+	}
+	b.shot("words")
+
 	// The writer up to where it has let the lock go, then the truncate until it waits, then to the
 	// end.
 	if text := b.text("#step-goal"); text != "make the truncate get lost" {
