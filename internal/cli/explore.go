@@ -134,13 +134,15 @@ func (a *app) listScenarios(asJSON bool) error {
 		type listed struct {
 			Name        string   `json:"name"`
 			About       string   `json:"about"`
+			Group       string   `json:"group"`
 			Tasks       []string `json:"tasks"`
 			Switch      []string `json:"switch"`
 			Preemptions int      `json:"preemptions"` // 0: no bound
 		}
 		var l []listed
 		for _, s := range scenario.All() {
-			x := listed{Name: s.Name, About: s.About, Switch: s.Switch, Preemptions: s.Preemptions}
+			g, _ := s.Group()
+			x := listed{Name: s.Name, About: s.About, Group: g.Name, Switch: s.Switch, Preemptions: s.Preemptions}
 			for _, t := range s.Tasks {
 				x.Tasks = append(x.Tasks, t.Name)
 			}
@@ -152,8 +154,15 @@ func (a *app) listScenarios(asJSON bool) error {
 	for _, s := range scenario.All() {
 		name = max(name, len(s.Name))
 	}
-	for _, s := range scenario.All() {
-		a.say(fmt.Sprintf("%-*s  ", name, s.Name), s.About)
+	by := scenario.Grouped()
+	for i, g := range scenario.Groups {
+		if i > 0 {
+			fmt.Fprintln(a.out)
+		}
+		a.say("", g.Name+": "+g.About)
+		for _, s := range by[g.Name] {
+			a.say(fmt.Sprintf("  %-*s  ", name, s.Name), s.About)
+		}
 	}
 	return nil
 }

@@ -37,7 +37,8 @@ type policyInfo struct {
 // toggleInfo is a toggle as list and show print it with --json.
 type toggleInfo struct {
 	Name     string   `json:"name"`
-	About    string   `json:"about"`
+	Does     string   `json:"does"`
+	Effect   string   `json:"effect"` // what it prevents or allows
 	Source   string   `json:"source"`
 	Kernel   string   `json:"kernel"`
 	Scenario string   `json:"scenario"`
@@ -55,7 +56,7 @@ func infoOf(p *policy.Policy) policyInfo {
 
 func toggleOf(x policy.Switch) toggleInfo {
 	g := x.Toggle()
-	info := toggleInfo{Name: g.Name, About: g.About, Source: g.Source, Kernel: g.Kernel, Scenario: g.Scenario, Policies: []string{}}
+	info := toggleInfo{Name: g.Name, Does: g.Does, Effect: g.Effect, Source: g.Source, Kernel: g.Kernel, Scenario: g.Scenario, Policies: []string{}}
 	for _, p := range policy.All() {
 		if p.Has(x) {
 			info.Policies = append(info.Policies, p.Name)
@@ -143,8 +144,7 @@ func (a *app) policyShow() *cobra.Command {
 				return a.printJSON(info)
 			}
 			b.WriteString(info.Name + "\n")
-			hang(&b, "  does: ", info.About)
-			info.origin(&b, "")
+			info.story(&b, "")
 			on := "no policy that has a name"
 			if len(info.Policies) > 0 {
 				on = strings.Join(info.Policies, ", ")
@@ -176,11 +176,13 @@ func (a *app) policyShow() *cobra.Command {
 
 func (g *toggleInfo) print(b *strings.Builder, indent string) {
 	b.WriteString(indent + g.Name + "\n")
-	g.origin(b, indent)
+	g.story(b, indent)
 }
 
-// origin prints where a toggle comes from and what shows it.
-func (g *toggleInfo) origin(b *strings.Builder, indent string) {
+// story prints what a toggle does, where it comes from and what shows it.
+func (g *toggleInfo) story(b *strings.Builder, indent string) {
+	hang(b, indent+"  does: ", g.Does)
+	hang(b, indent+"  effect: ", g.Effect)
 	hang(b, indent+"  source: ", g.Source)
 	hang(b, indent+"  kernel: ", g.Kernel)
 	hang(b, indent+"  scenario: ", g.Scenario)

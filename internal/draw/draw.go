@@ -182,6 +182,17 @@ func (w *Writer) Figure(picture, key HTML, caption string) {
 // symbol.
 func (w *Writer) Picture(width, height int, alt string) { w.begin("plot", width, height, alt) }
 
+// BroadPicture and NarrowPicture begin the same picture twice, for a wide window and for a narrow
+// one: of the two, one is shown.
+func (w *Writer) BroadPicture(width, height int, alt string) {
+	w.begin("plot broad", width, height, alt)
+}
+
+// NarrowPicture is described at BroadPicture.
+func (w *Writer) NarrowPicture(width, height int, alt string) {
+	w.begin("plot narrow", width, height, alt)
+}
+
 // WidePicture begins one as wide as the page.
 func (w *Writer) WidePicture(width, height int, alt string) { w.begin("plot full", width, height, alt) }
 
@@ -194,5 +205,6 @@ func (w *Writer) End() HTML { return w.HTML() + "</svg>" }
 
 const (
 	Width  = 640 // of a picture beside text
+	Narrow = 340 // of one for a narrow window
 	Letter = 7.2 // width of a character of 12 px, and a little more
 )

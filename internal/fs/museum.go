@@ -15,7 +15,7 @@ type steps struct {
 	forceDataCOW func(r *ctree.Root, t *sched.Task, by int32)
 }
 
-// museum makes the steps those of p, wrong orders included; policy.Toggle.About describes them.
+// museum makes the steps those of p, wrong orders included; policy.Toggle.Does describes them.
 func (f *FS) museum(p *policy.Policy) {
 	f.steps = steps{numberInodes: (*FS).numberInodes, forceDataCOW: (*ctree.Root).ForceDataCOW}
 	if p.Has(policy.WrongLogOldNumbers) {

@@ -11,23 +11,25 @@ import (
 
 // Catalog lists the scenarios, policies and toggles.
 type Catalog struct {
+	Groups    []GroupInfo        `json:"groups"`
 	Scenarios []ScenarioInfo     `json:"scenarios"`
-	Levels    []LevelInfo        `json:"levels"`
 	Policies  []PolicyInfo       `json:"policies"`
 	Toggles   []ToggleInfo       `json:"toggles"`
 	Museum    []scenario.Exhibit `json:"museum"`
+	Example   string             `json:"example"` // of a program of the visitor's
 	Methods   []explore.Method   `json:"methods"`
 }
 
-// LevelInfo is a level of lab 00.
-type LevelInfo struct {
+// GroupInfo is a group of scenarios.
+type GroupInfo struct {
 	Name  string `json:"name"`
-	Title string `json:"title"`
+	About string `json:"about"`
 }
 
 // ScenarioInfo is a scenario.
 type ScenarioInfo struct {
 	Name  string   `json:"name"`
+	Group string   `json:"group"`
 	About string   `json:"about"`
 	Goal  string   `json:"goal"`
 	Tasks []string `json:"tasks"` // with what each does
@@ -46,6 +48,8 @@ type PolicyInfo struct {
 // ToggleInfo is a switch of a policy.
 type ToggleInfo struct {
 	Name     string `json:"name"`
+	Does     string `json:"does"`
+	Effect   string `json:"effect"` // what it prevents or allows
 	Source   string `json:"source"`
 	Kernel   string `json:"kernel"`
 	Scenario string `json:"scenario"`
@@ -53,12 +57,13 @@ type ToggleInfo struct {
 }
 
 func (d *Desk) catalog() *Catalog {
-	c := &Catalog{Museum: scenario.Museum, Methods: []explore.Method{explore.Bound, explore.DPOR, explore.State, explore.Naive}}
-	for _, l := range levels.All {
-		c.Levels = append(c.Levels, LevelInfo{l.Name, l.Title})
+	c := &Catalog{Example: levels.TextExample, Museum: scenario.Museum, Methods: []explore.Method{explore.Bound, explore.DPOR, explore.State, explore.Naive}}
+	for _, g := range scenario.Groups {
+		c.Groups = append(c.Groups, GroupInfo{g.Name, g.About})
 	}
 	for _, s := range scenario.All() {
-		x := ScenarioInfo{Name: s.Name, About: s.About, Goal: s.Aim(), Policies: s.Policies}
+		g, _ := s.Group()
+		x := ScenarioInfo{Name: s.Name, Group: g.Name, About: s.About, Goal: s.Aim(), Policies: s.Policies}
 		for _, t := range s.Tasks {
 			var ops []string
 			for _, o := range t.Ops {
@@ -73,7 +78,7 @@ func (d *Desk) catalog() *Catalog {
 	}
 	for x := range policy.Switches() {
 		t := x.Toggle()
-		c.Toggles = append(c.Toggles, ToggleInfo{Name: t.Name, Source: t.Source, Kernel: t.Kernel, Scenario: t.Scenario, Wrong: x.Wrong()})
+		c.Toggles = append(c.Toggles, ToggleInfo{Name: t.Name, Does: t.Does, Effect: t.Effect, Source: t.Source, Kernel: t.Kernel, Scenario: t.Scenario, Wrong: x.Wrong()})
 	}
 	return c
 }

@@ -74,6 +74,8 @@ func (d *Desk) answer(what string, args []byte) (any, error) {
 		return with(args, d.never)
 	case "explore":
 		return with(args, d.explore)
+	case "program":
+		return with(args, d.program)
 	case "exhibit":
 		return with(args, d.exhibit)
 	}
@@ -131,10 +133,15 @@ func (d *Desk) search(o *scenario.Options, limit func(c *explore.Config)) {
 	d.yielded = time.Now()
 	o.Config = func(c *explore.Config) {
 		limit(c)
-		c.Stop = d.stopped
-		if d.Tell != nil {
-			c.Progress = func(p explore.Progress) { d.Tell(progressOf(&p)) }
-		}
+		d.watch(c)
+	}
+}
+
+// watch lets the page see how far a search is, and stop it.
+func (d *Desk) watch(c *explore.Config) {
+	c.Stop = d.stopped
+	if d.Tell != nil {
+		c.Progress = func(p explore.Progress) { d.Tell(progressOf(&p)) }
 	}
 }
 

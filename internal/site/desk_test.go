@@ -8,7 +8,9 @@ import (
 
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
+	"btrlab/internal/study/levels"
 	"btrlab/internal/study/scenario"
+	"btrlab/internal/study/timeline"
 )
 
 func TestMain(m *testing.M) {
@@ -41,6 +43,17 @@ func TestGame(t *testing.T) {
 	v := ask[View](t, &d, "open", Place{Scenario: "truncate-race", Policy: "unlocked"})
 	if v.Goal != "make the truncate get lost" || len(v.Tasks) != 2 || !v.Tasks[0].Can || len(v.Did) != 0 || v.Over {
 		t.Fatalf("%+v", v)
+	}
+	says := func(list []timeline.Term, word string) string {
+		for _, x := range list {
+			if x.Term == word {
+				return x.Says
+			}
+		}
+		return ""
+	}
+	if len(v.Legend) != len(v.State) || !strings.Contains(says(v.Legend, "dio"), "without its lock") || says(v.Terms, "i_rwsem") == "" || says(v.Terms, "planLocked") == "" {
+		t.Errorf("the words of the page are not explained: %+v %+v", v.Legend, v.Terms)
 	}
 	last := func() string { return v.Did[len(v.Did)-1].Text }
 	for v = ask[View](t, &d, "move", Move{Do: "step"}); !strings.Contains(last(), "unlock i_rwsem"); {
@@ -204,5 +217,47 @@ func TestLevel(t *testing.T) {
 	}
 	if page := ask[string](t, &d, "timeline", v.Place); !strings.Contains(page, "lost-update") {
 		t.Errorf("the timeline is %.80q", page)
+	}
+}
+
+// A player who takes the last step before a deadlock back sees a task that can run, and not the
+// wait that came later.
+func TestUndoDeadlock(t *testing.T) {
+	var d Desk
+	ask[View](t, &d, "open", Place{Level: "two-forks"})
+	ask[View](t, &d, "move", Move{Do: "step", Task: 0})
+	if v := ask[View](t, &d, "move", Move{Do: "step", Task: 1}); !v.Tasks[0].Waits || !v.Violated {
+		t.Fatalf("no deadlock: %+v", v)
+	}
+	v := ask[View](t, &d, "move", Move{Do: "undo"})
+	if x := v.Tasks[0]; !x.Can || x.Waits || x.Status != "can run" || x.Held != "holds f" {
+		t.Errorf("after undo: %+v", x)
+	}
+}
+
+// A program that a visitor has written is explored and played as a level is; an error names its
+// line.
+func TestProgram(t *testing.T) {
+	var d Desk
+	p := ask[Proved](t, &d, "program", map[string]string{"program": levels.TextExample})
+	if p.Verdict != explore.Violated || p.Schedule == "" || !strings.Contains(p.Violated, "x is 1 at the end") || !strings.Contains(p.Says, "1 preemption") {
+		t.Errorf("%+v", p)
+	}
+	v := ask[View](t, &d, "open", Place{Program: levels.TextExample, Schedule: p.Schedule, At: 1000})
+	if !v.Over || !v.Violated || v.Program != levels.TextExample || v.Replay != "" || len(v.Tasks[0].Lines) != 4 {
+		t.Errorf("%+v", v)
+	}
+	if page := ask[string](t, &d, "timeline", v.Place); strings.Contains(page, "Replay:") || !strings.Contains(page, "x = r + 1") {
+		t.Errorf("the timeline is %.80q", page)
+	}
+	fixed := "x = 0\nrule x is 2\ntask a\nx += 1\ntask b\nx += 1"
+	p = ask[Proved](t, &d, "program", map[string]string{"program": fixed})
+	if p.Verdict != explore.Exhausted || !strings.Contains(p.Says, "exhausted") {
+		t.Errorf("%+v", p)
+	}
+	for _, what := range []string{"program", "open"} {
+		if _, err := d.Ask(what, []byte(`{"program":"x = 0\ntask a\nx -= 1"}`)); err == nil || !strings.Contains(err.Error(), "line 3: have \"x -= 1\", want lock, unlock, = or +=") {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
 }

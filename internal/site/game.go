@@ -22,7 +22,8 @@ type game struct {
 
 // Place names a place in a schedule of a scenario, or of a level: what a shared address holds.
 type Place struct {
-	Level    string `json:"level,omitempty"` // else a scenario and a policy
+	Level    string `json:"level,omitempty"`   // else a scenario and a policy
+	Program  string `json:"program,omitempty"` // in the language of levels.Parse; else a level
 	Scenario string `json:"scenario"`
 	Policy   string `json:"policy"`
 	Schedule string `json:"schedule"`
@@ -50,6 +51,9 @@ type View struct {
 	Tasks    []TaskView `json:"tasks"`
 	Did      []StepView `json:"did"` // the steps done, in order
 	Level    *LevelView `json:"of_level,omitempty"`
+	// Legend explains the columns of State, and Terms the locks and functions that the steps name.
+	Legend []timeline.Term `json:"legend,omitempty"`
+	Terms  []timeline.Term `json:"terms,omitempty"`
 }
 
 // LevelView has the other parts of a level's page.
@@ -121,7 +125,10 @@ func (d *Desk) open(p Place) (*View, error) {
 
 // name is the name of the place.
 func (p *Place) name() string {
-	if p.Level != "" {
+	switch {
+	case p.Program != "":
+		return "the program"
+	case p.Level != "":
 		return "level " + p.Level
 	}
 	return p.Scenario + " under " + p.Policy
@@ -129,6 +136,18 @@ func (p *Place) name() string {
 
 // game is the game of the place, without its Play, and what replays a schedule of it.
 func (p *Place) game() (*game, func(schedule string) (*scenario.Trace, error), error) {
+	if p.Program != "" {
+		l, err := levels.Parse(p.Program)
+		if err != nil {
+			return nil, nil, err
+		}
+		return &game{of: Place{Program: p.Program}, goal: l.Goal(), replay: func(string) string { return "" }, level: l},
+			func(schedule string) (*scenario.Trace, error) {
+				tr := l.Replay(schedule)
+				tr.Replay = "" // no command knows the program
+				return tr, nil
+			}, nil
+	}
 	if p.Level != "" {
 		l, err := levels.Lookup(p.Level)
 		if err != nil {
@@ -222,6 +241,9 @@ func (g *game) view(message string) *View {
 		if v.Violated {
 			v.Level.Moral = l.Moral
 		}
+	}
+	if g.level == nil {
+		v.Legend, v.Terms = timeline.Terms(tr)
 	}
 	var before []string
 	if at > 0 {

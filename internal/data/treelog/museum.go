@@ -36,7 +36,7 @@ type steps struct {
 }
 
 // stepsOf are the steps under a policy: the right ones but for the wrong orders in its set, which
-// policy.Toggle.About describes.
+// policy.Toggle.Does describes.
 func stepsOf(set *policy.Set) steps {
 	s := steps{
 		items:      (*copier).items,

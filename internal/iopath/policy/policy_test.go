@@ -191,8 +191,14 @@ func TestToggles(t *testing.T) {
 	seen := map[string]bool{}
 	for x := range Switches() {
 		g := x.Toggle()
-		if g.Name == "" || g.About == "" || g.Source == "" || g.Kernel == "" || g.Scenario == "" {
-			t.Errorf("switch %d has the row %+v: a name, what it does, source, kernel function and scenario must be given", x, *g)
+		if g.Name == "" || g.Does == "" || g.Effect == "" || g.Source == "" || g.Kernel == "" || g.Scenario == "" {
+			t.Errorf("switch %d has the row %+v: a name, what it does, what it prevents or allows, source, kernel function and scenario must be given", x, *g)
+		}
+		// Does is what happens with the switch on, and Effect says the same way round what comes of
+		// it.
+		verb, _, _ := strings.Cut(g.Effect, " ")
+		if x.Wrong() && verb != "allows" || verb != "allows" && verb != "prevents" || strings.HasPrefix(g.Does, "without") || g.Does == g.Scenario {
+			t.Errorf("%s: it does %q, effect %q: what is so with the switch on, and what it prevents or allows", g.Name, g.Does, g.Effect)
 		}
 		if seen[g.Name] || x.Wrong() != strings.HasPrefix(g.Name, "WRONG_") {
 			t.Errorf("%s: two switches have the name, or it does not say whether it is a wrong order", g.Name)

@@ -165,10 +165,9 @@ type bar struct {
 }
 
 // drawBars draws a bar for each row, with a diamond at what was published. The figures stand over
-// the bar, from the left on: a narrow window cuts the right end off.
+// the bar. A narrow window has a narrow picture, so that no diamond lies outside it.
 func drawBars(b *draw.Writer, unit string, bars []bar) {
 	const thick, words, gap = 16, 18, 8
-	const end = draw.Width - draw.Letter // room for half a diamond
 	most, some := 1.0, false
 	alt := unit + ":"
 	var policies []string
@@ -183,26 +182,33 @@ func drawBars(b *draw.Writer, unit string, bars []bar) {
 		alt += ";"
 	}
 	styles := draw.Styles(policies)
-	var v draw.Writer
-	v.Picture(draw.Width, len(bars)*(words+thick+gap), alt[:len(alt)-1])
-	at := func(n float64) float64 { return n / most * end }
-	for i, x := range bars {
-		y := i*(words+thick+gap) + words
-		says := x.name + " " + shown(x.simulated)
-		if x.published > 0 {
-			says += ", published " + shown(x.published)
-		}
-		v.Add(`<text x="0" y="%d">%s</text><rect x="0" y="%d" width="%.1f" height="%d" style="fill:%s"><title>%s</title></rect>`,
-			y-5, says, y, at(x.simulated), thick, styles[i].Ink(), x.role)
-		if x.published > 0 {
-			v.Add(`<path class="mark" d="M%.1f %dl7 7l-7 7l-7 -7z"/>`, at(x.published), y+thick/2-7)
+	high := len(bars) * (words + thick + gap)
+	picture := func(v *draw.Writer, width float64) {
+		// half a diamond has room at the end
+		at := func(n float64) float64 { return n / most * (width - draw.Letter) }
+		for i, x := range bars {
+			y := i*(words+thick+gap) + words
+			says := x.name + " " + shown(x.simulated)
+			if x.published > 0 {
+				says += ", published " + shown(x.published)
+			}
+			v.Add(`<text x="0" y="%d">%s</text><rect x="0" y="%d" width="%.1f" height="%d" style="fill:%s"><title>%s</title></rect>`,
+				y-5, says, y, at(x.simulated), thick, styles[i].Ink(), x.role)
+			if x.published > 0 {
+				v.Add(`<path class="mark" d="M%.1f %dl7 7l-7 7l-7 -7z"/>`, at(x.published), y+thick/2-7)
+			}
 		}
 	}
+	var broad, narrow draw.Writer
+	broad.BroadPicture(draw.Width, high, alt[:len(alt)-1])
+	picture(&broad, draw.Width)
+	narrow.NarrowPicture(draw.Narrow, high, alt[:len(alt)-1])
+	picture(&narrow, draw.Narrow)
 	caption := "Bars: simulated, " + unit + "."
 	if some {
 		caption += " Diamonds: published."
 	}
-	b.Figure(v.End(), "", caption)
+	b.Figure(broad.End()+narrow.End(), "", caption)
 }
 
 // shown is a figure of a row in words: with thousands set apart, and one place after the point

@@ -1,6 +1,7 @@
 "use strict";
 (() => {
 const $ = id => document.getElementById(id);
+const sizes = document.currentScript.dataset; // of the program: its pieces, and its bytes when it is unpacked
 
 // make is an element with properties, attributes and children.
 function make(tag, props, ...kids) {
@@ -14,9 +15,31 @@ function make(tag, props, ...kids) {
   return e;
 }
 
+// The program comes in pieces, each a script that calls btrlabWasm. What is loading is said in four parts.
+const pieces = [], parts = ["download", "decompress", "compile", "start"];
+function loading(part, share) {
+  const i = parts.indexOf(part), text = `${i + 1} of 4, ${part}`, bar = $("load");
+  if (share === undefined) bar.removeAttribute("value"); else bar.value = share;
+  if ($("waiting-stage").textContent === text) return;
+  $("waiting-stage").textContent = text;
+  $("status").textContent = "Loading the program: " + text;
+}
+function download() {
+  loading("download", 0);
+  for (let i = 0; i < sizes.pieces; i++) {
+    const name = `btrlab.wasm.${String(i).padStart(2, "0")}.js`;
+    document.head.append(Object.assign(document.createElement("script"), { src: name, async: false, onerror: () => failed(name + " is missing: it belongs beside this page") }));
+  }
+}
+globalThis.btrlabWasm = piece => {
+  pieces.push(piece);
+  loading("download", pieces.length / sizes.pieces);
+  worker.postMessage({ piece, of: Number(sizes.pieces) });
+};
+
 // The worker. A question has a number, and its answer the same one; until then it may tell how far it is.
 const questions = new Map();
-let payload, worker, number = 0, ready, isReady;
+let worker, number = 0, ready, isReady;
 function start() {
   ready = new Promise(done => { isReady = done; });
   const source = URL.createObjectURL(new Blob([$("worker-source").textContent], { type: "text/javascript" }));
@@ -27,9 +50,11 @@ function start() {
     if (m.ready) {
       URL.revokeObjectURL(source);
       isReady();
-      if (catalog) $("status").textContent = "ready again";
+      if (catalog) loaded("ready again");
       return;
     }
+    if (m.unpacked) { if (pieces.length == sizes.pieces) loading("decompress", m.unpacked / sizes.bytes); return; }
+    if (m.stage) { loading(m.stage); return; }
     if (m.failed) { failed(m.failed); return; }
     const q = questions.get(m.id);
     if (!q) return;
@@ -37,10 +62,15 @@ function start() {
     questions.delete(m.id);
     if (m.error) q.reject(new Error(m.error)); else q.resolve(JSON.parse(m.answer));
   };
-  worker.postMessage({ wasm: payload });
+  for (const piece of pieces) worker.postMessage({ piece, of: Number(sizes.pieces) });
+}
+function loaded(text) {
+  $("load").hidden = true;
+  $("status").textContent = text;
 }
 function failed(text) {
-  $("status").textContent = text;
+  loaded(text);
+  if (!catalog) $("waiting").replaceChildren(make("p", {}, "The program could not be loaded: " + text));
   for (const q of questions.values()) q.reject(new Error(text));
   questions.clear();
 }
@@ -64,13 +94,11 @@ function stop() {
     start(); // the game is gone; the next page of one opens it anew
   }, 2000);
 }
-globalThis.btrlabFailed = failed;
-globalThis.btrlabWasm = text => { payload = text; start(); begin(); };
 
 // The address: #page?name=value. A plus is a switch of a policy, so it is kept apart from a space.
 function here() {
   const [page, query] = location.hash.slice(1).split("?");
-  return { page: document.getElementById("page-" + page) ? page : "step", args: new URLSearchParams(query || "") };
+  return { page: document.getElementById("page-" + page) ? page : "levels", args: new URLSearchParams(query || "") };
 }
 function address(page, args) {
   const p = new URLSearchParams();
@@ -94,6 +122,40 @@ function choose(select, value) {
   if (![...select.options].some(o => o.value === value)) select.append(make("option", { value }, value));
   select.value = value;
 }
+// pick lets a scenario be chosen: by its group, or by a search for words of its name, its text and its tasks.
+const picked = { step: "", explore: "" };
+function pick(page, chosen) {
+  const button = $(page + "-scenario"), list = $(page + "-list"), search = $(page + "-search"), found = list.querySelector(".found");
+  const show = on => { list.hidden = !on; button.setAttribute("aria-expanded", on); if (on) { fill(); search.focus(); search.select(); } };
+  const links = () => [...found.querySelectorAll("button")];
+  function fill() {
+    const words = search.value.toLowerCase().split(/\s+/).filter(w => w), has = s => [s.name, s.about, s.group, ...s.tasks].join(" ").toLowerCase();
+    const hits = catalog.scenarios.filter(s => words.every(w => has(s).includes(w)));
+    $(page + "-count").textContent = `${hits.length} of ${catalog.scenarios.length}`;
+    found.replaceChildren(...catalog.groups.flatMap(g => {
+      const of = hits.filter(s => s.group === g.name);
+      if (!of.length) return [];
+      return [make("section", { "aria-label": g.name }, make("h3", {}, g.name, make("span", { class: "small" }, " " + g.about)),
+        make("ul", {}, ...of.map(s => make("li", {}, make("button", { "data-name": s.name, "aria-current": s.name === picked[page] ? "true" : undefined, on: () => take(s.name) }, make("b", {}, s.name), " " + s.about)))))];
+    }));
+  }
+  function take(name) { show(false); setPicked(page, name); chosen(name); button.focus(); }
+  button.addEventListener("click", () => show(list.hidden));
+  search.addEventListener("input", fill);
+  list.addEventListener("keydown", e => {
+    const all = links(), i = all.indexOf(document.activeElement);
+    if (e.key === "Escape") { e.preventDefault(); show(false); button.focus(); }
+    if (e.key === "Enter" && e.target === search && all.length) { e.preventDefault(); take(all[0].dataset.name); }
+    if (e.key !== "ArrowDown" && e.key !== "ArrowUp") return;
+    e.preventDefault();
+    const to = e.key === "ArrowDown" ? i + 1 : i - 1;
+    if (to < 0) search.focus(); else if (to < all.length) all[to].focus();
+  });
+}
+function setPicked(page, name) {
+  picked[page] = name;
+  $(page + "-scenario").textContent = name;
+}
 function timeline(where, html, title) {
   for (const f of where.querySelectorAll("iframe")) URL.revokeObjectURL(f.src);
   const url = URL.createObjectURL(new Blob([html], { type: "text/html" }));
@@ -107,13 +169,23 @@ async function run(button, say, f) {
 }
 
 // Step.
-let game, moves = Promise.resolve();
+let game, walked, moves = Promise.resolve();
+// answer is the program's, or that of the walk of a level, which needs no program.
+function answer(question, args) {
+  if (question === "open" && args.level !== undefined) {
+    const g = graphs.find(g => g.begin.level === args.level);
+    if (!g) throw new Error(`unknown level ${args.level}`);
+    walked = walk(g);
+    return walked.open(args.schedule, args.at);
+  }
+  return question === "move" && game && game.level ? walked.move(args) : ask(question, args);
+}
 const sayStep = text => { $("step-note").textContent = text; };
 // move makes one move after the other, however fast the keys come.
 function move(question, args) {
   moves = moves.then(async () => {
     try {
-      game = await ask(question, args);
+      game = await answer(question, args);
       view();
     } catch (err) { sayStep(err.message); }
   });
@@ -124,14 +196,16 @@ function view() {
   const g = game, over = $("step-verdict").hasChildNodes(), focused = document.activeElement && document.activeElement.id;
   if (g.of_level) levelView(g);
   else {
-    choose($("step-scenario"), g.scenario);
+    setPicked("step", g.scenario);
     choose($("step-policy"), g.policy);
     $("step-about").textContent = g.about;
     $("step-goal").textContent = g.goal;
   }
   $("step-replay").textContent = g.replay;
+  $("step-terminal").hidden = !g.replay;
   $("step-timeline").replaceChildren();
   $("step-state").replaceChildren(...g.state.map(c => make("div", { class: c.changed ? "changed" : "" }, make("dt", {}, c.name), make("dd", {}, c.value))));
+  words(g);
   $("step-tasks").replaceChildren(...g.tasks.map(card));
   $("step-did").replaceChildren(...g.did.map(did).reverse());
   sayStep(g.message || (g.over ? "" : last()));
@@ -139,14 +213,29 @@ function view() {
   if (g.over) {
     const lines = g.verdict.split("\n");
     const more = lines.slice(1).join("\n");
-    verdict.push(make("div", { class: "verdict" + (g.violated && !g.of_level ? " bad" : "") }, g.violated ? make("p", { class: "head" }, g.of_level ? "Won: the rule is broken" : "Goal reached: " + g.goal) : "",
-      make("p", {}, lines[0]), more ? make("details", {}, make("summary", {}, "The whole report"), make("p", {}, more)) : "", g.of_level && g.of_level.moral ? make("p", {}, g.of_level.moral) : ""));
+    verdict.push(make("div", { class: "verdict" + (g.violated && !g.level ? " bad" : "") }, g.violated ? make("p", { class: "head" }, g.program ? "The rule is broken: " + g.of_level.rule : g.level ? "Won: the rule is broken" : "Goal reached: " + g.goal) : "",
+      make("p", {}, lines[0]), more ? make("details", {}, make("summary", {}, "The whole report"), make("p", {}, more)) : "", g.of_level && g.of_level.moral ? make("p", {}, g.of_level.moral) : "", g.level && g.violated ? nextLevel() : ""));
   }
   $("step-verdict").replaceChildren(...verdict);
   if (g.over && !over) $("step-verdict").scrollIntoView({ block: "nearest" });
-  note(g.of_level ? "levels" : "step", { level: g.level, scenario: g.scenario, policy: g.policy, schedule: g.schedule, at: g.at });
+  note(g.program ? "own" : g.level ? "levels" : "step", { level: g.level, program: g.program, scenario: g.scenario, policy: g.policy, schedule: g.schedule, at: g.at });
   const again = focused && document.getElementById(focused);
   if (again && again !== document.activeElement) again.focus({ preventScroll: true });
+}
+// words explains the words of the schedule: those of the state in a line each, the others when their buttons are pressed.
+let explained = "";
+function words(g) {
+  const terms = g.terms || [], says = () => { const t = terms.find(t => t.term === explained); $("step-term").textContent = t ? `${t.term}: ${t.says}.` : ""; };
+  $("step-legend").replaceChildren(...(g.legend || []).map(t => make("p", {}, make("b", {}, t.term), " " + t.says)));
+  $("step-terms").replaceChildren(...(terms.length ? [make("span", {}, "What is ")] : []), ...terms.map(t => {
+    const b = make("button", { id: "term-" + t.term, "aria-pressed": String(t.term === explained), "aria-controls": "step-term", title: t.says, on: () => {
+      explained = explained === t.term ? "" : t.term;
+      for (const other of $("step-terms").querySelectorAll("button")) other.setAttribute("aria-pressed", String(other.id === "term-" + explained));
+      says();
+    } }, t.term);
+    return b;
+  }), ...(terms.length ? [make("span", {}, "?")] : []));
+  says();
 }
 // last says what the last step did, for those who do not see the list.
 function last() {
@@ -182,31 +271,34 @@ function did(s) {
   return make("li", { class: (s.preempts ? "preempts " : "") + (s.culprit ? "culprit" : "") },
     make("span", { class: "n" }, (s.culprit ? "✗ " : s.preempts ? "> " : "") + s.step), make("span", { class: "what t" + Math.min(s.task, 7) }, `${s.task}: ${s.text}`));
 }
-function reopen() { open({ scenario: $("step-scenario").value, policy: $("step-policy").value, schedule: "", at: 0 }); }
+function reopen() { open({ scenario: picked.step, policy: $("step-policy").value, schedule: "", at: 0 }); }
 
 // Warm-up: the same board, with the program of a level.
 function levelView(g) {
+  if (!g.level) return; // a program of the visitor's
   const l = g.of_level;
   choose($("levels-name"), g.level);
   $("levels-story").textContent = l.story;
   $("levels-rule").textContent = l.rule;
   if (l.moral) won(g.level);
-  $("levels-next").hidden = !l.moral;
+}
+// nextLevel stands in the box that says Won.
+function nextLevel() {
+  const next = graphs[(graphs.findIndex(g => g.begin.level === game.level) + 1) % graphs.length].begin.level;
+  return make("div", { class: "bar" }, make("button", { id: "levels-next", class: "main", on: () => openLevel(next).then(() => $("h-levels").focus()) }, "Next level"));
 }
 function won(level) {
   const o = [...$("levels-name").options].find(o => o.value === level);
   if (!o.textContent.endsWith("won")) o.textContent += ", won";
 }
 async function never() {
-  const level = game.level, j = await ask("never", { level });
+  const level = game.level, j = walked.never;
   $("levels-said").replaceChildren(make("div", { class: "verdict" + (j.won ? "" : " bad") }, make("p", { class: "head" }, j.won ? "Won" : "Not so"), make("p", {}, j.says), j.moral ? make("p", {}, j.moral) : "",
-    make("p", { class: "small" }, "The same in a terminal: ", make("code", {}, j.replay))));
+    make("p", { class: "small" }, "The same in a terminal: ", make("code", {}, j.replay)), j.won ? nextLevel() : ""));
   if (j.won) won(level);
-  $("levels-next").hidden = !j.won;
 }
 function openLevel(name) {
   $("levels-said").replaceChildren();
-  $("levels-next").hidden = true;
   return open({ level: name, schedule: "", at: 0 });
 }
 
@@ -236,7 +328,7 @@ function searching(page, on) {
 }
 let halted = false;
 async function explore(policies) {
-  const scenario = $("explore-scenario").value, found = $("explore-found"), say = t => { $("explore-note").textContent = t; };
+  const scenario = picked.explore, found = $("explore-found"), say = t => { $("explore-note").textContent = t; };
   note("explore", { scenario, policy: $("explore-policy").value });
   found.replaceChildren();
   halted = false;
@@ -264,12 +356,50 @@ async function explore(policies) {
   searching("explore", false);
 }
 function aboutScenario() {
-  const s = catalog.scenarios.find(s => s.name === $("explore-scenario").value);
+  const s = catalog.scenarios.find(s => s.name === picked.explore) || { about: "there is no such scenario", tasks: [] };
   $("explore-about").replaceChildren(s.about, make("span", { class: "small" }, make("br"), s.tasks.join("; ")));
 }
 // policiesOf are those that a scenario is about.
 const presets = () => catalog.policies.slice(0, 6).map(p => p.spec);
 const policiesOf = name => { const s = catalog.scenarios.find(s => s.name === name); return s && s.policies && s.policies.length ? s.policies : presets(); };
+
+// A program of the visitor's. The board below it is that of Step.
+const sayOwn = text => { $("own-note").textContent = text; };
+async function openOwn(schedule, at) {
+  const program = $("own-text").value;
+  $("own-board").hidden = true;
+  moves = moves.then(async () => {
+    try {
+      game = await ask("open", { program, schedule, at });
+      $("own-board").hidden = false;
+      sayOwn("");
+      view();
+    } catch (err) { // also an address that holds what is no program
+      game = undefined;
+      sayOwn(err.message);
+      note("own", { program });
+    }
+  });
+  return moves;
+}
+async function exploreOwn() {
+  const program = $("own-text").value, found = $("own-found");
+  found.replaceChildren();
+  await openOwn("", 0);
+  if (!game) { $("own-text").focus(); return; }
+  searching("own", true);
+  sayOwn("searching");
+  try {
+    const f = await ask("program", { program }, p => sayOwn(p.text));
+    const bad = f.verdict === "violated", [first, ...more] = f.violated.split("\n"), walk = at => openOwn(f.schedule, at).then(() => $("move-next").focus());
+    found.append(make("div", { class: "verdict" + (bad ? " bad" : "") }, make("p", { class: "head" }, f.says), make("p", {}, "Rule: " + f.rule),
+      bad ? make("p", {}, first) : "", more.length ? make("details", {}, make("summary", {}, "The whole report"), make("p", {}, more.join("\n"))) : "",
+      bad ? make("p", {}, "The shortest schedule that breaks it: ", make("code", {}, f.schedule || "the default order")) : "",
+      bad ? make("div", { class: "bar" }, make("button", { id: "own-walk", on: () => walk(0) }, "Step through this schedule"), make("button", { on: () => walk(1e9) }, "Show its end")) : ""));
+    sayOwn(f.stopped ? "stopped" : `done in ${f.seconds.toFixed(3)} s`);
+  } catch (err) { sayOwn(err.message); }
+  searching("own", false);
+}
 
 // Museum.
 function exhibit(number) {
@@ -296,6 +426,7 @@ async function runExhibit() {
 }
 
 // Policies.
+const sentence = text => text[0].toUpperCase() + text.slice(1) + ".";
 let base, turned;
 function switches(list, where) {
   where.replaceChildren(...list.map(t => {
@@ -303,7 +434,8 @@ function switches(list, where) {
     box.checked = turned.has(t.name);
     box.addEventListener("change", () => { if (box.checked) turned.add(t.name); else turned.delete(t.name); spec(); });
     return make("div", { class: "toggle", id: "of-" + t.name }, box, make("label", { for: id }, t.name),
-      make("div", { class: "about", id: id + "-about" }, make("div", {}, t.scenario), make("div", {}, "Source: " + t.source), make("div", {}, make("code", {}, t.kernel))));
+      make("div", { class: "about", id: id + "-about" }, make("p", {}, sentence(t.does)), make("p", { class: "effect" }, sentence(t.effect)),
+        make("details", {}, make("summary", {}, "shown by, source"), make("div", {}, "Shown by: " + t.scenario), make("div", {}, "Source: " + t.source), make("div", {}, make("code", {}, t.kernel)))));
   }));
 }
 // showPolicy shows the switches of a specification that begins with the name of a preset.
@@ -333,7 +465,14 @@ async function spec() {
   note("policies", { policy: text, scenario });
 }
 
-// Routing.
+// Routing. A page that needs the program shows that it waits, and nothing of it can be used, until it is there.
+const needsProgram = page => $("page-" + page).dataset.program !== undefined;
+function waits(page) {
+  const on = !catalog && needsProgram(page);
+  $("waiting").hidden = !on;
+  $("waiting-key").textContent = "";
+  if (needsProgram(page)) for (const e of $("page-" + page).children) e.inert = on && !e.matches("h2, .lead");
+}
 let page;
 function route() {
   if (location.hash === shown) return;
@@ -343,20 +482,25 @@ function route() {
   for (const a of document.querySelectorAll("nav a")) { if (a.dataset.page === to) a.setAttribute("aria-current", "page"); else a.removeAttribute("aria-current"); }
   if (page && page !== to) $("h-" + to).focus();
   page = to;
-  if (!catalog) return;
+  waits(to);
+  if (!catalog && needsProgram(to)) return;
   const scenario = args.get("scenario") || "truncate-race", policy = args.get("policy") || "unlocked";
-  if (to === "step" || to === "levels") $(to + "-board").append($("board"));
+  if (to === "step" || to === "levels" || to === "own") $(to + "-board").append($("board"));
   switch (to) {
   case "levels":
     $("levels-said").replaceChildren();
-    return open({ level: args.get("level") || catalog.levels[0].name, schedule: args.get("schedule") || "", at: Number(args.get("at")) || 0 });
+    return open({ level: args.get("level") || graphs[0].begin.level, schedule: args.get("schedule") || "", at: Number(args.get("at")) || 0 });
   case "step":
     return open({ scenario, policy, schedule: args.get("schedule") || "", at: Number(args.get("at")) || 0 });
   case "explore":
-    choose($("explore-scenario"), scenario);
+    setPicked("explore", scenario);
     choose($("explore-policy"), policy);
     aboutScenario();
     return note("explore", { scenario, policy });
+  case "own":
+    $("own-text").value = args.get("program") || catalog.example;
+    $("own-found").replaceChildren();
+    return openOwn(args.get("schedule") || "", Number(args.get("at")) || 0);
   case "museum":
     return exhibit(Number(args.get("exhibit")) || 1);
   case "policies":
@@ -366,36 +510,39 @@ function route() {
 
 async function begin() {
   catalog = await ask("catalog");
-  const names = catalog.scenarios.map(s => s.name);
-  for (const id of ["step-scenario", "explore-scenario"]) fill($(id), names);
   for (const id of [...policySelects, "policies-base"]) fill($(id), catalog.policies.map(p => p.spec));
-  fill($("levels-name"), catalog.levels.map(l => l.name), n => catalog.levels.findIndex(l => l.name === n) + 1 + ". " + catalog.levels.find(l => l.name === n).title);
   fill($("explore-method"), ["", ...catalog.methods], m => m || "the scenario's");
   fill($("museum-number"), catalog.museum.map(e => String(e.number)), n => n + ". " + catalog.museum.find(e => e.number === Number(n)).title);
-  shown = undefined; // show the page of the address, now that there is a catalogue
-  await route();
+  $("step-draw").removeAttribute("aria-disabled");
+  if (needsProgram(page)) { // it has waited
+    shown = undefined;
+    await route();
+  }
   const ms = Math.round(performance.now());
   document.documentElement.dataset.ready = ms;
-  $("status").textContent = `ready after ${(ms / 1000).toFixed(1)} s`;
+  loaded(`ready after ${(ms / 1000).toFixed(1)} s`);
 }
 
 addEventListener("hashchange", route);
-$("step-scenario").addEventListener("change", () => { const l = policiesOf($("step-scenario").value); if (!l.includes($("step-policy").value)) choose($("step-policy"), l[0]); reopen(); });
+// A scenario is for some policies.
+function policyFor(page) {
+  const l = policiesOf(picked[page]);
+  if (!l.includes($(page + "-policy").value)) choose($(page + "-policy"), l[0]);
+}
+pick("step", () => { policyFor("step"); reopen(); });
 $("step-policy").addEventListener("change", reopen);
 for (const [id, what] of [["move-undo", "undo"], ["move-next", "next"], ["move-finish", "finish"], ["move-begin", "begin"]]) $(id).addEventListener("click", () => move("move", { do: what }));
 $("levels-name").addEventListener("change", () => openLevel($("levels-name").value));
 $("levels-never").addEventListener("click", () => run($("levels-never"), sayStep, never));
-$("levels-next").addEventListener("click", () => {
-  const l = catalog.levels, next = l[(l.findIndex(x => x.name === game.level) + 1) % l.length].name;
-  openLevel(next).then(() => $("h-levels").focus());
-});
 $("step-copy").addEventListener("click", async () => {
   try { await navigator.clipboard.writeText(location.href); sayStep("copied"); } catch { sayStep("copy this: " + location.href); }
 });
 $("step-draw").addEventListener("click", () => run($("step-draw"), sayStep, async () =>
-  timeline($("step-timeline"), await ask("timeline", { level: game.level, scenario: game.scenario, policy: game.policy, schedule: game.schedule }), "timeline of schedule " + game.schedule)));
+  timeline($("step-timeline"), await ask("timeline", { level: game.level, program: game.program, scenario: game.scenario, policy: game.policy, schedule: game.schedule }), "timeline of schedule " + game.schedule)));
 addEventListener("keydown", e => {
-  if (page !== "step" && page !== "levels" || !game || e.ctrlKey || e.altKey || e.metaKey || /^(SELECT|INPUT|TEXTAREA)$/.test(e.target.tagName)) return;
+  if (e.target.closest && e.target.closest(".picklist")) return;
+  if (!catalog && page === "step" && /^[0-9unfb]$/.test(e.key)) $("waiting-key").textContent = `The key ${e.key} was not heard: press it again when the program is there.`;
+  if (page !== "step" && page !== "levels" && page !== "own" || !game || !catalog && needsProgram(page) || e.ctrlKey || e.altKey || e.metaKey || /^(SELECT|INPUT|TEXTAREA)$/.test(e.target.tagName)) return;
   const digit = /^Digit([0-9])$/.exec(e.code) || /^Numpad([0-9])$/.exec(e.code);
   if (digit) {
     const t = game.tasks.find(t => t.task === Number(digit[1]));
@@ -408,12 +555,24 @@ addEventListener("keydown", e => {
   const what = { u: "undo", n: "next", f: "finish", b: "begin" }[e.key];
   if (what) { e.preventDefault(); move("move", { do: what }); }
 });
-$("explore-scenario").addEventListener("change", () => { const l = policiesOf($("explore-scenario").value); if (!l.includes($("explore-policy").value)) choose($("explore-policy"), l[0]); aboutScenario(); note("explore", { scenario: $("explore-scenario").value, policy: $("explore-policy").value }); });
+pick("explore", () => { policyFor("explore"); aboutScenario(); note("explore", { scenario: picked.explore, policy: $("explore-policy").value }); });
 $("explore-go").addEventListener("click", () => run($("explore-go"), () => {}, () => explore([$("explore-policy").value])));
-$("explore-all").addEventListener("click", () => run($("explore-all"), () => {}, () => explore(policiesOf($("explore-scenario").value))));
-for (const id of ["explore-stop", "museum-stop"]) $(id).addEventListener("click", () => { if ($(id).getAttribute("aria-disabled") !== "true") { halted = true; stop(); } });
+$("explore-all").addEventListener("click", () => run($("explore-all"), () => {}, () => explore(policiesOf(picked.explore))));
+$("own-go").addEventListener("click", () => run($("own-go"), sayOwn, exploreOwn));
+$("own-step").addEventListener("click", () => { $("own-found").replaceChildren(); openOwn("", 0).then(() => { if (game) $("board").scrollIntoView({ block: "nearest" }); }); });
+$("own-text").addEventListener("change", () => note("own", { program: $("own-text").value }));
+$("own-copy").addEventListener("click", async () => {
+  note("own", { program: $("own-text").value });
+  try { await navigator.clipboard.writeText(location.href); sayOwn("copied"); } catch { sayOwn("copy this: " + location.href); }
+});
+for (const id of ["explore-stop", "museum-stop", "own-stop"]) $(id).addEventListener("click", () => { if ($(id).getAttribute("aria-disabled") !== "true") { halted = true; stop(); } });
 $("museum-number").addEventListener("change", () => exhibit(Number($("museum-number").value)));
 $("museum-go").addEventListener("click", () => run($("museum-go"), () => {}, runExhibit));
 $("policies-base").addEventListener("change", () => showPolicy($("policies-base").value));
+const graphs = JSON.parse($("levels-data").textContent);
+fill($("levels-name"), graphs.map(g => g.begin.level), n => graphs.findIndex(g => g.begin.level === n) + 1 + ". " + graphs.find(g => g.begin.level === n).begin.of_level.title);
 route();
+start();
+begin().catch(err => failed(err.message));
+setTimeout(download); // once the warm-up is shown
 })();

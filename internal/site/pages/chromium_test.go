@@ -252,7 +252,7 @@ func (b *tab) text(selector string) (s string) {
 // and Enter.
 func (b *tab) press(keys ...string) {
 	b.t.Helper()
-	codes := map[string]int{"Tab": 9, "Enter": 13, " ": 32, "ArrowDown": 40, "ArrowUp": 38}
+	codes := map[string]int{"Tab": 9, "Enter": 13, " ": 32, "ArrowDown": 40, "ArrowUp": 38, "End": 35}
 	for _, k := range keys {
 		p := map[string]any{"type": "keyDown", "key": k}
 		switch {

@@ -1,6 +1,7 @@
-// Package pages writes the site: one page with its style and scripts, and beside it the program,
-// packed as a script, because a browser loads a script from a file but not a WebAssembly module.
-// Nothing is fetched after that.
+// Package pages writes the site: one page with its style, its scripts and the warm-up levels, which
+// can be played at once, and beside it the program, packed as scripts, because a browser loads a
+// script from a file but not a WebAssembly module. The program is in pieces, so that the page can
+// show how much of it has come. Nothing is fetched after that.
 package pages
 
 import (
@@ -8,15 +9,18 @@ import (
 	"compress/gzip"
 	"embed"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"btrlab/internal/draw"
+	"btrlab/internal/site"
 )
 
-//go:embed index.html style.css app.js worker.js
+//go:embed index.html style.css app.js walk.js worker.js
 var files embed.FS
 
 // Parts are what the site is made of and does not come with this package.
@@ -25,29 +29,36 @@ type Parts struct {
 	WasmExec []byte // lib/wasm/wasm_exec.js of the Go that compiled it
 }
 
-// The files of the site.
-const (
-	Page    = "index.html"
-	Program = "btrlab.wasm.js"
-)
+// Page is the file of the page.
+const Page = "index.html"
+
+// piece is the file of a piece of the program.
+const piece = "btrlab.wasm.%02d.js"
+
+// pieceBytes is the packed bytes of a piece.
+const pieceBytes = 256 << 10
 
 // Write writes the site into the folder dir, and returns the bytes that a browser loads.
 func Write(dir string, p Parts) (int, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return 0, err
 	}
-	page, err := p.page()
-	if err != nil {
-		return 0, err
-	}
 	program, err := packed(p.Wasm)
 	if err != nil {
 		return 0, err
 	}
-	if err := os.WriteFile(filepath.Join(dir, Program), program, 0o644); err != nil {
+	page, err := p.page(len(program))
+	if err != nil {
 		return 0, err
 	}
-	return len(page) + len(program), os.WriteFile(filepath.Join(dir, Page), page, 0o644)
+	n := len(page)
+	for i, b := range program {
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf(piece, i)), b, 0o644); err != nil {
+			return 0, err
+		}
+		n += len(b)
+	}
+	return n, os.WriteFile(filepath.Join(dir, Page), page, 0o644)
 }
 
 // digits are those of Z85 (ZeroMQ RFC 32): none ends a string of a script. Five of them are four
@@ -69,8 +80,8 @@ func text(b []byte) string {
 	return string(out)
 }
 
-// packed is the program as a script: gzip, then text.
-func packed(wasm []byte) ([]byte, error) {
+// packed is the program as scripts: gzip, cut, then text.
+func packed(wasm []byte) (pieces [][]byte, err error) {
 	var z bytes.Buffer
 	w, err := gzip.NewWriterLevel(&z, gzip.BestCompression)
 	if err != nil {
@@ -82,17 +93,29 @@ func packed(wasm []byte) ([]byte, error) {
 	if err := w.Close(); err != nil {
 		return nil, err
 	}
-	return []byte(`btrlabWasm("` + text(z.Bytes()) + "\");\n"), nil
+	for b := range slices.Chunk(z.Bytes(), pieceBytes) {
+		pieces = append(pieces, []byte(`btrlabWasm("`+text(slices.Clone(b))+"\");\n"))
+	}
+	return pieces, nil
 }
 
 // page is index.html with its parts in their places.
-func (p *Parts) page() ([]byte, error) {
+func (p *Parts) page(pieces int) ([]byte, error) {
 	numbers, err := measured()
 	if err != nil {
 		return nil, err
 	}
-	parts := []string{"{{wasm_exec.js}}", string(p.WasmExec), "{{measured}}", string(numbers), "{{palette.css}}", draw.Palette, "{{plot.css}}", draw.PlotCSS}
-	for _, name := range []string{"style.css", "app.js", "worker.js"} {
+	graphs, err := site.Graphs()
+	if err != nil {
+		return nil, err
+	}
+	played, err := json.Marshal(graphs) // it escapes <, > and &
+	if err != nil {
+		return nil, err
+	}
+	parts := []string{"{{wasm_exec.js}}", string(p.WasmExec), "{{levels}}", string(played), "{{pieces}}", fmt.Sprint(pieces), "{{bytes}}", fmt.Sprint(len(p.Wasm)),
+		"{{measured}}", string(numbers), "{{palette.css}}", draw.Palette, "{{plot.css}}", draw.PlotCSS}
+	for _, name := range []string{"style.css", "app.js", "walk.js", "worker.js"} {
 		b, err := files.ReadFile(name)
 		if err != nil {
 			return nil, err

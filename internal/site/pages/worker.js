@@ -13,19 +13,27 @@ function bytesOf(s) {
   }
   return bytes.subarray(0, bytes.length - value[s.charCodeAt(0)]);
 }
-onmessage = async e => {
+// The program comes in pieces, each a message. They are unpacked and compiled as they come.
+let feed, pieces = 0, unpacked = 0;
+const packed = new ReadableStream({ start(to) { feed = to; } });
+onmessage = e => {
   const m = e.data;
-  if (m.what !== undefined) {
-    btrlabAsk(m.id, m.what, m.args);
-    return;
-  }
+  if (m.what !== undefined) { btrlabAsk(m.id, m.what, m.args); return; }
+  feed.enqueue(bytesOf(m.piece));
+  if (++pieces === m.of) feed.close();
+};
+(async () => {
   try {
-    const bytes = bytesOf(m.wasm);
-    const plain = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+    const told = new TransformStream({
+      transform(bytes, to) { postMessage({ unpacked: unpacked += bytes.length }); to.enqueue(bytes); },
+      flush() { postMessage({ stage: "compile" }); },
+    });
+    const plain = packed.pipeThrough(new DecompressionStream("gzip")).pipeThrough(told);
     const go = new Go();
     const made = await WebAssembly.instantiateStreaming(new Response(plain, { headers: { "Content-Type": "application/wasm" } }), go.importObject);
+    postMessage({ stage: "start" });
     go.run(made.instance).then(() => postMessage({ failed: "the program has ended" }));
   } catch (err) {
     postMessage({ failed: String(err) });
   }
-};
+})();

@@ -144,6 +144,9 @@ func (l *Level) parse(c *code, line string) (op, error) {
 	if len(f) == 2 && (f[0] == "lock" || f[0] == "unlock") {
 		at := slices.Index(l.Locks, f[1])
 		if at < 0 {
+			if len(l.Locks) == 0 {
+				return op{}, fmt.Errorf("a lock that is named before the tasks: lock m")
+			}
 			return op{}, fmt.Errorf("one of the locks %s", strings.Join(l.Locks, ", "))
 		}
 		if f[0] == "lock" {

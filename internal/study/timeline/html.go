@@ -46,12 +46,16 @@ func WriteHTML(w io.Writer, tr *scenario.Trace) error {
 </defs></svg>
 <h1>%s under %s</h1>
 <p>%s</p>
-<p>Schedule <code>%s</code>, %s. Replay: <code>%s</code></p>`, tr.Scenario, tr.Policy, tr.About, schedule, prose.Count(tr.Preemptions, "preemption"), tr.Replay)
+<p>Schedule <code>%s</code>, %s.`, tr.Scenario, tr.Policy, tr.About, schedule, prose.Count(tr.Preemptions, "preemption"))
+	if tr.Replay != "" {
+		b.Add(` Replay: <code>%s</code>`, tr.Replay)
+	}
+	b.Add(`</p>`)
 	d.verdict(&b)
 	d.legend(&b)
 	b.Add(`<p class="keys">Keys: ↑ ↓ or ← → step, Home End, p next preemption, x the marked access, c the calls. State columns are after the step; a value in bold is new.</p>`)
 	head := d.header()
-	b.Add("<div class=\"scroll\"><div class=\"pages\">\n<div class=\"top\">%s</div>\n%s</div></div>", head, d.chunks(head))
+	b.Add("<p class=\"hint\" id=\"hint\" hidden>→ The picture is wider than the window: scroll it sideways.</p>\n<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"The steps\"><div class=\"pages\">\n<div class=\"top\">%s</div>\n%s</div></div>", head, d.chunks(head))
 	d.rest(&b)
 	b.Add("<section id=\"now\" aria-live=\"polite\"></section>\n<script>\n\"use strict\";\nconst steps = %s;\n%s</script>", draw.HTML(js), draw.HTML(pageJS))
 	page := draw.Page{Title: fmt.Sprintf("%s, policy %s, schedule %s", tr.Scenario, tr.Policy, schedule), Style: lanesCSS + pageCSS,

@@ -21,11 +21,22 @@ function show(i, scroll) {
     panel.append(calls);
   }
   if (scroll) {
+    if (getComputedStyle(frame).overflowX === "auto") within(row);
     const r = row.getBoundingClientRect(), low = innerHeight - panel.offsetHeight - 30;
     if (r.top < 60) scrollBy(0, r.top - 60); else if (r.bottom > low) scrollBy(0, r.bottom - low);
     history.replaceState(null, "", "#s" + s.step);
   }
 }
+// On a narrow window the lanes are in a frame of their own, which shows the step and its lane.
+const frame = document.querySelector(".scroll"), hint = document.getElementById("hint");
+function within(row) {
+  const box = row.querySelector(".box").getBoundingClientRect(), f = frame.getBoundingClientRect(), head = frame.querySelector(".top").offsetHeight;
+  if (box.top < f.top + head) frame.scrollTop -= f.top + head - box.top; else if (box.bottom > f.bottom) frame.scrollTop += box.bottom - f.bottom + 4;
+  if (box.left < f.left || box.right > f.right) frame.scrollLeft += box.left - f.left - 8;
+}
+const wide = () => { hint.hidden = frame.scrollWidth <= frame.clientWidth || getComputedStyle(frame).overflowX !== "auto"; };
+addEventListener("resize", wide);
+wide();
 function find(mark) { for (let k = 1; k <= steps.length; k++) { const j = (at + k) % steps.length; if (steps[j].mark.includes(mark)) return j; } return at; }
 addEventListener("keydown", e => {
   if (e.ctrlKey || e.altKey || e.metaKey) return;

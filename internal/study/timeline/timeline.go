@@ -86,7 +86,10 @@ func taskAt(tr *scenario.Trace, n, task int) TaskAt {
 	a.Op = in.String()
 	next := nextOf(tr, n, task)
 	if next < 0 {
-		if k := stuck(tr, task); k != nil {
+		if k := stuck(tr, task); k != nil && n < len(tr.Steps) && tr.Steps[n].Enabled>>task&1 != 0 {
+			// The wait that never ends is not begun: another task takes the lock first.
+			a.Phase, a.Held = Ready, k.Held
+		} else if k != nil {
 			a.Phase, a.For, a.By, a.Whom, a.Held = Waiting, k.For, k.By, k.Whom, k.Held
 		} else if task >= tr.Own {
 			a.Phase = Idle
@@ -305,6 +308,9 @@ func waitSpans(tr *scenario.Trace, task int) []span {
 			continue
 		}
 		what := forever
+		if next < 0 && tr.Steps[n].Enabled>>task&1 != 0 {
+			what = ""
+		}
 		if next >= 0 {
 			_, on := phase(&tr.Steps[n], &tr.Steps[next], task)
 			what = on.Name
