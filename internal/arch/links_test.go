@@ -95,6 +95,9 @@ func TestReference(t *testing.T) {
 	files := documents(t)
 	for _, dir := range []string{"cmd", "internal", "labs", "notebooks"} {
 		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, d os.DirEntry, err error) error {
+			if d != nil && d.Name() == "_grade" { // where other tests build what they grade
+				return filepath.SkipDir
+			}
 			if err == nil && strings.HasSuffix(path, ".go") && filepath.Base(path) != "links_test.go" {
 				files = append(files, strings.TrimPrefix(filepath.ToSlash(path), "../../"))
 			}

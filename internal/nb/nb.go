@@ -11,6 +11,7 @@ import (
 	"cmp"
 	"fmt"
 	"html"
+	"slices"
 	"strings"
 
 	"btrlab/internal/draw"
@@ -287,7 +288,10 @@ func (t Table) HTML() string {
 	for i := range t.Head {
 		styles[i] = "text-align:right;vertical-align:top;white-space:nowrap"
 		if t.words(i) {
-			styles[i] = "text-align:left;vertical-align:top;min-width:7em"
+			styles[i] = "text-align:left;vertical-align:top"
+			if t.sentences(i) {
+				styles[i] += ";min-width:12em" // beside a wide column it would have a word a line
+			}
 		}
 	}
 	row := func(tag string, cells []string) {
@@ -315,6 +319,11 @@ func (t Table) words(column int) bool {
 		}
 	}
 	return len(t.Rows) == 0
+}
+
+// sentences reports whether a column of words has a long cell.
+func (t Table) sentences(column int) bool {
+	return slices.ContainsFunc(t.Rows, func(r []string) bool { return column < len(r) && len(r[column]) > 24 })
 }
 
 // String is the table in columns.

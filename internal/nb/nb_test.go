@@ -122,6 +122,10 @@ func TestTables(t *testing.T) {
 	if got := c.WaitTable().Head; len(got) != 3 || got[1] != "i_rwsem" {
 		t.Errorf("wait classes %v, want i_rwsem first", got)
 	}
+	long := Table{Head: []string{"a"}, Rows: [][]string{{"a sentence that is longer than a name"}}}
+	if h := long.HTML(); !strings.Contains(h, "min-width:12em") || strings.Contains(c.Table().HTML(), "min-width") {
+		t.Errorf("columns of sentences, and they alone, have a least width:\n%s", h)
+	}
 	for _, want := range []string{`<th style="text-align:left;vertical-align:top">policy</th>`, `<td style="text-align:right;vertical-align:top;white-space:nowrap">2,000</td>`, `<div style="overflow-x:auto"><table>`} {
 		if h := c.Table().HTML(); !strings.Contains(h, want) {
 			t.Errorf("the table lacks %q:\n%s", want, h)
@@ -248,7 +252,7 @@ func TestLogs(t *testing.T) {
 		t.Errorf("%v\n%v", c.Table(), c.LogTable())
 	}
 	f, err := c.LogPlot()
-	if want := fmt.Sprintf("fsync-5.18 %.0f,", c.LogHeld("fsync-5.18", 0)); err != nil || len(f.PNG) == 0 || !strings.Contains(f.Alt, want) {
+	if want := fmt.Sprintf("fsync-5.18 %.1f,", c.LogHeld("fsync-5.18", 0)/1000); err != nil || len(f.PNG) == 0 || !strings.Contains(f.Alt, want) {
 		t.Errorf("%v: %q, want %q", err, f.Alt, want)
 	}
 	if _, err := Compare(Options{Seed: "009"}); err == nil {
