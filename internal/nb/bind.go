@@ -13,6 +13,7 @@ func Binds() map[string]r.Value {
 		"Expect":       r.ValueOf(Expect),
 		"Explore":      r.ValueOf(Explore),
 		"ExploreOwn":   r.ValueOf(ExploreOwn),
+		"Gantt":        r.ValueOf(Gantt),
 		"Matrix":       r.ValueOf(Matrix),
 		"MaxCPUs":      r.ValueOf(MaxCPUs),
 		"MaxDepth":     r.ValueOf(MaxDepth),
