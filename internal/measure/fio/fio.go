@@ -19,8 +19,8 @@
 //   - libaio and io_uring on a target with queues of its own (QueueTarget): what goes on in them is
 //     the target's affair.
 //
-// Differences: fsync= is a call of the task itself under every engine, and the engines' options are
-// few (OptionNames).
+// Differences: fsync= is a call of the task itself under every engine, for the file of its last
+// write; all files of a task stay open; and the engines' options are few (OptionNames).
 package fio
 
 import (
