@@ -182,7 +182,7 @@ func TestBrokenIsNotExhausted(t *testing.T) {
 	}
 	limit := 2000
 	if testing.Short() {
-		limit = 300
+		limit = 600
 	}
 	for _, c := range cells {
 		s, err := Lookup(c.scenario)
