@@ -113,7 +113,7 @@ func (c *Out) copyJobs() {
 			}
 			j := &c.jobs[i]
 			w := Out{Keep: c.Keep, t: t, x: c.x, count: count{w: j}, noClone: c.noClone, bufs: [][]byte{buf}}
-			j.err = w.fill(j.path, j.at, j.p.create, j.p.clear, object{dir: j.p.dir, name: j.p.name})
+			j.err = w.fill(j.path, j.at, j.p.begin, object{dir: j.p.dir, name: j.p.name})
 			var u *unreadable
 			if j.err != nil && !errors.As(j.err, &u) {
 				over.Store(true)

@@ -171,9 +171,9 @@ func (l *Landing) Put(o *rescue.Object) error {
 	case format.S_IFREG:
 		return l.file(o, p)
 	case format.S_IFLNK:
-		err = linkAt(p, func() error { return p.dir.Symlink(o.Target, p.name) })
+		err = linkAt(p, func(q place) error { return q.dir.Symlink(o.Target, q.name) })
 	default:
-		err = linkAt(p, func() error { return p.mknod(o.Mode, o.Rdev) })
+		err = linkAt(p, func(q place) error { return q.mknod(o.Mode, o.Rdev) })
 	}
 	if err == nil {
 		err = p.named(l.finish(o, &object{dir: p.dir, name: p.name}))
@@ -219,7 +219,7 @@ func (l *Landing) Link(path, first string) error {
 	if err != nil {
 		return refusedBy(err)
 	}
-	return refusedBy(linkAt(p, func() error { return l.top.Link(first, path) }))
+	return refusedBy(linkAt(p, func(q place) error { return l.top.Link(first, q.rel) }))
 }
 
 // Archive is a tar archive that a rescue writes.

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	iofs "io/fs"
 	"os"
 	gopath "path"
@@ -82,11 +81,7 @@ func (c *Out) Tree(path, dest string) error {
 	case at.IsDir():
 		err = c.typedDir(path, dest, at)
 	case at.IsRegular():
-		if err = c.readable(path, dest, at); err != nil {
-			break
-		}
-		err = c.fill(path, at, func() (*os.File, error) { return os.OpenFile(dest, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600) },
-			func() error { return removeOld(dest) }, object{name: dest})
+		err = c.fill(path, at, func() (*begun, error) { return beginAt(dest) }, object{name: dest})
 	default:
 		dir, name := filepath.Split(dest)
 		return c.Into(path, cmp.Or(dir, "."), name)
@@ -152,7 +147,7 @@ func (c *Out) entry(path string, p place, at fs.Attr) error {
 	}
 	id := inode{at.Subvol, at.Ino}
 	if first, ok := c.links[id]; ok {
-		return linkAt(p, func() error { return c.top.Link(first, p.rel) })
+		return linkAt(p, func(q place) error { return c.top.Link(first, q.rel) })
 	}
 	made, err := c.make(path, p, at)
 	if made && at.Nlink > 1 {
@@ -169,47 +164,39 @@ func (c *Out) make(path string, p place, at fs.Attr) (made bool, err error) {
 		if err != nil {
 			return false, &unreadable{err}
 		}
-		if err := linkAt(p, func() error { return p.dir.Symlink(target, p.name) }); err != nil {
+		if err := linkAt(p, func(q place) error { return q.dir.Symlink(target, q.name) }); err != nil {
 			return false, err
 		}
 		return true, c.finishAt(path, p, at)
 	case at.IsRegular():
-		err := c.fill(path, at, p.create, p.clear, object{dir: p.dir, name: p.name})
+		err := c.fill(path, at, p.begin, object{dir: p.dir, name: p.name})
 		return err == nil, err
 	case !c.Keep.Special:
 		c.count.w.LeaveOut(LeftOut{Name: path, Mode: at.Mode})
 		return false, nil
 	}
-	if err := linkAt(p, func() error { return p.mknod(at.Mode, at.Rdev) }); err != nil {
+	if err := linkAt(p, func(q place) error { return q.mknod(at.Mode, at.Rdev) }); err != nil {
 		return false, err
 	}
 	return true, c.finishAt(path, p, at)
 }
 
-// linkAt makes a link at p. The host may refuse one and take the rest: FAT has no links, a
-// directory may be where this one belongs, and some have fewer names for a file or shorter targets
-// than btrfs. A host without room takes nothing more, and its error ends the transfer.
-func linkAt(p place, link func() error) error {
-	err := p.clear()
-	if err == nil {
-		err = p.named(link())
+// linkAt makes a link at p by link, in the place of what is there. The host may refuse one and take
+// the rest: FAT has no links, a directory may be where this one belongs, and some have fewer names
+// for a file or shorter targets than btrfs. A host without room takes nothing more, and its error
+// ends the transfer.
+func linkAt(p place, link func(place) error) error {
+	err := p.named(link(p))
+	if errors.Is(err, iofs.ErrExist) {
+		q := p.beside()
+		if err = p.named(link(q)); err == nil {
+			err = p.takes(q)
+		}
 	}
 	if err == nil || exhausted(err) {
 		return err
 	}
 	return &unreadable{err}
-}
-
-// removeOld removes what a copy has begun at dest, but no device and no link that the caller has
-// named.
-func removeOld(dest string) error {
-	if st, err := os.Lstat(dest); err == nil && !st.Mode().IsRegular() {
-		return nil
-	}
-	if err := os.Remove(dest); err != nil && !errors.Is(err, iofs.ErrNotExist) {
-		return err
-	}
-	return nil
 }
 
 // dir copies a directory to to, which is at p, and closes that. A second name of one is damage, and
@@ -279,58 +266,51 @@ func (c *Out) name(path string, dir fs.Attr, full string, to place, e fs.DirEntr
 	return c.entry(full, to, at)
 }
 
-// readable reads the file once for nothing, if dest has something that would be lost for a file
-// that cannot be read.
-func (c *Out) readable(path, dest string, at fs.Attr) error {
-	if st, err := os.Stat(dest); err != nil || !st.Mode().IsRegular() || st.Size() == 0 {
-		return nil
-	}
-	f, err := c.x.OpenInode(c.t, at.Subvol, at.Ino, path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(read(c.t, c.count.w, f, io.Discard, c.bufs[0]), f.Close(c.t))
-}
-
-// fill copies a regular file to the one that create makes. What there is of a file that cannot be
-// read or written whole is removed: nobody must take it for the file.
-func (c *Out) fill(path string, at fs.Attr, create func() (*os.File, error), remove func() error, o object) error {
+// fill copies a regular file to the one that begin makes. A file that cannot be read or written
+// whole is dropped, nobody must take it for the file, and what was there under its name stays.
+func (c *Out) fill(path string, at fs.Attr, begin func() (*begun, error), o object) error {
 	f, err := c.x.OpenInode(c.t, at.Subvol, at.Ino, path)
 	if err != nil {
 		return &unreadable{err}
 	}
 	defer f.Close(c.t)
-	out, err := create()
+	b, err := begin()
 	if err != nil {
 		return err
 	}
+	o.f = b.f
 	if c.Keep.Flags && at.Flags&format.InodeNoDataCow != 0 {
-		o.f = out
 		_ = o.setFlags(flagsOfHost(format.InodeNoDataCow)) // an empty file takes it; see finish
 	}
-	w, stop := &sparseWriter{f: out, share: func(p []byte, off int64) int { return c.share(f, out, len(p), off) }}, &stopper{Watcher: c.count.w}
+	w, stop := &sparseWriter{f: b.f, share: func(p []byte, off int64) int { return c.share(f, b.f, len(p), off) }}, &stopper{Watcher: c.count.w}
 	err = read(c.t, stop, f, w, c.bufs[0])
-	if err != nil && stop.err == nil {
-		out.Close()
-		if rerr := remove(); rerr != nil {
-			return errors.Join(rerr, err)
+	if size := f.Size(c.t); err == nil && w.end != size { // a hole to the end, or a block over it
+		w.err = b.f.Truncate(size)
+		err = w.err
+	}
+	if err != nil {
+		b.f.Close()
+		if stop.err != nil && !b.replaces {
+			return err // what was read stays, for nobody else to see
 		}
-		if w.err != nil {
+		switch derr := b.drop(); {
+		case derr != nil:
+			return errors.Join(derr, err)
+		case w.err != nil:
 			return fmt.Errorf("%s: %w", path, err)
+		case stop.err != nil:
+			return err
 		}
 		return &unreadable{err}
 	}
-	if size := f.Size(c.t); err == nil && w.end != size { // a hole to the end, or a block over it
-		err = out.Truncate(size)
+	st, err := b.f.Stat()
+	if err == nil {
+		err = b.whole()
 	}
 	if err == nil {
-		var st os.FileInfo
-		if st, err = out.Stat(); err == nil {
-			o.f = out
-			err = c.finish(path, at, &o, st)
-		}
+		err = c.finish(path, at, &o, st)
 	}
-	if cerr := out.Close(); err == nil {
+	if cerr := b.f.Close(); err == nil {
 		err = cerr
 	}
 	return err

@@ -6,6 +6,7 @@ import (
 	iofs "io/fs"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 )
 
 // place is a name in a directory of the host that a transfer fills. What is reached by it lies in
@@ -82,6 +83,84 @@ func (p place) clear() error {
 		return p.named(err)
 	}
 	return nil
+}
+
+// besides counts the names of beside.
+var besides atomic.Uint64
+
+// beside is a place in the same directory with a name that nobody has.
+func (p place) beside() place {
+	p.name = fmt.Sprintf(".btrlab-%d-%d", os.Getpid(), besides.Add(1))
+	p.rel = filepath.Join(filepath.Dir(p.rel), p.name)
+	return p
+}
+
+// takes gives what is at q the name of p, in the place of what has it.
+func (p place) takes(q place) error {
+	err := p.dir.Root.Rename(q.name, p.name)
+	if st, serr := p.dir.Lstat(p.name); err != nil && serr == nil && st.IsDir() {
+		if err = p.clear(); err == nil { // it was empty
+			err = p.dir.Root.Rename(q.name, p.name)
+		}
+	}
+	if cerr := q.clear(); err == nil { // of two names of one file rename(2) keeps both
+		err = cerr
+	}
+	return p.named(err)
+}
+
+// begun is a file of the host that is being filled.
+type begun struct {
+	f        *os.File
+	replaces bool         // something else has its name
+	whole    func() error // gives it its name
+	drop     func() error // removes it
+}
+
+// begin makes a file for p. If something is there it stays until the new one is whole.
+func (p place) begin() (*begun, error) {
+	f, err := p.dir.create(p.name)
+	if err == nil {
+		return &begun{f, false, func() error { return nil }, p.clear}, nil
+	}
+	if !errors.Is(err, iofs.ErrExist) {
+		return nil, p.named(err)
+	}
+	if st, err := p.dir.Lstat(p.name); err == nil && st.IsDir() {
+		return nil, &unreadable{fmt.Errorf("%s is a directory", p.path)}
+	}
+	q := p.beside()
+	if f, err = p.dir.create(q.name); err != nil {
+		return nil, p.named(err)
+	}
+	return &begun{f, true, func() error { return p.takes(q) }, q.clear}, nil
+}
+
+// beginAt is begin for a name of the caller's, whose links are followed. A device or a pipe is
+// filled as it is.
+func beginAt(dest string) (*begun, error) {
+	if real, err := filepath.EvalSymlinks(dest); err == nil {
+		dest = real
+	}
+	st, err := os.Lstat(dest)
+	if err != nil || !st.Mode().IsRegular() {
+		f, err := os.OpenFile(dest, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+		return &begun{f, false, func() error { return nil }, func() error { return dropAt(dest) }}, err
+	}
+	f, err := os.CreateTemp(filepath.Dir(dest), ".btrlab-*")
+	if err != nil {
+		return nil, (place{path: dest}).named(err)
+	}
+	return &begun{f, true, func() error { return os.Rename(f.Name(), dest) }, func() error { return os.Remove(f.Name()) }}, nil
+}
+
+// dropAt removes what a copy has begun at dest, but no device and no link that the caller has
+// named.
+func dropAt(dest string) error {
+	if st, err := os.Lstat(dest); err != nil || !st.Mode().IsRegular() {
+		return nil
+	}
+	return os.Remove(dest)
 }
 
 // create makes a new file in the place of what is there.

@@ -350,6 +350,54 @@ func TestOutStops(t *testing.T) {
 	}
 }
 
+// TestOutKeepsWhatWasThere: a file of the host stays as it was, with its other names, until the new
+// one is whole: when the image cannot be read, and when the transfer is stopped. No other file is
+// left in the directory.
+func TestOutKeepsWhatWasThere(t *testing.T) {
+	x := fstest.New(t)
+	must(t, x.FS.Mkdir(x.T, "/d", 0o755))
+	f, err := x.FS.Create(x.T, "/d/f", 0o644)
+	must(t, err)
+	_, err = f.WriteAt(x.T, noise(3<<20), 0)
+	must(t, err)
+	must(t, f.Close(x.T))
+	for _, c := range []struct {
+		way string
+		get func(c *Out, dir string) error
+	}{
+		{"onto it", func(c *Out, dir string) error { return c.Tree("/d/f", filepath.Join(dir, "f")) }},
+		{"by a link", func(c *Out, dir string) error { return c.Tree("/d/f", filepath.Join(dir, "link")) }},
+		{"into its directory", func(c *Out, dir string) error { return c.Into("/d/f", dir, "f") }},
+		{"with a tree", func(c *Out, dir string) error { return c.Tree("/d", dir) }},
+	} {
+		for _, stop := range []bool{true, false} {
+			dir := t.TempDir()
+			at := filepath.Join(dir, "f")
+			must(t, os.WriteFile(at, []byte("the only copy"), 0o640))
+			must(t, os.Link(at, filepath.Join(dir, "other")))
+			must(t, os.Symlink("f", filepath.Join(dir, "link")))
+			w := &watch{t: t}
+			if stop {
+				w.stopAt = 4
+			}
+			err := c.get(NewOut(x.T, x.FS, w), dir)
+			if stop != (err == errStop) {
+				t.Errorf("%s: %v, stopped %v", c.way, err, stop)
+			}
+			have, err := os.ReadFile(at)
+			must(t, err)
+			other, err := os.ReadFile(filepath.Join(dir, "other"))
+			must(t, err)
+			if string(other) != "the only copy" || stop != (string(have) == "the only copy") || !stop && len(have) != 3<<20 {
+				t.Errorf("%s, stopped %v: %d bytes, its other name %q", c.way, stop, len(have), other)
+			}
+			if names, err := os.ReadDir(dir); err != nil || len(names) != 3 {
+				t.Errorf("%s: %v, %v", c.way, names, err)
+			}
+		}
+	}
+}
+
 // A file of the host that is written over, longer and full of other bytes, has the new contents
 // only: zeros in the holes, and the new end.
 func TestOutOverAnOldFile(t *testing.T) {
