@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -45,6 +46,9 @@ type tested struct {
 	Compared []*experiment.Result `json:"compared"`
 	Page     string               `json:"page,omitempty"`
 	Profile  string               `json:"profile,omitempty"`
+
+	// LeftOut says what could not be tried because the policy does not get that far.
+	LeftOut []string `json:"left_out,omitempty"`
 
 	// Baseline is the scenarios of what is broken that policy locked breaks as well.
 	Baseline []string `json:"baseline_breaks"`
@@ -125,15 +129,18 @@ func (a *app) testPolicy(cmd *cobra.Command, o *policyTestFlags, p *policy.Polic
 	if err := a.exploreOwnPolicy(cmd, o, p, r); err != nil {
 		return err
 	}
-	if o.bounded > 0 {
+	if stuck := r.stuck(); o.bounded > 0 && stuck != "" { // a panic of a real task ends the program
+		r.LeftOut = append(r.LeftOut, "no power was cut: a single task does not get through "+stuck)
+	} else if o.bounded > 0 {
 		if err := a.crashOwnPolicy(o, p, r); err != nil {
 			return err
 		}
 	}
 	if o.seconds > 0 {
 		r.Profile = strings.TrimSuffix(o.out, ".html") + ".pprof"
-		if err := a.compareOwnPolicy(o, r); err != nil {
-			return err
+		if err := a.measureOwnPolicy(o, r); err != nil {
+			r.Profile, r.Compared = "", nil
+			r.LeftOut = append(r.LeftOut, "nothing was measured: "+oneLine(err))
 		}
 	}
 	if err := a.interrupted(); err != nil {
@@ -223,6 +230,30 @@ func (a *app) crashOwnPolicy(o *policyTestFlags, p *policy.Policy, r *tested) er
 	return nil
 }
 
+// stuck is the first scenario that ends in a panic, or with a task that waits for ever, without a
+// preemption, and that the baseline keeps; empty if there is none.
+func (r *tested) stuck() string {
+	kinds := []explore.Kind{explore.KindPanic, explore.KindDeadlock, explore.KindGone, explore.KindLivelock}
+	for _, tr := range r.traces {
+		if tr.Schedule == "" && slices.Contains(kinds, tr.Kind) && !slices.Contains(r.Baseline, tr.Scenario) {
+			return tr.Scenario
+		}
+	}
+	return ""
+}
+
+// measureOwnPolicy is compareOwnPolicy for a policy that may panic: in virtual time a task's panic
+// comes out of the run.
+func (a *app) measureOwnPolicy(o *policyTestFlags, r *tested) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			text, _, _ := strings.Cut(fmt.Sprint(p), "\n")
+			err = errors.New(text)
+		}
+	}()
+	return a.compareOwnPolicy(o, r)
+}
+
 // compareOwnPolicy runs seed 002's job under the policy and every preset in virtual time.
 func (a *app) compareOwnPolicy(o *policyTestFlags, r *tested) (err error) {
 	var c compareFlags
@@ -253,6 +284,10 @@ func (a *app) printTested(r *tested) error {
 	if r.Crash.States > 0 {
 		fmt.Fprintln(a.out)
 		a.say("power cut: ", r.cut())
+	}
+	for _, text := range r.LeftOut {
+		fmt.Fprintln(a.out)
+		a.say("left out: ", text)
 	}
 	for _, c := range r.Compared {
 		fmt.Fprintln(a.out)

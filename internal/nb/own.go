@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"btrlab/internal/study/own"
 	"btrlab/internal/study/sandbox"
@@ -79,6 +80,9 @@ func OwnRangeLock(name, code string) (*Own, error) {
 
 // ownOf is in a folder of its own, with the toggles if there are any.
 func ownOf(name, toggles, code string) (*Own, error) {
+	if name == "" || name != filepath.Base(name) || strings.HasPrefix(name, ".") {
+		return nil, fmt.Errorf("bad name, have %q want the name of a folder", name)
+	}
 	tmp, err := os.MkdirTemp("", "btrlab-nb-")
 	if err != nil {
 		return nil, err
@@ -127,13 +131,21 @@ func OwnDir(dir string) (*Own, error) {
 // Close deletes the program.
 func (o *Own) Close() { o.remove() }
 
+// ownLimit is the longest that a verb of the program may run.
+const ownLimit = 5 * time.Minute
+
 // run runs a verb of the program, and gives what it prints. Exit code 1 is an answer: something is
 // broken.
 func (o *Own) run(args ...string) ([]byte, error) {
 	var out, errs bytes.Buffer
-	cmd := exec.Command(o.bin, args...)
+	ctx, cancel := context.WithTimeout(context.Background(), ownLimit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, o.bin, args...)
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("%s did not end in %v: is there a loop that does not end and does not wait?", args[0], ownLimit)
+	}
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && (exit.ExitCode() != 1 || out.Len() == 0) {
 		return nil, errors.New(strings.TrimSpace(strings.TrimPrefix(errs.String(), "btrlab: ")))

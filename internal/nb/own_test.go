@@ -2,6 +2,7 @@ package nb
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -19,6 +20,11 @@ func TestOwnPolicy(t *testing.T) {
 	for _, bad := range []string{"package x", "package x\n\nfunc Write() {}", "what is this"} {
 		if _, err := OwnPolicy("bad", bad); err == nil {
 			t.Errorf("%q is a policy", bad)
+		}
+	}
+	for _, name := range []string{"", ".", "..", "../x", "a/b", "/abs"} {
+		if _, err := OwnPolicy(name, code("try1")); err == nil {
+			t.Errorf("a policy with the name %q", name)
 		}
 	}
 	if text, err := Template("locked"); err != nil || !strings.Contains(text, "func New() *Policy") {
@@ -83,6 +89,25 @@ func TestOwnPolicy(t *testing.T) {
 		if _, err := TryOwn(two, bad.n, bad.s); err == nil {
 			t.Errorf("%+v ran", bad)
 		}
+	}
+
+	boom, err := Replace(code("try1"), `func (p *Policy) Write(t *kit.Task, w *kit.WriteOp) { panic("boo") }`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, err := OwnPolicy("one", boom)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer one.Close()
+	if r, err = TryOwn(one, 20, 0.01); err != nil || r.Kept() || len(r.Broken().Rows) < 10 || r.Ratio("locked") != 0 {
+		t.Errorf("a policy that panics: %v %+v", err, r)
+	} else if _, err := r.Ratios(); err == nil {
+		t.Error("a policy that panics was measured")
+	}
+	out, err := one.run("policy", "test", one.dir, "--schedules", "5", "--runtime-seconds", "0", "--json", "--out", filepath.Join(t.TempDir(), "one.html"))
+	if err != nil || !strings.Contains(string(out), "no power was cut") {
+		t.Errorf("power cuts of a policy that panics: %v", err)
 	}
 
 	three, err := OwnPolicy("three", code("try3"))

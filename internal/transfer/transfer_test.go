@@ -786,3 +786,23 @@ func TestLeave(t *testing.T) {
 		t.Errorf("left out %v", w.left)
 	}
 }
+
+// TestSparseWriter: zeros at the end of a buffer are a hole, and what comes in the next buffer
+// stands after it.
+func TestSparseWriter(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "f"))
+	must(t, err)
+	defer f.Close()
+	a, b := noise(hostBlock), noise(100)
+	s := &sparseWriter{f: f}
+	for _, p := range [][]byte{append(slices.Clone(a), make([]byte, hostBlock)...), b} {
+		if n, err := s.Write(p); n != len(p) || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	have, err := os.ReadFile(f.Name())
+	must(t, err)
+	if want := slices.Concat(a, make([]byte, hostBlock), b); !bytes.Equal(have, want) {
+		t.Errorf("%d bytes, want %d with a hole in the middle", len(have), len(want))
+	}
+}

@@ -29,7 +29,7 @@ func parseDistribution(v string) (Distribution, error) {
 		theta := 1.1
 		if rest != "" {
 			var err error
-			if theta, err = strconv.ParseFloat(rest, 64); err != nil || theta <= 0 || theta == 1 || theta > 10 {
+			if theta, err = strconv.ParseFloat(rest, 64); err != nil || !(theta > 0) || theta == 1 || theta > 10 {
 				return Distribution{}, wantError("zipf:THETA with a THETA from 0 to 10 that is neither 0 nor 1")
 			}
 		}

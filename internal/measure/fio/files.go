@@ -154,7 +154,7 @@ func (k *worker) place(t *sched.Task, p *part, want int64, rnd random) (int64, e
 	if j.Write {
 		p.gen.onlyDir = DirWrite
 	}
-	if j.Random && !j.NoRandomMap {
+	if j.Random && !j.NoRandomMap && j.BlockAlign == 0 { // as fio
 		p.gen.bmap = newBlockMap(p.gen.blocks)
 	}
 	if j.Verify && j.Write && j.DoVerify {

@@ -31,6 +31,7 @@ func TestSeveralFiles(t *testing.T) {
 		ios        uint64
 	}{
 		{"filename=a\nnrfiles=4\nsize=64k", "a=65536", 16},
+		{`filename=x\:y:b` + "\nsize=40k", "b=20480 x:y=20480", 10},
 		{"nrfiles=3\nsize=64k", "j.0.0=21845 j.0.1=21845 j.0.2=21845", 15},
 		{"filename=b:c\nsize=40k", "b=20480 c=20480", 10},
 		{"nrfiles=2\nfilesize=16k\nsize=1m", "j.0.0=16384 j.0.1=16384", 8},
@@ -176,7 +177,10 @@ func TestFlow(t *testing.T) {
 // TestBlockAlign: random offsets are multiples of blockalign, also of requests that are smaller or
 // larger.
 func TestBlockAlign(t *testing.T) {
-	_, files := runFiles(t, "[j]\nrw=randwrite\nbssplit=512/50:8k/50\nblockalign=4k\nsize=1m\nnumber_ios=200\nnorandommap")
+	_, files := runFiles(t, "[j]\nrw=randwrite\nbssplit=512/50:8k/50\nblockalign=4k\nsize=1m\nnumber_ios=200")
+	if r, _ := runFiles(t, "[j]\nrw=randwrite\nbs=16k\nblockalign=4k\nsize=4m"); r.Jobs[0].Write.IOs > 264 {
+		t.Errorf("%d writes of 16 KiB, want 256, as fio, and a few at the end of the file: blockalign is without a map of used blocks", r.Jobs[0].Write.IOs)
+	}
 	small := false
 	for _, io := range files["j.0.0"].log {
 		small = small || io.n == 512

@@ -357,6 +357,9 @@ func (j *Job) check() error {
 	if j.Size > 0 && j.Size < int64(j.minBS()) {
 		return fmt.Errorf("size %d is smaller than one block of %d", j.Size, j.minBS())
 	}
+	if j.Flow > 0 && j.WaitFor != "" {
+		return fmt.Errorf("flow and wait_for exclude each other: the job would wait for one that waits for its share")
+	}
 	if j.Verify && j.BlockAlign > 0 {
 		return fmt.Errorf("verify and blockalign exclude each other")
 	}

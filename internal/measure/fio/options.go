@@ -175,7 +175,11 @@ var options = []option{
 	{name: "name", set: func(j *Job, v string) error { j.Name = v; return nil }},
 	{name: "description", set: func(j *Job, v string) error { j.Description = v; return nil }},
 	{name: "filename", set: func(j *Job, v string) error {
-		names := strings.Split(v, ":")
+		// A colon of a name has a backslash.
+		names := strings.Split(strings.ReplaceAll(v, `\:`, "\x00"), ":")
+		for i := range names {
+			names[i] = strings.ReplaceAll(names[i], "\x00", ":")
+		}
 		if slices.Contains(names, "") {
 			return wantError("file names joined by ':'")
 		}
@@ -327,7 +331,7 @@ var options = []option{
 	intOption("thinktime", 0, math.MaxInt32, func(j *Job, n int64) { j.Think = time.Duration(n) * time.Microsecond }),
 	intOption("thinktime_blocks", 1, math.MaxInt32, func(j *Job, n int64) { j.ThinkBlocks = int(n) }),
 	{name: "wait_for", set: func(j *Job, v string) error { j.WaitFor = v; return nil }},
-	intOption("flow", 1, 1000, func(j *Job, n int64) { j.Flow = int(n) }),
+	intOption("flow", 0, 1000, func(j *Job, n int64) { j.Flow = int(n) }),
 	intOption("flow_id", 0, math.MaxInt32, func(j *Job, n int64) { j.FlowID = int(n) }),
 	boolOption("exitall", func(j *Job) *bool { return &j.ExitAll }),
 	{name: "exit_what", set: func(j *Job, v string) error {

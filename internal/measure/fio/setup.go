@@ -53,7 +53,7 @@ func (k *worker) setup(t *sched.Task) error {
 		k.stamp = k.opt.Stamper(j, k.num)
 	}
 	k.res.Name, k.res.Desc, k.res.GroupID, k.res.Tasks = j.Name, j.Description, k.group, 1
-	k.res.Options, k.res.IODepth, k.res.IgnoresErrors = j.Options, j.IODepth, len(j.IgnoreError[0])+len(j.IgnoreError[1]) > 0
+	k.res.Options, k.res.IODepth, k.res.IgnoresErrors = j.Options, j.IODepth, len(j.IgnoreError[0])+len(j.IgnoreError[1]) > 0 || j.IgnoreAll != [2]bool{}
 	return nil
 }
 
