@@ -138,7 +138,9 @@ func (a *app) testPolicy(cmd *cobra.Command, o *policyTestFlags, p *policy.Polic
 	}
 	if o.seconds > 0 {
 		r.Profile = strings.TrimSuffix(o.out, ".html") + ".pprof"
-		if err := a.measureOwnPolicy(o, r); err != nil {
+		if err := a.measureOwnPolicy(o, r); err != nil && r.broken() == len(r.Baseline) {
+			return err
+		} else if err != nil { // of a policy that is broken anyhow
 			r.Profile, r.Compared = "", nil
 			r.LeftOut = append(r.LeftOut, "nothing was measured: "+oneLine(err))
 		}

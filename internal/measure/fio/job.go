@@ -543,10 +543,7 @@ func (j *Job) Filename() string { return strings.Join(j.Filenames, ":") }
 // fileNames are the files of task n of the job, as fio names them.
 func (j *Job) fileNames(n int) []string {
 	names := slices.Clone(j.Filenames)
-	for i := range j.NumFiles {
-		if j.Filenames != nil {
-			break
-		}
+	for i := len(names); i < j.Files(); i++ {
 		names = append(names, strings.NewReplacer("$jobname", j.Name, "$jobnum", strconv.Itoa(n), "$filenum", strconv.Itoa(i)).Replace(j.NameFormat))
 	}
 	for i := range names {
