@@ -147,11 +147,19 @@ func beginAt(dest string) (*begun, error) {
 		f, err := os.OpenFile(dest, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 		return &begun{f, false, func() error { return nil }, func() error { return dropAt(dest) }}, err
 	}
-	f, err := os.CreateTemp(filepath.Dir(dest), ".btrlab-*")
+	dir, err := openDir(os.OpenRoot(filepath.Dir(dest)))
 	if err != nil {
-		return nil, (place{path: dest}).named(err)
+		return nil, err
 	}
-	return &begun{f, true, func() error { return os.Rename(f.Name(), dest) }, func() error { return os.Remove(f.Name()) }}, nil
+	b, err := place{dir: dir, name: filepath.Base(dest), path: dest}.begin()
+	if err != nil {
+		dir.Close()
+		return nil, err
+	}
+	whole, drop := b.whole, b.drop
+	b.whole = func() error { return errors.Join(whole(), dir.Close()) }
+	b.drop = func() error { return errors.Join(drop(), dir.Close()) }
+	return b, nil
 }
 
 // dropAt removes what a copy has begun at dest, but no device and no link that the caller has
