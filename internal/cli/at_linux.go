@@ -8,22 +8,25 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"btrlab/internal/mount"
 )
 
 // atAddress is the abstract socket of the server of what is mounted at dir: each mount has a device
-// number of its own.
+// number of its own. The server asks as well, and must not wait for itself.
 func atAddress(dir string) (string, error) {
-	var st, above unix.Stat_t
-	if err := unix.Stat(dir, &st); err != nil {
+	major, minor, err := mount.Device(dir)
+	if err != nil {
 		return "", err
 	}
-	if err := unix.Stat(filepath.Join(dir, ".."), &above); err != nil {
+	above, above2, err := mount.Device(filepath.Join(dir, ".."))
+	if err != nil {
 		return "", err
 	}
-	if st.Dev == above.Dev {
+	if major == above && minor == above2 {
 		return "", errors.New("is no mount point, want the directory of btrlab mount")
 	}
-	return fmt.Sprintf("@btrlab/mount/%d:%d", unix.Major(st.Dev), unix.Minor(st.Dev)), nil
+	return fmt.Sprintf("@btrlab/mount/%d:%d", major, minor), nil
 }
 
 // listenAt makes the socket of the mount at dir. Its clients are those who may end the server:

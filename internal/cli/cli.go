@@ -24,6 +24,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"btrlab/internal/blockdev/dm"
+	"btrlab/internal/mount"
 	"btrlab/internal/prose"
 	"btrlab/internal/sched"
 	"btrlab/internal/study/own"
@@ -91,6 +92,9 @@ func Main(args []string, in io.Reader, out, errw io.Writer) int {
 // MainWith is Main of a program that has policies of the user's own built in (package own). The
 // others are those of --policy-dir.
 func MainWith(built []own.Compiled, args []string, in io.Reader, out, errw io.Writer) int {
+	if code, yes := mount.Apart(); yes {
+		return code
+	}
 	kept := &keptOutput{w: out}
 	if !isTerminal(out) {
 		out = kept

@@ -57,6 +57,9 @@ func (o *serving) parse(a *app, cmd *cobra.Command) (err error) {
 
 // open runs f on the image while the profiles record. badCopy is fs.Options.
 func (o *serving) open(a *app, image string, badCopy func(error), f func(x *fs.FS) error) error {
+	if err := a.fitAddresses(); err != nil {
+		return err
+	}
 	o.ro = o.ro || a.noReplay || a.degraded
 	opt := fs.Options{ReadOnly: o.ro, Policy: &o.p, Memory: a.cacheSize(), Subvol: a.subvol.id, SubvolPath: a.subvol.path, CommitInterval: o.commit, BadCopy: badCopy}
 	defer a.limitHeap()()

@@ -79,6 +79,23 @@ type SetAttr struct {
 	Atime, Mtime time.Time
 }
 
+// touches reports whether both times become now and no other time is named: utime(NULL), which an
+// append-only file allows. Models ATTR_TOUCH.
+func (c *SetAttr) touches() bool {
+	const now = SetAtimeNow | SetMtimeNow
+	return c.Set&now == now
+}
+
+// explicit reports whether a mode, an owner or a time is named: not by utime(NULL), and not the
+// loss of setuid. Models ATTR_MODE, ATTR_UID, ATTR_GID and ATTR_TIMES_SET.
+func (c *SetAttr) explicit() bool {
+	named := SetMode | SetUID | SetGID
+	if !c.touches() && c.Set&SetSize == 0 { // a truncate sets mtime by itself
+		named |= SetAtime | SetMtime | SetAtimeNow | SetMtimeNow
+	}
+	return c.Set&named != 0
+}
+
 // SetAttr changes attributes; ctime becomes now. The size is set first, by the policy in force, and
 // the rest in one transaction of its own. EISDIR and EINVAL for the size of what is no regular
 // file. Models btrfs_setattr().
@@ -87,8 +104,8 @@ func (n *Node) SetAttr(t *sched.Task, c SetAttr) error {
 		return err
 	}
 	switch {
-	case c.Set&^SetSize != 0 && n.pinned(), c.Set&SetSize != 0 && (n.sealed() || n.appendOnly()):
-		return errno.EPERM // models notify_change() and vfs_truncate()
+	case c.explicit() && n.pinned(), c.touches() && n.sealed(), c.Set&SetSize != 0 && (n.sealed() || n.appendOnly()):
+		return errno.EPERM // models may_setattr() and vfs_truncate()
 	}
 	if c.Set&SetSize != 0 {
 		if err := n.truncate(t, c.Size); err != nil || c.Set == SetSize {

@@ -2,6 +2,7 @@ package interop
 
 import (
 	"bytes"
+	le "encoding/binary"
 	"errors"
 	"flag"
 	"fmt"
@@ -696,5 +697,144 @@ func TestMountGuest(t *testing.T) {
 			}
 		})
 		must(t, os.Remove(img))
+	}
+}
+
+var mappedWrites = flag.Int("mount.mapped", 3000, "writes of each task of TestMountMapped in each mode")
+
+// TestMountMapped: tasks store into words of a page through a shared mapping while others write other
+// words of it by pwrite, and none is lost, whoever caches (xfstests generic/344). With --cache none
+// the kernel gives whole pages back after a write has gone past them.
+func TestMountMapped(t *testing.T) {
+	fuse(t)
+	const pages, workers = 2, 2
+	for _, cache := range []string{"none", "kernel"} {
+		img := image(t, "mapped-"+cache+".img")
+		btrlab(t, "mkfs", "-q", "--size", "256M", img)
+		m := serve(t, binary(t), img, "--cache", cache)
+		f, err := os.Create(m.path("f"))
+		must(t, err)
+		must(t, f.Truncate(pages*4096))
+		mapping, err := unix.Mmap(int(f.Fd()), 0, pages*4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+		must(t, err)
+		var stored [pages]uint64
+		ended := make(chan bool)
+		var stores, writes sync.WaitGroup
+		for p := range pages {
+			stores.Go(func() {
+				for {
+					select {
+					case <-ended:
+						return
+					default:
+						stored[p]++
+						le.LittleEndian.PutUint64(mapping[p*4096:], stored[p])
+					}
+				}
+			})
+		}
+		for w := range workers {
+			writes.Go(func() {
+				for n := uint64(1); n <= uint64(*mappedWrites); n++ {
+					at := int64(int(n)%pages*4096 + 512*(1+w))
+					_, err := f.WriteAt(le.LittleEndian.AppendUint64(nil, n), at)
+					var have [8]byte
+					if err == nil {
+						_, err = f.ReadAt(have[:], at)
+					}
+					if v := le.LittleEndian.Uint64(have[:]); err != nil || v != n {
+						t.Errorf("--cache %s: task %d has written %d at %d and reads %d, %v", cache, w, n, at, v, err)
+						return
+					}
+				}
+			})
+		}
+		writes.Wait()
+		close(ended)
+		stores.Wait()
+		must(t, unix.Msync(mapping, unix.MS_SYNC))
+		must(t, unix.Munmap(mapping))
+		for p := range pages {
+			var have [8]byte
+			_, err = f.ReadAt(have[:], int64(p*4096))
+			if v := le.LittleEndian.Uint64(have[:]); err != nil || v != stored[p] {
+				t.Errorf("--cache %s: the last store into page %d was %d, have %d, %v", cache, p, stored[p], v, err)
+			}
+		}
+		must(t, f.Close())
+		m.umount(t)
+		judged(t, img)
+	}
+}
+
+// TestMountAttributes: ctime is new at once after chattr, and utime(NULL) works on an append-only
+// file and directory, as in Linux (xfstests generic/277 and generic/079); what names a time does not.
+func TestMountAttributes(t *testing.T) {
+	fuse(t, "chattr", "touch")
+	img := image(t, "attributes.img")
+	btrlab(t, "mkfs", "-q", "--size", "256M", img)
+	m := serve(t, binary(t), img)
+	for _, name := range []string{"f", "d"} {
+		path := m.path(name)
+		if name == "d" {
+			must(t, os.Mkdir(path, 0o755))
+		} else {
+			must(t, os.WriteFile(path, nil, 0o644))
+		}
+		ctime := func() (ns int64) {
+			var st unix.Stat_t
+			must(t, unix.Stat(path, &st))
+			return st.Ctim.Nano()
+		}
+		before := ctime()
+		sh(t, "chattr", "+A", path)
+		if after := ctime(); after == before {
+			t.Errorf("%s: ctime is as before chattr", name)
+		}
+		sh(t, "chattr", "+a", path)
+		sh(t, "touch", path)
+		if out, err := exec.Command("touch", "-d", "2001-01-01", path).CombinedOutput(); err == nil {
+			t.Errorf("%s: touch -d of an append-only object works: %s", name, out)
+		}
+		sh(t, "chattr", "-a", "+i", path)
+		if out, err := exec.Command("touch", path).CombinedOutput(); err == nil {
+			t.Errorf("%s: touch of an immutable object works: %s", name, out)
+		}
+		sh(t, "chattr", "-i", path)
+	}
+	m.umount(t)
+	judged(t, img)
+}
+
+// TestMountAlone: a server makes no request of its own mount, neither when it begins nor when it
+// ends by a signal: killed while it waits for itself it could not end, and whoever touches the mount
+// would hang.
+func TestMountAlone(t *testing.T) {
+	fuse(t)
+	img := image(t, "alone.img")
+	btrlab(t, "mkfs", "-q", "--size", "256M", img)
+	m := serve(t, binary(t), img, "--debug")
+	must(t, m.cmd.Process.Signal(syscall.SIGTERM))
+	m.end(t)
+	for line := range strings.Lines(m.err.String()) {
+		if _, request, ok := strings.Cut(line, " rx "); ok && !strings.Contains(request, ": INIT ") && !strings.Contains(request, ": DESTROY ") {
+			t.Errorf("a request although no program used the mount: %s", line)
+		}
+	}
+	if !strings.Contains(m.err.String(), "INIT") {
+		t.Errorf("--debug shows no request: %q", m.err.String())
+	}
+}
+
+// TestMountAddresses: a limit of the address space that is too small for the server is one line, and
+// under one that is not it works.
+func TestMountAddresses(t *testing.T) {
+	fuse(t, "prlimit")
+	img := image(t, "addresses.img")
+	btrlab(t, "mkfs", "-q", "--size", "256M", img)
+	dir := t.TempDir()
+	out, err := exec.Command("prlimit", "--as=3000000000", binary(t), "mount", img, dir, "--memory", "2G").CombinedOutput()
+	if err == nil || strings.Count(string(out), "\n") != 1 || !strings.Contains(string(out), "ulimit -v") {
+		t.Errorf("mount with too few addresses: %v, %q", err, out)
 	}
 }

@@ -49,8 +49,9 @@ type server struct {
 
 // handle is an open file, or an open directory.
 type handle struct {
-	file *fs.File
-	end  atomic.Uint64 // of a directory: the index that a reader stops before
+	file  *fs.File
+	pages *kernelPages  // of a file, unless the kernel caches it
+	end   atomic.Uint64 // of a directory: the index that a reader stops before
 }
 
 func newServer(x *fs.FS, o Options) *server {
@@ -363,18 +364,21 @@ func openFlags(n *fs.Node, linux uint32) (flags fs.OpenFlags) {
 	return flags
 }
 
-// open opens the file for the kernel.
-func (s *server) open(t *sched.Task, n *fs.Node, flags uint32, out *fuse.OpenOut) error {
+// open opens the file n, which the kernel knows by the number id.
+func (s *server) open(t *sched.Task, id uint64, n *fs.Node, flags uint32, out *fuse.OpenOut) error {
 	f, err := n.Open(t, openFlags(n, flags))
 	if err != nil {
 		return err
 	}
-	out.Fh = s.handles.add(&handle{file: f})
+	h := &handle{file: f}
 	if s.opt.KernelCache {
 		out.OpenFlags = fuse.FOPEN_KEEP_CACHE
 	} else {
 		out.OpenFlags = fuse.FOPEN_DIRECT_IO | fuse.FOPEN_PARALLEL_DIRECT_WRITES
+		h.pages = &s.nodes.get(id).pages
+		h.pages.open()
 	}
+	out.Fh = s.handles.add(h)
 	return nil
 }
 
@@ -394,10 +398,11 @@ func (s *server) created(t *sched.Task, n *fs.Node, err error, in *fuse.CreateIn
 	if err != nil {
 		return err
 	}
-	if err := s.open(t, n, in.Flags, &out.OpenOut); err != nil {
-		return errors.Join(err, n.Forget(t, 1))
-	}
 	s.entry(t, n, &out.EntryOut)
+	if err := s.open(t, out.NodeId, n, in.Flags, &out.OpenOut); err != nil {
+		n, refs := s.nodes.forget(out.NodeId, 1) // the kernel takes none over
+		return errors.Join(err, n.Forget(t, refs))
+	}
 	return nil
 }
 
@@ -413,13 +418,16 @@ func (s *server) Tmpfile(_ <-chan struct{}, in *fuse.CreateIn, out *fuse.CreateO
 }
 
 func (s *server) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
-	return s.on("open", in.NodeId, func(t *sched.Task, n *fs.Node) error { return s.open(t, n, in.Flags, out) })
+	return s.on("open", in.NodeId, func(t *sched.Task, n *fs.Node) error { return s.open(t, in.NodeId, n, in.Flags, out) })
 }
 
 func (s *server) Release(_ <-chan struct{}, in *fuse.ReleaseIn) {
 	if h := s.handles.drop(in.Fh); h != nil && h.file != nil {
 		t := s.begin("release")
 		defer s.end(t)
+		if h.pages != nil {
+			h.pages.close()
+		}
 		if err := h.file.Close(t); err != nil {
 			s.warn(err)
 		}
@@ -428,53 +436,102 @@ func (s *server) Release(_ <-chan struct{}, in *fuse.ReleaseIn) {
 
 // onFile runs f on the open file.
 func (s *server) onFile(op string, fh uint64, f func(t *sched.Task, x *fs.File) error) fuse.Status {
+	return s.onHandle(op, fh, func(t *sched.Task, h *handle) error { return f(t, h.file) })
+}
+
+// onHandle runs f on the handle of an open file.
+func (s *server) onHandle(op string, fh uint64, f func(t *sched.Task, h *handle) error) fuse.Status {
 	h := s.handles.get(fh)
 	if h == nil || h.file == nil {
 		return fuse.EBADF
 	}
 	t := s.begin(op)
 	defer s.end(t)
-	return s.status(f(t, h.file))
+	return s.status(f(t, h))
+}
+
+// give runs read, which reads n bytes from off on for the kernel: for a program, or where the
+// kernel says for which one it is not, for the kernel's cache.
+func (h *handle) give(in *fuse.ReadIn, read func() error) error {
+	if h.pages == nil || in.ReadFlags&fuse.READ_LOCKOWNER != 0 {
+		return read()
+	}
+	return h.pages.give(in.Offset, uint64(in.Size), read)
+}
+
+// change runs write, which changes n bytes from off on.
+func (h *handle) change(t *sched.Task, off, n uint64, write func() error) error {
+	if h.pages == nil {
+		return write()
+	}
+	return h.pages.change(off, n, h.reader(t), write)
+}
+
+// back runs write with the bytes p that the kernel writes back from off on, from its cache.
+func (h *handle) back(t *sched.Task, off uint64, p []byte, write func(p []byte) error) error {
+	if h.pages == nil {
+		return write(p)
+	}
+	return h.pages.back(off, p, h.reader(t), write)
+}
+
+// reader reads the file, and zeros beyond its end.
+func (h *handle) reader(t *sched.Task) reader {
+	return func(p []byte, off uint64) error {
+		n, err := h.file.ReadIter(t, kiocb.Request{Pos: off}, p)
+		if errors.Is(err, io.EOF) {
+			err = nil
+		}
+		clear(p[n:])
+		return err
+	}
 }
 
 func (s *server) Read(_ <-chan struct{}, in *fuse.ReadIn, p []byte) (fuse.ReadResult, fuse.Status) {
 	var n int
-	st := s.onFile("read", in.Fh, func(t *sched.Task, x *fs.File) (err error) {
+	st := s.onHandle("read", in.Fh, func(t *sched.Task, h *handle) error {
 		rq := kiocb.Request{Pos: in.Offset}
 		if in.Flags&unix.O_DIRECT != 0 {
 			rq.Flags |= kiocb.Direct
 		}
-		if n, err = x.ReadIter(t, rq, p[:min(len(p), int(in.Size))]); n > 0 || errors.Is(err, io.EOF) {
-			return nil
-		}
-		return err
+		return h.give(in, func() (err error) {
+			if n, err = h.file.ReadIter(t, rq, p[:min(len(p), int(in.Size))]); n > 0 || errors.Is(err, io.EOF) {
+				return nil
+			}
+			return err
+		})
 	})
 	return fuse.ReadResultData(p[:n]), st
 }
 
 func (s *server) Write(_ <-chan struct{}, in *fuse.WriteIn, p []byte) (written uint32, st fuse.Status) {
-	st = s.onFile("write", in.Fh, func(t *sched.Task, x *fs.File) error {
+	st = s.onHandle("write", in.Fh, func(t *sched.Task, h *handle) error {
 		if in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0 {
-			if err := s.dropSUID(t, in.NodeId, x.Node()); err != nil {
+			if err := s.dropSUID(t, in.NodeId, h.file.Node()); err != nil {
 				return err
 			}
 		}
 		rq := kiocb.Request{Pos: in.Offset}
-		if in.WriteFlags&fuse.WRITE_CACHE == 0 { // else the pages' writes have returned long ago
-			if in.Flags&unix.O_DIRECT != 0 {
-				rq.Flags |= kiocb.Direct
+		write := func(p []byte) error {
+			n, err := h.file.WriteIter(t, rq, iopath.Source{Buf: p})
+			if written = uint32(n); n > 0 {
+				return nil
 			}
-			if in.Flags&unix.O_DSYNC != 0 {
-				rq.Flags |= kiocb.DSync
+			return err
+		}
+		if in.WriteFlags&fuse.WRITE_CACHE != 0 { // the pages' writes have returned long ago
+			if s.opt.KernelCache { // the kernel has the times of the writes, and tells us
+				rq.Flags |= kiocb.NoTimes
 			}
-		} else if s.opt.KernelCache { // the kernel has the times of the writes, and tells us
-			rq.Flags |= kiocb.NoTimes
+			return h.back(t, in.Offset, p, write)
 		}
-		n, err := x.WriteIter(t, rq, iopath.Source{Buf: p})
-		if written = uint32(n); n > 0 {
-			return nil
+		if in.Flags&unix.O_DIRECT != 0 {
+			rq.Flags |= kiocb.Direct
 		}
-		return err
+		if in.Flags&unix.O_DSYNC != 0 {
+			rq.Flags |= kiocb.DSync
+		}
+		return h.change(t, in.Offset, uint64(len(p)), func() error { return write(p) })
 	})
 	return written, st
 }
@@ -482,10 +539,15 @@ func (s *server) Write(_ <-chan struct{}, in *fuse.WriteIn, p []byte) (written u
 // dropSUID does what the kernel leaves to us (FUSE_HANDLE_KILLPRIV_V2), and says so to the kernel.
 func (s *server) dropSUID(t *sched.Task, id uint64, n *fs.Node) error {
 	changed, err := n.DropSUID(t)
-	if k := s.kernel.Load(); changed && err == nil && k != nil {
+	s.stale(id, changed && err == nil)
+	return err
+}
+
+// stale tells the kernel, if changed, that the attributes that it keeps of the node are old.
+func (s *server) stale(id uint64, changed bool) {
+	if k := s.kernel.Load(); changed && k != nil {
 		k.InodeNotify(id, -1, 0)
 	}
-	return err
 }
 
 func (s *server) Lseek(_ <-chan struct{}, in *fuse.LseekIn, out *fuse.LseekOut) fuse.Status {
@@ -511,11 +573,14 @@ func (s *server) Lseek(_ <-chan struct{}, in *fuse.LseekIn, out *fuse.LseekOut) 
 }
 
 func (s *server) Fallocate(_ <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
-	return s.onFile("fallocate", in.Fh, func(t *sched.Task, x *fs.File) error {
-		if err := s.keepMtime(t, x, func() error { return x.Fallocate(t, in.Mode, int64(in.Offset), int64(in.Length)) }); err != nil {
+	return s.onHandle("fallocate", in.Fh, func(t *sched.Task, h *handle) error {
+		err := h.change(t, in.Offset, in.Length, func() error {
+			return s.keepMtime(t, h.file, func() error { return h.file.Fallocate(t, in.Mode, int64(in.Offset), int64(in.Length)) })
+		})
+		if err != nil {
 			return err
 		}
-		return s.modified(t, in.NodeId, &in.InHeader, x)
+		return s.modified(t, in.NodeId, &in.InHeader, h.file)
 	})
 }
 
@@ -550,9 +615,12 @@ func (s *server) CopyFileRange(_ <-chan struct{}, in *fuse.CopyFileRangeIn) (n u
 		return 0, fuse.EBADF
 	}
 	st = s.onFile("copyfilerange", in.FhIn, func(t *sched.Task, from *fs.File) (err error) {
-		err = s.keepMtime(t, to.file, func() (err error) {
-			n, err = copyRange(t, to.file, from, int64(in.OffIn), int64(in.OffOut), int64(min(in.Len, 1<<30)))
-			return err
+		size := min(in.Len, 1<<30)
+		err = to.change(t, in.OffOut, size, func() error {
+			return s.keepMtime(t, to.file, func() (err error) {
+				n, err = copyRange(t, to.file, from, int64(in.OffIn), int64(in.OffOut), int64(size))
+				return err
+			})
 		})
 		if err != nil {
 			return err
@@ -900,6 +968,8 @@ func (s *server) Ioctl(_ <-chan struct{}, in *fuse.IoctlIn, p []byte, _ *fuse.Io
 		default:
 			return syscall.ENOTTY
 		}
-		return n.SetFlags(t, want)
+		err := n.SetFlags(t, want)
+		s.stale(in.NodeId, err == nil) // the kernel knows no ioctl that changes ctime
+		return err
 	})
 }

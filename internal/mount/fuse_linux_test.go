@@ -237,6 +237,73 @@ func TestWriteKillsSUID(t *testing.T) {
 	}
 }
 
+// TestMappedWrites: a write past the kernel's cache, and a store into the same page through a
+// mapping, are both in the file, in whichever order the kernel gives the page back; without the base
+// of a page the kernel's old bytes take the write back (xfstests generic/344).
+func TestMappedWrites(t *testing.T) {
+	c := newClient(t)
+	id, fh := c.create(1, "f", unix.O_RDWR)
+	const size = 2*4096 + 100
+	write := func(flags uint32, off uint64, p []byte) {
+		t.Helper()
+		_, st := c.s.Write(nil, &fuse.WriteIn{InHeader: head(id), Fh: fh, Offset: off, WriteFlags: flags}, p)
+		c.want("write", st, 0)
+	}
+	read := func(flags uint32, off uint64, n int) []byte {
+		t.Helper()
+		p := make([]byte, n)
+		r, st := c.s.Read(nil, &fuse.ReadIn{InHeader: head(id), Fh: fh, Offset: off, Size: uint32(n), ReadFlags: flags}, p)
+		c.want("read", st, 0)
+		have, _ := r.Bytes(p)
+		return have
+	}
+	want := func(what string, off int, text string) {
+		t.Helper()
+		if have := read(fuse.READ_LOCKOWNER, uint64(off), len(text)); string(have) != text {
+			t.Errorf("%s: have %q want %q at %d", what, have, text, off)
+		}
+	}
+	write(0, 0, bytes.Repeat([]byte{'.'}, size))
+	// The kernel reads two pages and the tail for a fault, and a program stores into its mapping.
+	mapping := make([]byte, 3*4096)
+	copy(mapping, read(0, 0, 3*4096))
+	copy(mapping[10:], "store")
+	copy(mapping[8192+10:], "tail")
+	write(0, 20, []byte("write")) // meanwhile, past the cache
+	write(0, 4090, []byte("across pages"))
+	write(fuse.WRITE_CACHE, 0, mapping[:size])
+	want("store", 10, "store")
+	want("write", 20, "write")
+	want("write of two pages", 4090, "across pages")
+	want("tail", 8192+10, "tail")
+	// The kernel still has its old page, and gives it back once more with another store.
+	copy(mapping[15:], "again")
+	write(fuse.WRITE_CACHE, 0, mapping[:4096])
+	want("second store", 10, "storeagainwrite")
+	write(0, 15, []byte("w"))
+	write(fuse.WRITE_CACHE, 0, mapping[:4096])
+	want("write after a store", 10, "storewgainwrite")
+	// It reads the page anew: from now on its bytes are the file's, also those of the write.
+	copy(mapping, read(0, 0, 4096))
+	copy(mapping[20:], "other")
+	write(fuse.WRITE_CACHE, 0, mapping[:4096])
+	want("store after a read", 10, "storewgainother")
+	// What shares or punches goes past the cache as well.
+	st := c.s.Fallocate(nil, &fuse.FallocateIn{InHeader: head(id), Fh: fh, Offset: 0, Length: 16, Mode: unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE})
+	c.want("punch", st, 0)
+	write(fuse.WRITE_CACHE, 0, mapping[:4096])
+	want("punch", 10, "\x00\x00\x00\x00\x00\x00gainother")
+	// The last close forgets the pages.
+	pages := &c.s.nodes.get(id).pages
+	if !pages.mapped || len(pages.have) == 0 || len(pages.base) == 0 {
+		t.Errorf("before the close: %+v", pages)
+	}
+	c.s.Release(nil, &fuse.ReleaseIn{InHeader: head(id), Fh: fh})
+	if pages.mapped || pages.have != nil || pages.base != nil {
+		t.Errorf("after the close: %+v", pages)
+	}
+}
+
 // TestCopyRange: whole blocks share the extent, the rest is copied, and nothing comes after the end
 // of the source.
 func TestCopyRange(t *testing.T) {

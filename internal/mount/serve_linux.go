@@ -228,28 +228,40 @@ func (m *Mount) Forget(t *sched.Task, path string) {
 // Unmount ends the mount; ErrBusy while its files are in use. With force it ends nevertheless: the
 // programs that use it get errors from then on.
 func (m *Mount) Unmount(force bool) error {
-	err := m.fuse.Unmount()
+	root := os.Geteuid() == 0
+	var err error
+	if root {
+		err = apart("unmount", m.s.opt.Dir)
+	} else {
+		err = m.fuse.Unmount() // by fusermount3
+	}
 	if err == nil || !force {
 		if errors.Is(err, errno.EBUSY) || err != nil && strings.Contains(err.Error(), "busy") {
 			return &blockdev.NameError{Name: m.s.opt.Dir, Err: ErrBusy}
 		}
 		return err
 	}
-	if d, err := os.Open(m.s.opt.Dir); err == nil { // what the kernel has cached
-		err = unix.Syncfs(int(d.Fd()))
-		d.Close()
-		if err != nil {
-			m.s.warn(err)
-		}
+	if err := apart("sync", m.s.opt.Dir); err != nil { // what the kernel has cached
+		m.s.warn(err)
 	}
-	if os.Geteuid() == 0 {
-		return unix.Unmount(m.s.opt.Dir, unix.MNT_FORCE|unix.MNT_DETACH)
+	if root {
+		return apart("detach", m.s.opt.Dir)
 	}
-	var st unix.Stat_t
-	if err := unix.Stat(m.s.opt.Dir, &st); err != nil {
+	_, minor, err := Device(m.s.opt.Dir)
+	if err != nil {
 		return err
 	}
-	return os.WriteFile("/sys/fs/fuse/connections/"+strconv.FormatUint(uint64(unix.Minor(st.Dev)), 10)+"/abort", []byte("1"), 0)
+	return os.WriteFile("/sys/fs/fuse/connections/"+strconv.FormatUint(uint64(minor), 10)+"/abort", []byte("1"), 0)
+}
+
+// Device is the number of the device that is mounted at dir, or of that of dir. It does not wait
+// for the file system there.
+func Device(dir string) (major, minor uint32, err error) {
+	var st unix.Statx_t
+	if err := unix.Statx(unix.AT_FDCWD, dir, unix.AT_STATX_DONT_SYNC, 0, &st); err != nil {
+		return 0, 0, &os.PathError{Op: "statx", Path: dir, Err: err}
+	}
+	return st.Dev_major, st.Dev_minor, nil
 }
 
 // Release gives back the references that the kernel did not give back before the end: files that

@@ -84,6 +84,7 @@ func (b *table[T]) each(f func(id uint64, x *T)) {
 type known struct {
 	n     *fs.Node
 	count uint64 // lookups, each with a reference of n; protected by nodes.mu
+	pages kernelPages
 }
 
 // nodes are the nodes that the kernel knows. A node has one number while it is known: the kernel

@@ -1,0 +1,146 @@
+package mount
+
+import (
+	"slices"
+	"sync"
+
+	"btrlab/internal/format"
+)
+
+// kernelPages are the pages of one file that the kernel has in its page cache for programs that
+// have mapped the file, while all other reads and writes of it go past that cache
+// (FOPEN_DIRECT_IO).
+//
+// A store through a shared mapping makes a page of the kernel dirty, and the kernel writes the page
+// back whole. If a write went past the cache after the kernel had read the page, the page still has
+// the old bytes where that write was, and would take the write back. Linux cannot see it: it drops
+// the pages of a direct write before and after the write, and a store in between brings the old page
+// back. So the server remembers, of each page that a write changes while the kernel may have it,
+// the bytes that the kernel was given: the base. When the page comes back, its bytes that are as in
+// the base were not stored to, and what the write left there stays.
+//
+// Two limits. A store of the value that the byte had when the kernel read the page cannot be told
+// from no store; the kernel drops the page when the write ends, so this takes a store that is under
+// way at the same time as the write, for which either order is right. And the bases take memory: as
+// much as was both mapped and written past the cache since the file was opened.
+//
+// Model: none. A file system in the kernel has one page cache for both.
+//
+// Lock order: gate, kernelPages.mu, the locks of the engine; kernelPages.set is a leaf.
+type kernelPages struct {
+	// mu is held for reading by writes while no page is with the kernel, so that they run beside
+	// each other, by reads into the kernel's cache, and by pages that come back without a base; for
+	// writing by writes while pages are with the kernel, and where a base is applied.
+	mu     sync.RWMutex
+	mapped bool // pages may be with the kernel; changes under mu
+
+	set   sync.Mutex // protects the fields below, for holders of mu for reading
+	opens int
+	have  map[uint64]uint64 // page/64 -> a bit for each page that was given to the kernel
+	base  map[uint64][]byte // page -> what the kernel was given, if we have something else now
+}
+
+// page is the unit in which bases are kept, in bytes. It may be less than the kernel's.
+const page = format.SectorSize
+
+// reader reads the file from off on, and zeros beyond its end.
+type reader func(p []byte, off uint64) error
+
+// open counts an open file; close ends it, and the last one forgets the pages: the kernel writes
+// dirty ones back before it, and drops the others when the file is opened again.
+func (k *kernelPages) open() {
+	k.set.Lock()
+	defer k.set.Unlock()
+	k.opens++
+}
+
+func (k *kernelPages) close() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.opens--; k.opens == 0 {
+		k.mapped, k.have, k.base = false, nil, nil
+	}
+}
+
+// give runs read, which reads n bytes from off on for the kernel's cache.
+func (k *kernelPages) give(off, n uint64, read func() error) error {
+	k.mu.RLock()
+	if !k.mapped {
+		k.mu.RUnlock()
+		k.mu.Lock() // writes that are under way end first: they kept no base
+		if !k.mapped {
+			k.mapped, k.have, k.base = true, map[uint64]uint64{}, map[uint64][]byte{}
+		}
+		k.mu.Unlock()
+		k.mu.RLock()
+	}
+	defer k.mu.RUnlock()
+	k.set.Lock()
+	for p := off / page; p*page < off+n; p++ {
+		k.have[p/64] |= 1 << (p % 64)
+		delete(k.base, p)
+	}
+	k.set.Unlock()
+	return read()
+}
+
+// change runs write, which changes n bytes from off on past the kernel's cache.
+func (k *kernelPages) change(off, n uint64, read reader, write func() error) error {
+	k.mu.RLock()
+	if !k.mapped {
+		defer k.mu.RUnlock()
+		return write()
+	}
+	k.mu.RUnlock()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for p := off / page; p*page < off+n; p++ {
+		if k.have[p/64]&(1<<(p%64)) == 0 || k.base[p] != nil {
+			continue
+		}
+		b := make([]byte, page)
+		if err := read(b, p*page); err != nil {
+			return err
+		}
+		k.base[p] = b
+	}
+	return write()
+}
+
+// back runs write with the bytes that the kernel writes back from off on, in which those that no
+// mapping has stored are as they are in the file. It does not change p.
+func (k *kernelPages) back(off uint64, p []byte, read reader, write func(p []byte) error) error {
+	k.mu.RLock()
+	k.set.Lock()
+	stale := false
+	for i := off / page; i*page < off+uint64(len(p)) && len(k.base) > 0 && !stale; i++ {
+		stale = k.base[i] != nil
+	}
+	k.set.Unlock()
+	if !stale {
+		defer k.mu.RUnlock()
+		return write(p)
+	}
+	k.mu.RUnlock()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	merged := slices.Clone(p)
+	now := make([]byte, page)
+	for i := off / page; i*page < off+uint64(len(p)); i++ {
+		base := k.base[i]
+		if base == nil {
+			continue
+		}
+		if err := read(now, i*page); err != nil {
+			return err
+		}
+		from, to := max(off, i*page), min(off+uint64(len(p)), (i+1)*page)
+		for at := from; at < to; at++ {
+			if p[at-off] == base[at%page] {
+				merged[at-off] = now[at%page]
+			}
+		}
+		copy(base[from%page:], p[from-off:to-off]) // what the kernel has now
+	}
+	return write(merged)
+}
