@@ -7,6 +7,7 @@ import (
 
 	"btrlab/internal/errno"
 	"btrlab/internal/fs"
+	"btrlab/internal/transfer"
 )
 
 func (a *app) reflink() *cobra.Command {
@@ -45,7 +46,7 @@ of 4k; a range may end at the end of the source if /dest is not longer.`,
 	return cmd
 }
 
-// reflinkFile makes a range of to share what from has. A file that it makes takes mode and NOCOW
+// reflinkFile makes a range of to share what from has. A file that it makes takes permissions and NOCOW
 // from the source, because a file with checksums shares nothing with one without; whole replaces
 // what to has.
 func (a *app) reflinkFile(x *fs.FS, from, to string, off, n, at int64, whole bool) (err error) {
@@ -55,7 +56,7 @@ func (a *app) reflinkFile(x *fs.FS, from, to string, off, n, at int64, whole boo
 	}
 	defer closeInto(a, src, &err)
 	st := src.Stat(a.t)
-	dst, err := x.OpenFile(a.t, to, fs.O_RDWR|fs.O_CREAT|fs.O_EXCL, st.Mode&0o7777)
+	dst, err := x.OpenFile(a.t, to, fs.O_RDWR|fs.O_CREAT|fs.O_EXCL, transfer.ModeOfNew(st.Mode))
 	made := err == nil
 	if errors.Is(err, errno.EEXIST) {
 		dst, err = x.OpenFile(a.t, to, fs.O_RDWR, 0)

@@ -181,6 +181,28 @@ func (o *object) setFlags(flags uint32) error {
 	return nil
 }
 
+// link gives the file first, a path from d, the name to as well. Flags of chattr that a file has
+// already and that allow no further name are taken away meanwhile.
+func (d *hostDir) link(first, to string) error {
+	err := d.Link(first, to)
+	if !errors.Is(err, unix.EPERM) {
+		return err
+	}
+	f, ferr := d.OpenFile(first, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+	if ferr != nil {
+		return err
+	}
+	defer f.Close()
+	fd := int(f.Fd())
+	have, ferr := unix.IoctlGetInt(fd, unix.FS_IOC_GETFLAGS)
+	held := uint32(have) & flagsOfHost(pinned)
+	if ferr != nil || held == 0 || unix.IoctlSetPointerInt(fd, unix.FS_IOC_SETFLAGS, have&^int(held)) != nil {
+		return err
+	}
+	err = d.Link(first, to)
+	return errors.Join(err, unix.IoctlSetPointerInt(fd, unix.FS_IOC_SETFLAGS, have))
+}
+
 // setTimes sets the times of a name, which is not followed.
 func (d *hostDir) setTimes(name string, atime, mtime time.Time) error {
 	a, aerr := unix.TimeToTimespec(atime)

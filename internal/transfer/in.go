@@ -194,8 +194,29 @@ func (c *In) link(first, to string) error {
 	if err := c.unlinkOld(to); err != nil {
 		return err
 	}
-	return c.x.Link(c.t, first, to)
+	err := c.x.Link(c.t, first, to)
+	if !errors.Is(err, errno.EPERM) {
+		return err
+	}
+	// chattr +i and +a allow no further name, and the file has them already.
+	n, nerr := c.x.NodeAt(c.t, first)
+	if nerr != nil {
+		return err
+	}
+	defer n.Forget(c.t, 1)
+	flags := n.Flags()
+	if flags&pinned == 0 {
+		return err
+	}
+	if err := n.SetFlags(c.t, flags&^pinned); err != nil {
+		return err
+	}
+	err = c.x.Link(c.t, first, to)
+	return cmp.Or(err, n.SetFlags(c.t, flags))
 }
+
+// pinned are the flags under which an inode gets no further name.
+const pinned = format.InodeImmutable | format.InodeAppend
 
 // create makes a file whose data will lie as h says.
 func (c *In) create(to string, mode uint32, h *inodeAttrs) (*fs.File, error) {

@@ -23,9 +23,6 @@ type Keep struct {
 // All keeps everything.
 var All = Keep{Owners: true, Xattrs: true, Flags: true, Special: true}
 
-// capability is what a program may do whoever runs it: it goes where setuid goes.
-const capability = "security.capability"
-
 // xattr is an extended attribute.
 type xattr struct {
 	name  string
@@ -114,8 +111,7 @@ func owned(keep Keep, all *fs.Owner, at fs.Owner, h *inodeAttrs) (own fs.Owner, 
 	return at, h.owned && h.uid == at.UID && h.gid == at.GID
 }
 
-// apply gives to what h says. An owner that is not kept takes setuid, setgid and capabilities
-// along, as chown(2) does: a user's program would run for the owner of the copy, who is root.
+// apply gives to what h says. An owner that is not kept takes privileges along.
 func (c *In) apply(src, to string, h *inodeAttrs) error {
 	n, err := c.x.NodeAt(c.t, to)
 	if err != nil {
@@ -130,7 +126,7 @@ func (c *In) apply(src, to string, h *inodeAttrs) error {
 		}
 	}
 	for _, x := range h.xattrs {
-		if x.name == capability && !trusted || x.name == fs.Compression && c.Nocow {
+		if !copies(x.name, trusted) || x.name == fs.Compression && c.Nocow {
 			continue
 		}
 		if err := n.Setxattr(c.t, x.name, x.value); err != nil {
@@ -141,9 +137,7 @@ func (c *In) apply(src, to string, h *inodeAttrs) error {
 	set.Atime, set.Mtime = dated(c.Date, h.atime, h.mtime)
 	if !n.IsSymlink() {
 		set.Set |= fs.SetMode
-		if set.Mode = h.mode; !trusted {
-			set.Mode &^= 0o6000
-		}
+		set.Mode = modeOf(h.mode, trusted)
 	}
 	if err := n.SetAttr(c.t, set); err != nil {
 		return err
@@ -234,11 +228,7 @@ func (k Keep) finish(h *inodeAttrs, xattrs func() ([]xattr, error), o *object, s
 		}
 	}
 	if !symlink {
-		mode := hostMode(h.mode)
-		if !trusted {
-			mode &^= iofs.ModeSetuid | iofs.ModeSetgid
-		}
-		if err := o.chmod(mode); err != nil { // after the last write, which takes setuid away
+		if err := o.chmod(hostMode(modeOf(h.mode, trusted))); err != nil { // after the last write, which takes setuid away
 			return err
 		}
 	}
@@ -253,7 +243,7 @@ func (k Keep) finish(h *inodeAttrs, xattrs func() ([]xattr, error), o *object, s
 			case x.name == fs.Compression:
 				property = x.value
 				continue
-			case x.name == capability && !trusted:
+			case !copies(x.name, trusted):
 				continue
 			}
 			if err := o.setxattr(x.name, x.value); err != nil {
@@ -265,12 +255,10 @@ func (k Keep) finish(h *inodeAttrs, xattrs func() ([]xattr, error), o *object, s
 		return err
 	}
 	// Flags of chattr change the property in Linux, and an immutable file takes none.
-	fixed := h.flags&(format.InodeImmutable|format.InodeAppend) != 0
+	fixed := h.flags&pinned != 0
 	setProperty := func() {
 		if property != nil {
-			if err := o.setxattr(fs.Compression, property); err != nil {
-				refused("extended attribute "+fs.Compression, err)
-			}
+			_ = o.setxattr(fs.Compression, property) // storage, which few hosts know: see below
 		}
 	}
 	if fixed {

@@ -219,7 +219,7 @@ func (l *Landing) Link(path, first string) error {
 	if err != nil {
 		return refusedBy(err)
 	}
-	return refusedBy(linkAt(p, func(q place) error { return l.top.Link(first, q.rel) }))
+	return refusedBy(linkAt(p, func(q place) error { return l.top.link(first, q.rel) }))
 }
 
 // Archive is a tar archive that a rescue writes.

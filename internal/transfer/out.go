@@ -147,7 +147,7 @@ func (c *Out) entry(path string, p place, at fs.Attr) error {
 	}
 	id := inode{at.Subvol, at.Ino}
 	if first, ok := c.links[id]; ok {
-		return linkAt(p, func(q place) error { return c.top.Link(first, q.rel) })
+		return linkAt(p, func(q place) error { return c.top.link(first, q.rel) })
 	}
 	made, err := c.make(path, p, at)
 	if made && at.Nlink > 1 {

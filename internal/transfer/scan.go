@@ -136,9 +136,7 @@ func (s *Scan) entry(name string, st iofs.FileInfo) (*mkfs.Entry, bool) {
 	own, trusted := owned(s.Keep, s.Owner, fs.Owner{}, &h)
 	e := &mkfs.Entry{Name: name, Mode: imageMode(st.Mode()), UID: own.UID, GID: own.GID, Rdev: h.rdev}
 	e.Atime, e.Mtime = dated(s.Date, h.atime, h.mtime)
-	if !trusted {
-		e.Mode &^= 0o6000
-	}
+	e.Mode = modeOf(e.Mode, trusted)
 	if st.Mode().IsRegular() {
 		e.Size = st.Size()
 	}
@@ -209,7 +207,7 @@ func kept(e *mkfs.Entry, list []xattr, flags uint64) (attrs []mkfs.Xattr, _ uint
 	}
 	for _, x := range list {
 		planned := slices.ContainsFunc(attrs, func(a mkfs.Xattr) bool { return a.Name == x.name })
-		if planned || ok && !s.trusted && x.name == capability {
+		if planned || ok && !copies(x.name, s.trusted) {
 			continue
 		}
 		attrs = append(attrs, mkfs.Xattr{Name: x.name, Value: x.value})

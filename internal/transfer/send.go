@@ -247,7 +247,7 @@ func (c *sender) contents(ch *change) error {
 			return err
 		}
 	}
-	if kind != format.S_IFLNK && (owned || written && it.Mode&0o6000 != 0 || it.Mode != old.Mode) {
+	if kind != format.S_IFLNK && (owned || written && it.Mode&privileges != 0 || it.Mode != old.Mode) {
 		c.out.Begin(ss.C_CHMOD).Text(ss.A_PATH, path).Uint(ss.A_MODE, uint64(it.Mode&0o7777))
 		if err := c.out.End(); err != nil {
 			return err

@@ -313,7 +313,7 @@ func (k Keep) tarHeader(name string, h *inodeAttrs, size int64, target string) *
 	e := &tar.Header{Name: name, Mode: int64(h.mode & 0o7777), Uid: int(h.uid), Gid: int(h.gid), ModTime: h.mtime, AccessTime: h.atime, Format: tar.FormatPAX}
 	if !k.Owners {
 		e.Uid, e.Gid = 0, 0
-		e.Mode &^= 0o6000
+		e.Mode = int64(modeOf(uint32(e.Mode), false))
 	}
 	kind := h.mode & format.S_IFMT
 	switch kind {
@@ -345,7 +345,7 @@ func (k Keep) tarHeader(name string, h *inodeAttrs, size int64, target string) *
 func (k Keep) tarXattrs(e *tar.Header, list []xattr, leave func(err error)) {
 	size := 0
 	for _, x := range list {
-		if x.name == capability && !k.Owners {
+		if !copies(x.name, k.Owners) {
 			continue
 		}
 		name := xattrRecord + recordName.Replace(x.name)
