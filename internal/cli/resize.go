@@ -13,6 +13,7 @@ import (
 	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
+	"btrlab/internal/progs/rescue"
 )
 
 func exists(path string) bool {
@@ -27,7 +28,7 @@ func (a *app) resize() *cobra.Command {
 		Long: `Resize grows a file system, and the file that it is in, or shrinks it, and the file after it. What lies beyond the new end is
 moved into holes before it, a stripe of a chunk at a time, and chunks that are partly free are cut when there are no holes; if there
 is still no room the size stays as it was. Max is the size of the device, min as small as cutting and moving makes it: next to nothing
-fits in it then. Of several devices it is device DEVID, 1 by default.`,
+fits in it then. A size must be 256M or more when it shrinks. Of several devices it is device DEVID, 1 by default.`,
 		Example: `  btrlab resize disk.img +1G
   btrlab resize disk.img min`,
 		Args: cobra.ExactArgs(2),
@@ -72,7 +73,7 @@ fits in it then. Of several devices it is device DEVID, 1 by default.`,
 		})
 		if err != nil {
 			if grows {
-				err = errors.Join(err, os.Truncate(d.name, d.size))
+				err = errors.Join(err, a.cutBack(image, &d))
 			}
 			return err
 		}
@@ -89,6 +90,27 @@ fits in it then. Of several devices it is device DEVID, 1 by default.`,
 		return nil
 	}
 	return cmd
+}
+
+// cutBack gives the file of a device its old size after an error, unless the file system may have
+// the new one: a commit that failed late can have reached a superblock.
+func (a *app) cutBack(image string, d *resized) error {
+	claimed := int64(0)
+	err := a.withDevices(image, blockdev.ReadOnly, func(devs []blockdev.Device) error {
+		for _, s := range rescue.Supers(a.t, devs) {
+			if s.Device == d.name && s.Err == nil {
+				claimed = max(claimed, int64(s.Super.DevItem.TotalBytes))
+			}
+		}
+		return nil
+	})
+	if err == nil && claimed <= d.size {
+		return os.Truncate(d.name, d.size)
+	}
+	if err == nil {
+		err = fmt.Errorf("%s has %d bytes now, as a superblock says: check the image", d.name, claimed)
+	}
+	return err
 }
 
 // resized is a device that gets another size.

@@ -22,7 +22,8 @@ const minDevice = 256 << 20
 // returns the size, and says how many stripes have moved.
 //
 // Errors: EINVAL for no such device, a size that the device under it has not, or one below 256 MiB
-// when it is to shrink; ENOSPC when no hole has room for a stripe: those before it have moved.
+// when it is to shrink; ENOSPC when no hole has room for a stripe: those before it have moved. After
+// an error the superblocks say which size the file system has.
 //
 // Models fs/btrfs/volumes.c:btrfs_grow_device() and btrfs_shrink_device(). Difference: stripes
 // move, and keep their logical addresses; see volumes.MoveStripe and extenttree.Trim.
@@ -42,13 +43,13 @@ func (f *FS) Resize(t *sched.Task, devid, size uint64) (now uint64, moved int, e
 		return 0, 0, fmt.Errorf("no device %d: %w", devid, errno.EINVAL)
 	}
 	d := f.vols.Devices()[i]
-	size = format.AlignDown(size, format.SectorSize)
 	switch {
 	case size > uint64(d.Size()):
 		return 0, 0, fmt.Errorf("size %d, the device has %d bytes: %w", size, d.Size(), errno.EINVAL)
 	case size != 0 && size < min(minDevice, d.Item().TotalBytes):
-		return 0, 0, fmt.Errorf("size %d, want at least %d: %w", size, minDevice, errno.EINVAL)
+		return 0, 0, fmt.Errorf("size %d, want at least %d: %w", size, min(minDevice, d.Item().TotalBytes), errno.EINVAL)
 	}
+	size = format.AlignDown(size, format.SectorSize)
 	if err := f.Sync(t); err != nil {
 		return 0, 0, err
 	}

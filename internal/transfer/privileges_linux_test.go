@@ -285,4 +285,3 @@ func TestLandingHas(t *testing.T) {
 	}
 	must(t, l.Close())
 }
-

@@ -188,3 +188,18 @@ func (o *Overlay) write(t *sched.Task, p []byte, off int64) error {
 	}
 	return nil
 }
+
+// NextData makes an Overlay Sparse as far as its base is.
+func (o *Overlay) NextData(off int64) int64 {
+	next := blockdev.NextData(o.base, off)
+	if o.layer != nil || next == off {
+		return off
+	}
+	t := sched.NewTask("overlay")
+	for _, at := range o.Written(t) {
+		if at+overlayBlock > off {
+			return min(next, max(at, off))
+		}
+	}
+	return next
+}

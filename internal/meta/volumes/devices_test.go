@@ -159,7 +159,7 @@ func TestRecover(t *testing.T) {
 	}
 }
 
-// TestSupersOfDevices: each device gets the superblocks with its own item, the primaries last.
+// TestSupersOfDevices: each device gets the superblocks with its own item, the primaries first.
 func TestSupersOfDevices(t *testing.T) {
 	v, devs := several(t, 128*mib, 32*mib)
 	v.Devices()[1].SetBytesUsed(5 * mib)
@@ -168,7 +168,7 @@ func TestSupersOfDevices(t *testing.T) {
 	if err := v.WriteSupers(sched.NewTask("test"), sb, format.SuperMirrorMax); err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range [][]int64{{-1, 64 * mib, 64 << 10, -1}, {-1, 64 << 10, -1}} {
+	for i, want := range [][]int64{{-1, 64 << 10, 64 * mib, -1}, {-1, 64 << 10, -1}} {
 		if fmt.Sprint(devs[i].log) != fmt.Sprint(want) {
 			t.Errorf("device %d: have %v want %v", i+1, devs[i].log, want)
 		}
@@ -176,6 +176,29 @@ func TestSupersOfDevices(t *testing.T) {
 		got.Decode(devs[i].data[format.SuperOffset:])
 		if got.DevItem.Devid != uint64(i+1) || got.Generation != 9 || got.DevItem.BytesUsed != []uint64{0, 5 * mib}[i] {
 			t.Errorf("device %d: have devid %d generation %d used %d", i+1, got.DevItem.Devid, got.Generation, got.DevItem.BytesUsed)
+		}
+	}
+}
+
+// TestSupersFail: where the primary of a device cannot be written, no copy is newer than it is; a
+// copy that cannot be written is no error, since the primary makes the state.
+func TestSupersFail(t *testing.T) {
+	for _, fails := range []int64{64 << 10, 64 * mib} {
+		v, devs := several(t, 128*mib, 128*mib)
+		devs[0].failAt[fails] = errno.EIO
+		sb := super(128 * mib)
+		sb.Generation = 9
+		err := v.WriteSupers(sched.NewTask("test"), sb, format.SuperMirrorMax)
+		if primary := fails == 64<<10; (err != nil) != primary {
+			t.Errorf("the write at %d fails: have %v", fails, err)
+		}
+		for i, d := range devs {
+			var primary, second format.Super
+			primary.Decode(d.data[format.SuperOffset:])
+			second.Decode(d.data[format.SuperMirror(1):])
+			if second.Generation > primary.Generation {
+				t.Errorf("the write at %d fails: device %d has a copy of generation %d and a primary of %d", fails, i+1, second.Generation, primary.Generation)
+			}
 		}
 	}
 }

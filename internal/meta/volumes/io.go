@@ -102,10 +102,6 @@ func (v *Volumes) Submit(t *sched.Task, b *blockdev.Bio) {
 	t.Spend(cost.Submit, 1)
 	t.Spend(cost.Vec, len(b.Vecs))
 	b.Err = nil
-	if b.Op == blockdev.OpFlush {
-		v.submitFlush(t, b)
-		return
-	}
 	n := uint64(b.Len())
 	c, err := v.mapping(uint64(b.Off), n)
 	if err == nil && c.profile.Parity > 0 && b.Op == blockdev.OpWrite {
@@ -121,18 +117,6 @@ func (v *Volumes) Submit(t *sched.Task, b *blockdev.Bio) {
 	} else {
 		v.submitSplit(t, b, c, n)
 	}
-}
-
-// submitFlush starts the flush of every device.
-func (v *Volumes) submitFlush(t *sched.Task, b *blockdev.Bio) {
-	last := len(v.devices) - 1
-	for _, d := range v.devices[:last] {
-		if b.Err = blockdev.Flush(t, d.Device); b.Err != nil {
-			b.EndIO(t, b)
-			return
-		}
-	}
-	start(t, v.devices[last], b)
 }
 
 // submitPiece starts a bio that lies in one piece.

@@ -23,12 +23,15 @@ func (v *Volumes) Flush(t *sched.Task) error {
 
 // WriteSupers makes sb the state of the file system: all that was written before becomes durable,
 // then the first n copies that are in range are written on every device, each with the device's own
-// item, the primaries last, and made durable. n is format.SuperMirrorMax for a commit; 1, the
+// item, the primaries first, and made durable. n is format.SuperMirrorMax for a commit; 1, the
 // primary only, is enough for what a mount of the primary must find at once.
 //
-// Models fs/btrfs/disk-io.c:write_all_supers(). Difference: the primary comes last, so that a crash
-// among the copies leaves the old state. A crash among the primaries of several devices leaves the
-// new one: the newest counts.
+// An error is of a primary, or of a flush. It leaves no copy that is newer than the primaries; of
+// several devices those before the one that failed may have the new state, and the newest counts.
+//
+// Models fs/btrfs/disk-io.c:write_all_supers(): a copy that cannot be written is no error, since
+// only the primary makes the state. Difference: a primary that cannot be written is one, also when
+// other devices have theirs.
 func (v *Volumes) WriteSupers(t *sched.Task, sb *format.Super, n int) error {
 	if err := v.Flush(t); err != nil {
 		return err
@@ -40,9 +43,9 @@ func (v *Volumes) WriteSupers(t *sched.Task, sb *format.Super, n int) error {
 // it names.
 func (v *Volumes) PutSupers(t *sched.Task, sb *format.Super, n int) error {
 	b := make([]byte, format.SuperSize)
-	for i := n - 1; i >= 0; i-- {
+	for i := range n {
 		for _, d := range v.devices {
-			if err := d.putSuper(t, sb, i, b); err != nil {
+			if err := d.putSuper(t, sb, i, b); err != nil && i == 0 {
 				return fmt.Errorf("write superblock copy %d of %s: %w", i, d.Name(), err)
 			}
 		}

@@ -227,7 +227,7 @@ func TestWriteSupers(t *testing.T) {
 	if err := v.WriteSupers(sched.NewTask("test"), sb, format.SuperMirrorMax); err != nil {
 		t.Fatal(err)
 	}
-	want := []int64{-1, 64 * mib, 64 << 10, -1}
+	want := []int64{-1, 64 << 10, 64 * mib, -1}
 	if len(d.log) != len(want) {
 		t.Fatalf("have %v want %v", d.log, want)
 	}

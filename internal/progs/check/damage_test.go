@@ -115,7 +115,7 @@ func TestEachRuleFires(t *testing.T) {
 			m.super()
 		}},
 		{"super bytes_used", "super.bytes_used", func(m *image) { m.sb.BytesUsed += blk; m.super() }},
-		{"super dev_item", "super.dev_item", func(m *image) { m.sb.DevItem.BytesUsed += blk; m.super() }},
+		{"super dev_item", "super.dev_item", func(m *image) { m.sb.DevItem.TotalBytes -= blk; m.super() }},
 
 		{"both copies of a block bad", "tree.csum tree.read", func(m *image) {
 			for _, off := range m.copies(fsLeaf(m, 1)) {

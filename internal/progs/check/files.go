@@ -196,6 +196,10 @@ func (f *fileCheck) extent(k format.Key, b []byte) {
 		return
 	}
 	s.nbytes += fe.NumBytes
+	if c.lost(fe.DiskBytenr) {
+		c.find("file.extent", where(), "data at "+num(fe.DiskBytenr)+nowhere, "an address in a chunk")
+		return
+	}
 	inside := fe.RAMBytes
 	if fe.Compression == format.CompressNone {
 		inside = min(inside, fe.DiskNumBytes)
@@ -225,6 +229,23 @@ func (c *checker) covered(fe *format.FileExtent, where func() string) {
 		c.find("csum.missing", where(), fmt.Sprintf("no checksum of logical %d", at), fmt.Sprintf("all of %d..%d", r.start, r.end))
 	}
 }
+
+// lost reports whether nothing in the image knows the logical address: no chunk, no block group and no
+// device extent, so that no lost chunk item is in the way of data that is there.
+func (c *checker) lost(at uint64) bool {
+	if c.chunkAt(at) != nil || c.groupAt(at) != nil {
+		return false
+	}
+	for _, d := range c.devs {
+		if slices.ContainsFunc(d.exts, func(x devExtent) bool { return at >= x.logical && at-x.logical < x.length*max(1, c.sb.NumDevices) }) {
+			return false
+		}
+	}
+	return true
+}
+
+// nowhere is what a finding has against an extent whose address is none.
+const nowhere = ", in no chunk"
 
 // inPlain is what a finding has against a compressed extent in a file without checksums.
 const inPlain = " in a file without checksums"

@@ -436,6 +436,18 @@ func (m *mender) extents() {
 		off, ok := number(g.Where, "file_offset")
 		switch {
 		case root != m.f.root:
+		case g.Rule == "file.extent" && ok && strings.HasSuffix(g.Have, nowhere) && slices.ContainsFunc(m.c.findings, ofMap):
+			// with the map of chunks right the data may be there
+		case g.Rule == "file.extent" && ok && strings.HasSuffix(g.Have, nowhere):
+			err := m.c.changeItem(root, format.Key{Objectid: ino, Type: format.EXTENT_DATA_KEY, Offset: off}, func(b []byte, found bool) ([]byte, bool, error) {
+				if !found || len(b) != format.FileExtentSize {
+					return b, found, errors.New("it is not there")
+				}
+				v := format.FileExtentView(b)
+				hole := format.FileExtent{Generation: v.Generation(), RAMBytes: v.NumBytes(), NumBytes: v.NumBytes(), Type: format.FileExtentTypeReg}
+				return encoded(format.FileExtentSize, &hole), true, nil
+			})
+			m.try(fmt.Sprintf("file extent at %d of inode %d of subvolume %d: %s: its data is lost, and it is a hole now", off, ino, root, g.Have), err)
 		case g.Rule == "file.extent" && ok && !strings.HasSuffix(g.Have, inPlain):
 			err := m.c.changeItem(root, format.Key{Objectid: ino, Type: format.EXTENT_DATA_KEY, Offset: off}, func(b []byte, found bool) ([]byte, bool, error) {
 				if !found || len(b) != format.FileExtentSize {
@@ -474,6 +486,12 @@ func (m *mender) extents() {
 			m.try(fmt.Sprintf("%s: %d, the length of its target", what, size), m.c.changeInode(root, ino, func(i *format.InodeItem) { i.Size = size }))
 		}
 	}
+}
+
+// ofMap reports whether a finding is about where logical addresses lie.
+func ofMap(f Finding) bool {
+	room, _, _ := strings.Cut(f.Rule, ".")
+	return room == "chunk" || room == "dev" || room == "group" || f.Rule == "super.sys_array"
 }
 
 // strangers drops file extents that point at tree blocks: the block would go over the data, or the

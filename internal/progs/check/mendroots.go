@@ -206,8 +206,19 @@ func (c *checker) mendLinks(try func(what string, err error)) {
 		}
 		ends[l] |= bit
 	}
+	settled := map[[2]uint64]bool{}
 	for _, l := range order {
 		what := fmt.Sprintf("link %q of subvolume %d in %d", l.ref.Name, l.child, l.parent)
+		if pair := [2]uint64{l.parent, l.child}; ends[l] != 3 {
+			if settled[pair] {
+				continue
+			}
+			if right := c.entryOf(l.parent, l.child); right != nil && *right != l.ref {
+				settled[pair], linked[l.child] = true, true
+				try(what+": both ends as its entry has them", c.putLink(l.parent, l.child, *right))
+				continue
+			}
+		}
 		ref := format.Key{Objectid: l.parent, Type: format.ROOT_REF_KEY, Offset: l.child}
 		back := format.Key{Objectid: l.child, Type: format.ROOT_BACKREF_KEY, Offset: l.parent}
 		b := encoded(format.RootRefSize+len(l.ref.Name), &l.ref)
@@ -287,6 +298,45 @@ func (c *checker) mendLinks(try func(what string, err error)) {
 			c.insertItem(format.ROOT_TREE_OBJECTID, format.Key{Objectid: parent, Type: format.ROOT_REF_KEY, Offset: id}, b),
 			c.insertItem(format.ROOT_TREE_OBJECTID, format.Key{Objectid: id, Type: format.ROOT_BACKREF_KEY, Offset: parent}, b)))
 	}
+}
+
+// entryOf is the link of a subvolume as the entry in its directory has it; nil unless there is one
+// entry, of which the DIR_ITEM says the same.
+func (c *checker) entryOf(parent, child uint64) (ref *format.RootRef) {
+	var index []format.RootRef
+	items := map[format.RootRef]bool{} // without the sequence
+	c.searchAll(parent, func(k format.Key, b []byte) {
+		if k.Type != format.DIR_INDEX_KEY && k.Type != format.DIR_ITEM_KEY {
+			return
+		}
+		list, err := format.DirItems(b)
+		if err != nil {
+			return
+		}
+		for _, d := range list {
+			switch {
+			case d.Location.Type != format.ROOT_ITEM_KEY || d.Location.Objectid != child:
+			case k.Type == format.DIR_INDEX_KEY:
+				index = append(index, format.RootRef{Dirid: k.Objectid, Sequence: k.Offset, Name: d.Name})
+			default:
+				items[format.RootRef{Dirid: k.Objectid, Name: d.Name}] = true
+			}
+		}
+	})
+	if len(index) != 1 || !items[format.RootRef{Dirid: index[0].Dirid, Name: index[0].Name}] {
+		return nil
+	}
+	return &index[0]
+}
+
+// putLink writes both items of a link, in the place of those that are there.
+func (c *checker) putLink(parent, child uint64, ref format.RootRef) error {
+	b := encoded(format.RootRefSize+len(ref.Name), &ref)
+	put := func(k format.Key) error {
+		return c.changeItem(format.ROOT_TREE_OBJECTID, k, func([]byte, bool) ([]byte, bool, error) { return b, true, nil })
+	}
+	return errors.Join(put(format.Key{Objectid: parent, Type: format.ROOT_REF_KEY, Offset: child}),
+		put(format.Key{Objectid: child, Type: format.ROOT_BACKREF_KEY, Offset: parent}))
 }
 
 // mendKeys drops the items whose key has a type that btrfs does not have, and the caches of free

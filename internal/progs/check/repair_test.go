@@ -65,7 +65,7 @@ func TestRepair(t *testing.T) {
 			m.del(chunkTree, key(format.FIRST_CHUNK_TREE_OBJECTID, format.CHUNK_ITEM_KEY, m.ch[2].start))
 		}},
 		{"total_bytes of the superblock", func(m *image) { m.sb.TotalBytes -= 64 * blk; m.super() }},
-		{"the device item of the superblock", func(m *image) { m.sb.DevItem.BytesUsed += blk; m.super() }},
+		{"the device item of the superblock", func(m *image) { m.sb.DevItem.TotalBytes -= blk; m.super() }},
 		{"the array of system chunks", func(m *image) {
 			le.PutUint64(m.sb.SysChunkArray[format.KeySize+format.ChunkHeaderSize+format.StripeSize+8:], 150<<20)
 			m.super()
@@ -98,6 +98,36 @@ func TestRepair(t *testing.T) {
 			m.subvol(300, 70)
 			m.linkSubvol(300, "sub")
 			m.del(rootTree, key(fsTree, format.ROOT_REF_KEY, 300))
+		}},
+		{"the directory in one end of the link of a subvolume", func(m *image) {
+			m.subvol(300, 70)
+			m.linkSubvol(300, "sub")
+			m.edit(rootTree, key(300, format.ROOT_BACKREF_KEY, fsTree), func(b []byte) { b[1] ^= 1 })
+		}},
+		{"the index in the other end of the link of a subvolume", func(m *image) {
+			m.subvol(300, 70)
+			m.linkSubvol(300, "sub")
+			m.edit(rootTree, key(fsTree, format.ROOT_REF_KEY, 300), func(b []byte) { b[9] ^= 0x84 })
+		}},
+		{"both ends of the link of a subvolume, each in another byte", func(m *image) {
+			m.subvol(300, 70)
+			m.linkSubvol(300, "sub")
+			m.edit(rootTree, key(300, format.ROOT_BACKREF_KEY, fsTree), func(b []byte) { b[1] ^= 1 })
+			m.edit(rootTree, key(fsTree, format.ROOT_REF_KEY, 300), func(b []byte) { b[len(b)-1] ^= 1 })
+		}},
+		{"one end of the link of a subvolume, and the directory in the other", func(m *image) {
+			m.subvol(300, 70)
+			m.linkSubvol(300, "sub")
+			m.del(rootTree, key(fsTree, format.ROOT_REF_KEY, 300))
+			m.edit(rootTree, key(300, format.ROOT_BACKREF_KEY, fsTree), func(b []byte) { b[1] ^= 1 })
+		}},
+		{"an extent item with quotas on, the counts of an older commit", func(m *image) {
+			m.addQuota(1, m.sb.Generation-1)
+			m.edit(format.QUOTA_TREE_OBJECTID, key(0, format.QGROUP_INFO_KEY, fsTree), func(b []byte) { b[8]++ })
+			m.del(extentTree, dataKey)
+		}},
+		{"the address of a file extent", func(m *image) {
+			m.edit(fsTree, m.find(fsTree, fileIno, format.EXTENT_DATA_KEY), func(b []byte) { b[28] = 0x6c })
 		}},
 		{"a checksum", func(m *image) { m.del(csumTree, m.find(csumTree, format.EXTENT_CSUM_OBJECTID, format.EXTENT_CSUM_KEY)) }},
 		{"the extent tree", func(m *image) { wipe(m, m.root(extentTree)) }},

@@ -302,7 +302,7 @@ func (im *Image) readChunks() error {
 		roots = append(roots, root{b.ChunkRoot, b.ChunkRootGen, b.ChunkRootLevel})
 	}
 	// Chunks are older than what lies in them: the last ones serve every generation.
-	tr, err := im.load(format.CHUNK_TREE_OBJECTID, roots, 0, im.supers)
+	tr, err := im.load(format.CHUNK_TREE_OBJECTID, roots, 0, im.supers && im.o.Generation <= s.Generation)
 	if err != nil {
 		return err
 	}
@@ -530,10 +530,13 @@ func (im *Image) readRoots() error {
 		}
 		roots = append(roots, r)
 	}
-	trusted := im.supers && (im.o.Generation == 0 || roots[0].generation <= im.o.Generation)
+	trusted := im.supers && (im.o.Generation == 0 || roots[0].generation == im.o.Generation)
 	var err error
 	if im.roots, err = im.load(format.ROOT_TREE_OBJECTID, roots, im.limit(), trusted); err != nil {
 		return err
+	}
+	if g := im.roots.generation; im.o.Generation != 0 && g != im.o.Generation {
+		im.note("no root tree of transaction %d is left; the newest before it is of %d", im.o.Generation, g)
 	}
 	im.csums, err = im.tree(format.CSUM_TREE_OBJECTID)
 	return err

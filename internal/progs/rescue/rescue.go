@@ -4,6 +4,7 @@
 package rescue
 
 import (
+	"bytes"
 	"fmt"
 
 	"btrlab/internal/blockdev"
@@ -19,21 +20,7 @@ import (
 // Models btrfs-progs: rescue zero-log. Difference: a primary superblock that is bad is an error,
 // and no copy is used.
 func ZeroLog(t *sched.Task, devs ...blockdev.Device) (bytenr uint64, level uint8, err error) {
-	for _, dev := range devs {
-		at, l, err := zeroLog(t, dev)
-		if err != nil {
-			return 0, 0, err
-		}
-		if bytenr == 0 {
-			bytenr, level = at, l
-		}
-	}
-	return bytenr, level, nil
-}
-
-// zeroLog is ZeroLog of one device.
-func zeroLog(t *sched.Task, dev blockdev.Device) (bytenr uint64, level uint8, err error) {
-	err = edit(t, dev, func(s *format.Super, b []byte) bool {
+	err = edit(t, devs, func(s *format.Super, b []byte) bool {
 		if s.LogRoot == 0 {
 			return false
 		}
@@ -43,7 +30,10 @@ func zeroLog(t *sched.Task, dev blockdev.Device) (bytenr uint64, level uint8, er
 		format.ClearLog(b)
 		return true
 	})
-	return bytenr, level, err
+	if err != nil {
+		return 0, 0, err
+	}
+	return bytenr, level, nil
 }
 
 // SetFSID gives a file system another identifier, in the superblocks of all its devices: tree
@@ -51,25 +41,66 @@ func zeroLog(t *sched.Task, dev blockdev.Device) (bytenr uint64, level uint8, er
 //
 // Models btrfs-progs: btrfstune -M.
 func SetFSID(t *sched.Task, id format.UUID, devs ...blockdev.Device) error {
+	return edit(t, devs, func(_ *format.Super, b []byte) bool {
+		format.SetFSID(b, id)
+		return true
+	})
+}
+
+// edited is a superblock that changes.
+type edited struct {
+	dev      blockdev.Device
+	off      int64
+	old, new []byte
+}
+
+// edit lets change have the primary superblock of each device and the copies of the same
+// generation, decoded and as bytes, and writes those for which it is true: the primaries first. When
+// it is not of a primary, it is not asked for the copies of that device. Nothing is written before
+// all are read; after a write that fails, what was written is put back as far as that goes, so that
+// the devices stay those of one file system.
+func edit(t *sched.Task, devs []blockdev.Device, change func(s *format.Super, b []byte) bool) error {
+	var primaries, copies []edited
 	for _, dev := range devs {
-		err := edit(t, dev, func(_ *format.Super, b []byte) bool {
-			format.SetFSID(b, id)
-			return true
-		})
+		list, err := editsOf(t, dev, change)
 		if err != nil {
 			return err
+		}
+		if len(list) > 0 {
+			primaries, copies = append(primaries, list[0]), append(copies, list[1:]...)
+		}
+	}
+	all := append(primaries, copies...)
+	err := write(t, all)
+	for i := 0; i < len(devs) && err == nil && len(all) > 0; i++ {
+		if err = blockdev.Flush(t, devs[i]); err != nil {
+			err = fmt.Errorf("flush: %w", err)
+			for _, e := range all {
+				_ = blockdev.Write(t, e.dev, e.old, e.off) // err says what is wrong
+			}
+		}
+	}
+	return err
+}
+
+// write writes the superblocks, or none of them.
+func write(t *sched.Task, list []edited) error {
+	for i, e := range list {
+		if err := blockdev.Write(t, e.dev, e.new, e.off); err != nil {
+			for _, e := range list[:i+1] {
+				_ = blockdev.Write(t, e.dev, e.old, e.off)
+			}
+			return blockdev.Errorf(e.dev, "write of the superblock at %d: %w", e.off, err)
 		}
 	}
 	return nil
 }
 
-// edit lets change have the primary superblock and the copies of the same generation, decoded and
-// as bytes, and writes those for which it is true. When it is not of the primary, it is not asked
-// again.
-func edit(t *sched.Task, dev blockdev.Device, change func(s *format.Super, b []byte) bool) error {
+// editsOf lists the superblocks of a device that change, the primary first.
+func editsOf(t *sched.Task, dev blockdev.Device, change func(s *format.Super, b []byte) bool) (list []edited, err error) {
 	size := dev.Size()
 	if size < format.SuperOffset+format.SuperSize {
-		return blockdev.Errorf(dev, "no superblock, the device has %d bytes", size)
+		return nil, blockdev.Errorf(dev, "no superblock, the device has %d bytes", size)
 	}
 	generation := uint64(0)
 	for i := range format.SuperMirrorMax {
@@ -79,11 +110,14 @@ func edit(t *sched.Task, dev blockdev.Device, change func(s *format.Super, b []b
 		}
 		b := make([]byte, format.SuperSize)
 		if err := blockdev.Read(t, dev, b, int64(off)); err != nil {
-			return blockdev.Errorf(dev, "read of the superblock at %d: %w", off, err)
+			if i > 0 {
+				continue
+			}
+			return nil, blockdev.Errorf(dev, "read of the superblock at %d: %w", off, err)
 		}
 		if err := format.CheckSuperAt(b, size, off); err != nil {
 			if i == 0 {
-				return blockdev.Errorf(dev, "%w", err)
+				return nil, blockdev.Errorf(dev, "%w", err)
 			}
 			continue
 		}
@@ -95,18 +129,12 @@ func edit(t *sched.Task, dev blockdev.Device, change func(s *format.Super, b []b
 		if s.Generation != generation {
 			continue
 		}
-		if !change(&s, b) {
-			if i == 0 {
-				return nil
-			}
-			continue
-		}
-		if err := blockdev.Write(t, dev, b, int64(off)); err != nil {
-			return blockdev.Errorf(dev, "write of the superblock at %d: %w", off, err)
+		old := bytes.Clone(b)
+		if change(&s, b) {
+			list = append(list, edited{dev, int64(off), old, b})
+		} else if i == 0 {
+			return nil, nil
 		}
 	}
-	if err := blockdev.Flush(t, dev); err != nil {
-		return fmt.Errorf("flush: %w", err)
-	}
-	return nil
+	return list, nil
 }

@@ -46,7 +46,21 @@ func (im *Image) scan() error {
 		return size
 	})
 	im.index()
+	if newest := im.newestRoot(); im.supers && newest > im.super.Generation {
+		im.note("a root tree of transaction %d is newer than every superblock, the newest of which is of %d: either that transaction did not end, or its superblocks are lost",
+			newest, im.super.Generation)
+	}
 	return err
+}
+
+// newestRoot is the generation of the newest block of the root tree that a scan has found.
+func (im *Image) newestRoot() (generation uint64) {
+	for i := range im.found {
+		if f := &im.found[i]; f.owner == format.ROOT_TREE_OBJECTID {
+			generation = max(generation, f.generation)
+		}
+	}
+	return generation
 }
 
 func foundOf(n format.Node, dev int, off int64) found {
@@ -81,8 +95,8 @@ func (im *Image) at(bytenr, generation uint64) *found {
 
 // sweep calls see with the bytes from each sector of each device on, as many as there are up to the
 // end of what was read, and at least 64 KiB but at the end of a device. See returns how far to go,
-// 0 to end. A place that cannot be read has zeros; what lies in a chunk of data is left out, once
-// chunks are known.
+// 0 to end. A place that cannot be read has zeros; holes, and what lies in a chunk of data once
+// chunks are known, are left out.
 func (im *Image) sweep(see func(dev int, p []byte, off int64) int) error {
 	const tail = 64 << 10 // the largest tree block
 	var done, total uint64
@@ -94,6 +108,12 @@ func (im *Image) sweep(see func(dev int, p []byte, off int64) int) error {
 		for at := int64(0); at < d.Size(); at += scanStep {
 			if err := im.stop(); err != nil {
 				return err
+			}
+			if next := blockdev.NextData(d.Device, at); next >= at+scanStep { // no block begins in a hole
+				next -= next % scanStep
+				done += uint64(min(next, d.Size()) - at)
+				at = next - scanStep
+				continue
 			}
 			done += uint64(min(scanStep, d.Size()-at))
 			if im.data(d, uint64(at), scanStep+tail) {

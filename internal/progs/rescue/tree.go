@@ -20,6 +20,8 @@ type tree struct {
 	leaves []leaf
 	holes  []span // key ranges of which no leaf is known
 	older  int    // leaves that stand in for newer ones
+
+	generation uint64 // of the root that it begins at; 0: of none
 }
 
 // leaf is a leaf that has been read once, and the keys that are taken from it: lo to hi.
@@ -51,6 +53,7 @@ func (im *Image) load(id uint64, roots []root, limit uint64, trusted bool) (*tre
 	all := span{format.Key{}, format.MaxKey}
 	usable := func(r root) bool { return r.bytenr != 0 && (limit == 0 || r.generation <= limit) && im.read(r) }
 	if trusted && len(roots) > 0 && usable(roots[0]) {
+		tr.generation = roots[0].generation
 		if err := tr.walk(roots[0], all); err != nil {
 			return nil, err
 		}
@@ -90,6 +93,7 @@ func (im *Image) load(id uint64, roots []root, limit uint64, trusted bool) (*tre
 				return nil, err
 			}
 			after = r.generation
+			tr.generation = after
 			break
 		}
 	}
