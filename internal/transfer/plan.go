@@ -172,6 +172,9 @@ func (s *Scan) Plan(r io.Reader, dir string, root *mkfs.Entry) (*mkfs.Entry, err
 		if line == "" {
 			at = n
 		}
+		if err := s.count.w.Stop(); err != nil {
+			return nil, err
+		}
 		part, more := strings.CutSuffix(in.Text(), "\\")
 		line += part
 		if more && !strings.HasSuffix(part, "\\") {
@@ -369,9 +372,7 @@ func (p *plan) hardlink(e *mkfs.Entry, _ *hostSource, path string) error {
 	if first == e || first.IsDir() {
 		return errors.New("want a path that is no directory, and another one")
 	}
-	name := e.Name
-	*e = *first
-	e.Name, e.Link = name, first
+	e.LinkTo(first)
 	if first.Source == nil { // a name in its directory, and not in that of e
 		e.Source = &hostSource{path: hostPath(first), trusted: true}
 	}

@@ -164,3 +164,48 @@ func TestPlanOver(t *testing.T) {
 		t.Error("second is another file")
 	}
 }
+
+// TestPlanLongLink: another name that no directory takes is left out of the directory that it is in,
+// once, and the rest is made. It had the directory of the first name, in which nobody found it to drop
+// it, and the build went on for ever.
+func TestPlanLongLink(t *testing.T) {
+	dir := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(dir, "hi"), []byte("hi"), 0o644))
+	long := strings.Repeat("x", 256)
+	w := &watch{t: t, stopAt: 1000}
+	s := NewScan(w)
+	root, err := s.Plan(strings.NewReader("a type=dir\nb contents=hi\n..\nc type=dir\n"+long+" hardlink=a/b\nshort hardlink=a/b\n"), dir, nil)
+	must(t, err)
+	dev := blockdev.NewMemory(128 << 20)
+	_, err = s.Build(sched.NewTask("build"), dev, mkfs.Options{}, root)
+	must(t, err)
+	if len(w.left) != 1 {
+		t.Errorf("left out %+v", w.left)
+	}
+	x := fstest.New(t, fstest.Wrap(func(blockdev.Device) blockdev.Device { return dev }))
+	for _, path := range []string{"/a/b", "/c/short"} {
+		if string(x.ReadFile(path)) != "hi" {
+			t.Errorf("%s has other bytes", path)
+		}
+	}
+	if list, err := x.FS.ReadDir(x.T, "/c"); err != nil || len(list) != 1 {
+		t.Errorf("/c has %v, %v", list, err)
+	}
+}
+
+// TestStops: an interrupt ends a plan between two of its lines, and a build inside a large file.
+func TestStops(t *testing.T) {
+	w := &watch{t: t, stopAt: 5}
+	if _, err := NewScan(w).Plan(strings.NewReader(strings.Repeat("# a line\n", 100)), "", nil); err != errStop {
+		t.Errorf("a plan of 100 lines: %v after %d questions", err, w.asked.Load())
+	}
+	dir := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(dir, "large"), bytes.Repeat([]byte("large"), 2<<20), 0o644))
+	w = &watch{t: t, stopAt: 40} // of eighty pieces
+	s := NewScan(w)
+	root, err := s.Tree(dir)
+	must(t, err)
+	if _, err := s.Build(sched.NewTask("build"), blockdev.NewMemory(128<<20), mkfs.Options{}, root); !errors.Is(err, errStop) {
+		t.Errorf("a file of 10 MiB: %v after %d questions", err, w.asked.Load())
+	}
+}

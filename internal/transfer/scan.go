@@ -165,6 +165,7 @@ func Need(root *mkfs.Entry) int64 {
 func (s *Scan) Build(t *sched.Task, dev blockdev.Device, o mkfs.Options, root *mkfs.Entry) (int64, error) {
 	o.Open = func() mkfs.Opener { return &hostOpener{keep: s.Keep} }
 	o.Next = func(e *mkfs.Entry) error { return s.count.next(e.Path()) }
+	o.Stop = s.count.w.Stop
 	o.LeaveOut = func(e *mkfs.Entry, err error) { s.count.w.LeaveOut(LeftOut{Name: hostPath(e), Err: err}) }
 	names := s.count.known + 1
 	for {
@@ -174,17 +175,21 @@ func (s *Scan) Build(t *sched.Task, dev blockdev.Device, o mkfs.Options, root *m
 		if !errors.As(err, &bad) || bad.Entry.Parent() == nil {
 			return size, err
 		}
+		if !drop(bad.Entry) {
+			return size, err
+		}
 		s.count.w.LeaveOut(LeftOut{Name: hostPath(bad.Entry), Err: bad.Err})
-		drop(bad.Entry)
 		o.Force = true
 	}
 }
 
-// drop takes an entry out of its directory. Its other names still have it as their Link, by which
-// they know each other.
-func drop(e *mkfs.Entry) {
+// drop takes an entry out of its directory, and reports whether it was there. Its other names still
+// have it as their Link, by which they know each other.
+func drop(e *mkfs.Entry) bool {
 	d := e.Parent()
+	n := len(d.Entries)
 	d.Entries = slices.DeleteFunc(d.Entries, func(c *mkfs.Entry) bool { return c == e })
+	return len(d.Entries) < n
 }
 
 // hostPath is the path of an entry's source.

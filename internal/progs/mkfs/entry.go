@@ -43,6 +43,14 @@ func (e *Entry) Add(c *Entry) {
 	e.Entries = append(e.Entries, c)
 }
 
+// LinkTo makes e another name of first, whose attributes it has; it keeps its name and its directory.
+func (e *Entry) LinkTo(first *Entry) {
+	name, parent := e.Name, e.parent
+	*e = *first
+	e.Name, e.parent, e.Link = name, parent, first
+	e.ino, e.subvol, e.index, e.names = 0, 0, 0, nil
+}
+
 // Parent is the directory of an entry that Add has put there; nil for the root.
 func (e *Entry) Parent() *Entry { return e.parent }
 

@@ -170,6 +170,11 @@ func (l *loader) take(p *piece) error {
 	if p.err != nil {
 		return &SourceError{p.e, p.err}
 	}
+	if l.o.Stop != nil {
+		if err := l.o.Stop(); err != nil {
+			return err
+		}
+	}
 	if p.head {
 		if err := l.endFile(); err != nil {
 			return err

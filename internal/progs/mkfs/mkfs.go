@@ -94,6 +94,8 @@ type Options struct {
 	Shrink bool
 	// Next, if set, is called before each inode; its error ends Build.
 	Next func(e *Entry) error
+	// Stop, if set, is asked before each 128 KiB of data; its error ends Build.
+	Stop func() error
 	// LeaveOut, if set, is told of an extended attribute that no leaf has room for.
 	LeaveOut func(e *Entry, err error)
 }
