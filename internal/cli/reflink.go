@@ -5,7 +5,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"btrlab/internal/compress"
 	"btrlab/internal/errno"
+	"btrlab/internal/format"
 	"btrlab/internal/fs"
 	"btrlab/internal/transfer"
 )
@@ -47,8 +49,8 @@ of 4k; a range may end at the end of the source if /dest is not longer.`,
 }
 
 // reflinkFile makes a range of to share what from has. A file that it makes takes permissions and NOCOW
-// from the source, because a file with checksums shares nothing with one without; whole replaces
-// what to has.
+// from the source, because a file with checksums shares nothing with one without, and the rest from
+// its directory; whole replaces what to has.
 func (a *app) reflinkFile(x *fs.FS, from, to string, off, n, at int64, whole bool) (err error) {
 	src, err := x.OpenFile(a.t, from, fs.O_RDONLY, 0)
 	if err != nil {
@@ -65,8 +67,15 @@ func (a *app) reflinkFile(x *fs.FS, from, to string, off, n, at int64, whole boo
 		return err
 	}
 	defer closeInto(a, dst, &err)
-	if made && dst.Flags() != st.Flags {
-		if err := dst.SetFlags(a.t, st.Flags); err != nil {
+	const nocow = format.InodeNoDataCow | format.InodeNoDataSum
+	if have := dst.Flags(); made && (have^st.Flags)&nocow != 0 {
+		if st.Flags&nocow != 0 && have&compress.FlagsOfProperty != 0 { // of the directory: it gives way
+			have &^= compress.FlagsOfProperty
+			if err := dst.SetFlags(a.t, have); err != nil {
+				return err
+			}
+		}
+		if err := dst.SetFlags(a.t, have&^nocow|st.Flags&nocow); err != nil {
 			return err
 		}
 	}

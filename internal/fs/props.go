@@ -58,17 +58,17 @@ func (n *Node) setProperty(t *sched.Task, name, value string, must bool) error {
 	case !hasProperties(n.typ):
 		return nil
 	}
-	err := n.fs.env.ChangeXattr(t, n.ip, name, func(h *transaction.Handle) error {
-		if err := n.storeCompression(t, h, value); err != nil {
+	return n.fs.env.ChangeXattr(t, n.ip, name, func(h *transaction.Handle) error {
+		err := n.storeCompression(t, h, value)
+		if errors.Is(err, errno.ENOENT) && !must {
+			err = nil // ctime is new all the same
+		}
+		if err != nil {
 			return err
 		}
 		n.applyCompression(value)
 		return nil
 	})
-	if errors.Is(err, errno.ENOENT) && !must {
-		return nil
-	}
-	return err
 }
 
 // storeCompression puts the value into the tree, or takes it away when it is empty: ENOENT when

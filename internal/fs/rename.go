@@ -228,13 +228,24 @@ func (r *rename) locked(t *sched.Task, trap nodeKey) (err error) {
 	if r.flags != 0 && (r.isSubvol() && r.flags != RenameNoReplace || exchange && r.victim == nil) {
 		return fmt.Errorf("a subvolume changes no places and leaves no whiteout: %w", errno.EXDEV)
 	}
-	lockMoved(t, r.n, r.victim)
-	defer unlockMoved(t, r.n, r.victim)
-	if r.isSubvol() || replaces && r.victim == nil {
-		// What lists subvolumes, or goes up from one, finds it under its old name or its new one.
+	// What lists subvolumes, or goes up from one, finds one that moves under its old name or its new
+	// one. None is replaced. The lock stands between those of directories and of files.
+	switch {
+	case !r.isSubvol():
+		lockMoved(t, r.n, r.victim)
+	case r.victim != nil && r.victim.IsDir():
+		lockMoved(t, r.n, r.victim)
 		f.subvolSem.Lock(t)
-		defer f.subvolSem.Unlock(t)
+	default:
+		f.subvolSem.Lock(t)
+		lockMoved(t, r.n, r.victim)
 	}
+	defer func() {
+		unlockMoved(t, r.n, r.victim)
+		if r.isSubvol() {
+			f.subvolSem.Unlock(t)
+		}
+	}()
 	if err := r.allowed(t); err != nil {
 		return err
 	}
