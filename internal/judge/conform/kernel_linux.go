@@ -135,7 +135,7 @@ func (k *tracedKernel) run(image *blockdev.Memory, op *Op) (_ []Event, err error
 	if err := os.Mkdir(mnt, 0o700); err != nil {
 		return nil, err
 	}
-	m, err := hostio.MountLoop(file, mnt, "btrfs", "commit=300,nodiscard")
+	m, err := hostio.MountLoop(file, mnt, "btrfs", "commit=300,nodiscard,thread_pool=1")
 	if err != nil {
 		return nil, err
 	}

@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// Known is a difference that has a name: the rows that it covers, and why the engine is as it is.
+// Known is a difference that has a name: why the engine is as it is, and which rows may have the name.
+// Which do is not for a pattern to say: each of them stands in the text of the expected differences.
 type Known struct {
 	Name string
 	Why  string
@@ -32,20 +33,28 @@ func (k *Known) covers(op *Op, r *Row) bool {
 // KnownRelease is the version of the kernel whose differences Differences names.
 const KnownRelease = "6.18"
 
-// Differences lists the differences that have a name. The first that covers a row names it.
+// Differences lists the differences that have a name.
 func Differences() []Known { return known }
 
-// nameOf is the name of a row's difference, or "" of one that has none.
-func nameOf(op *Op, r *Row) string {
-	if r.Mark == Same {
-		return ""
-	}
+// proposal is the first name whose difference may cover a row, or "" of a row that none covers. A
+// name holds only for the rows of the expected differences.
+func proposal(op *Op, r *Row) string {
 	for i := range known {
 		if known[i].covers(op, r) {
 			return known[i].Name
 		}
 	}
 	return ""
+}
+
+// byDifference is the difference of a name, or nil.
+func byDifference(name string) *Known {
+	for i := range known {
+		if known[i].Name == name {
+			return &known[i]
+		}
+	}
+	return nil
 }
 
 func step(s string) *regexp.Regexp { return regexp.MustCompile(`^(?:` + s + `)`) }
@@ -122,14 +131,22 @@ var known = []Known{
 		Why: "Linux writes the superblock with FUA. The engine's devices have no such flag, so a flush follows."},
 	{Name: "commit-bios", Step: step(`block_bio_queue W `), Ops: ops(commits + `|fsync-.*|write-fsync`),
 		Why: "The engine writes tree blocks that lie side by side with one bio; Linux one block at a time. Superblocks go out in another order: the primary last."},
-	{Name: "commit-order", Step: step(`tree_|run_delayed_|reserved_extent_|add_delayed_|cow_block |reserve_extent METADATA `), Ops: ops(commits),
-		Why: "A commit of Linux runs delayed references in several rounds, by its own order, and the free space tree and the roots between them. The engine runs rounds to a fixpoint, ascending by address, " +
-			"and changes the free space tree once for each run of neighbours."},
+	{Name: "refs-in-order", Step: step(`run_delayed_|reserved_extent_|tree_(read_)?(lock|unlock) extent|add_delayed_|cow_block |reserve_extent METADATA |tree_lock new`), Marks: []Mark{Order, Count}, Ops: ops(commits),
+		Why: "A commit of Linux runs delayed references in several rounds, by its own order, and copies the blocks that come of them when it meets them. The engine runs rounds to a fixpoint, ascending by address. " +
+			"The references and the copies are the same ones."},
+	{Name: "free-space-looks", Step: step(`tree_read_(lock|unlock) free-space`), Marks: []Mark{Extra, Count}, Ops: ops(commits),
+		Why: "Before a change of the free space tree, the engine reads the block group's item and finds the free extent with searches that lock for reading. Linux searches for what it will change."},
+	{Name: "free-space-runs", Step: step(`tree_(lock|unlock) free-space`), Marks: []Mark{Missing, Count, Order}, Ops: ops(commits),
+		Why: "The engine changes the free space tree once for each run of neighbours, and gives an item another key. Linux does it for each reference, and deletes an item and inserts another."},
+	{Name: "extent-looked-up", Step: step(`tree_read_(lock|unlock) extent`), Marks: []Mark{Extra}, Ops: ops(commits),
+		Why: "Whether references to an extent have items of their own, the engine asks with a search. Linux looks at the next item of the leaf that it has locked for the change."},
+	{Name: "roots-looked-up", Step: step(`tree_(read_)?(lock|unlock) (root|subvolume|fs)`), Marks: []Mark{Missing, Extra, Count, Order}, Ops: ops(commits),
+		Why: "Before it changes a root's item or enters a snapshot's name, the engine searches for it once more. Linux updates the item where the search ended."},
 	{Name: "flush-states", Step: step(`flush_space `), Ops: ops(`enospc`),
 		Why: "The engine flushes on the first task that waits, by its own list of states, and tries each twice. Linux has a worker for it and a list by kind of space."},
 	{Name: "moment-of-inode", Step: step(`inode_(new|evict|request)`),
 		Why: "Linux says so when the inode is in memory, before its items; and it reads a directory's parent or a snapshot's root at other times. The engine puts a new inode into its cache with the items in the tree."},
-	{Name: "flusher-of-sync", Step: step(`sync_fs|extent_writepage |update_bytes_may_use DATA |reserve_extent DATA |inode_mod_|ordered_extent_|clear_extent_bit |set_extent_bit |block_bio_queue W |tree_`), Ops: ops(`sync-dirty`),
+	{Name: "flusher-of-sync", Step: step(`sync_fs|extent_writepage |update_bytes_may_use DATA |reserve_extent DATA |inode_mod_|ordered_extent_|clear_extent_bit |set_extent_bit |block_bio_queue W `), Ops: ops(`sync-dirty`),
 		Why: "syncfs of Linux hands dirty data to the flusher's worker and waits. The task that syncs writes it back here."},
 	{Name: "read-window", Step: step(`(set|clear)_extent_bit LOCKED |block_bio_queue R |get_extent `), Ops: ops(`read-.*|dread|fault|write-half-page-cold`),
 		Why: "How much is read ahead, and how much of a hole one look tells, differ; and a direct read of the engine unlocks at the end of its bio."},
