@@ -118,7 +118,15 @@ func (a *app) runConform(c *conformFlags, ops []*conform.Op) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, k.Close()) }()
-	return a.compareConform(c, ops, conform.Report{Kernel: k.Release(), Missing: k.Missing()}, k.Compare)
+	r := conform.Report{Kernel: k.Release(), Missing: k.Missing()}
+	if err := k.Refused(); err != nil {
+		r.Refused = err.Error()
+	}
+	compare := k.Compare
+	if c.record != "" {
+		compare = k.CompareOnce
+	}
+	return a.compareConform(c, ops, r, compare)
 }
 
 // compareConform fills the report and prints it.

@@ -1,12 +1,11 @@
 package conform
 
 import (
-	_ "embed" // the expected differences
+	"embed"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 )
 
 // The differences that are expected stand in a text, apart from the recorded run: "== NAME" begins
@@ -22,8 +21,8 @@ import (
 // a question mark is a proposal of the tests' -rewrite, and counts as none until somebody has taken
 // the mark away.
 //
-//go:embed expected/6.18.txt
-var expectedText string
+//go:embed expected/6.18.txt expected/6.18-functions.txt
+var expectedText embed.FS
 
 // place is a lane of an operation, in one of the sequences in which the kernel was recorded.
 type place struct {
@@ -130,15 +129,6 @@ func parseExpected(text string) (expectations, error) {
 	}
 	return x, nil
 }
-
-// expected is the text that is in the program.
-var expected = sync.OnceValue(func() expectations {
-	x, err := parseExpected(expectedText)
-	if err != nil {
-		panic("conform: " + err.Error())
-	}
-	return x
-})
 
 // expectedRow is a row of the alignment that is expected: Same without a name, or a difference.
 type expectedRow struct {

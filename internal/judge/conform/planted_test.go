@@ -79,7 +79,7 @@ func TestPlanted(t *testing.T) {
 func plantedLane(t *testing.T, op *Op, l Lane, theirs, ours []Event) *Result {
 	t.Helper()
 	x := &Result{Op: op, Engine: len(ours)}
-	if err := x.compareLane(l, theirs, ours); err != nil {
+	if err := x.compareLane(OpenRecorded(), l, theirs, ours); err != nil {
 		t.Fatal(err)
 	}
 	return x

@@ -2,7 +2,7 @@ package conform
 
 import (
 	"bufio"
-	_ "embed" // the recorded traces
+	"embed"
 	"fmt"
 	"io"
 	"slices"
@@ -15,19 +15,49 @@ import (
 // the kernel does not make the same steps each time, "== NAME LANE 2" and so on are the other
 // sequences of a lane that were seen.
 //
-//go:embed recorded/6.18.txt
-var recordedText string
+//go:embed recorded/6.18.txt recorded/6.18-functions.txt
+var recordedText embed.FS
 
 // Recorded is the kernel's side of runs that were made before: it can be compared anywhere.
 type Recorded struct {
 	Release string
-	steps   map[place][]Event
+	// Functions says that the kernel showed the steps of functions as well as those of tracepoints.
+	Functions bool
+
+	steps    map[place][]Event
+	expected expectations // the differences from the engine
 }
 
-// OpenRecorded gives the run that is in the program.
-func OpenRecorded() *Recorded { return recorded() }
+// OpenRecorded gives the run that is in the program, with the steps of functions.
+func OpenRecorded() *Recorded { return recordings()[1] }
 
-var recorded = sync.OnceValue(func() *Recorded { return parseRecorded(recordedText) })
+// recordedAs gives the run of a kernel that shows the steps of functions, or does not.
+func recordedAs(functions bool) *Recorded {
+	if functions {
+		return recordings()[1]
+	}
+	return recordings()[0]
+}
+
+// texts are the names of the two recorded runs' texts, and of those of the expected differences.
+var texts = [2]string{KnownRelease + ".txt", KnownRelease + "-functions.txt"}
+
+var recordings = sync.OnceValue(func() (list [2]*Recorded) {
+	for i, name := range texts {
+		text, err := recordedText.ReadFile("recorded/" + name)
+		if err == nil {
+			list[i] = parseRecorded(string(text))
+			list[i].Functions = i == 1
+			if text, err = expectedText.ReadFile("expected/" + name); err == nil {
+				list[i].expected, err = parseExpected(string(text))
+			}
+		}
+		if err != nil {
+			panic("conform: " + err.Error())
+		}
+	}
+	return list
+})
 
 func parseRecorded(text string) *Recorded {
 	r := &Recorded{steps: map[place][]Event{}}
@@ -66,10 +96,7 @@ func parseRecorded(text string) *Recorded {
 // parseStep reads what Event.String gives.
 func parseStep(s string) (Event, error) {
 	name, about, _ := strings.Cut(s, " ")
-	tp := byName[name]
-	if tp == nil {
-		tp = byName["btrfs_"+name]
-	}
+	tp := byStep(name)
 	if tp == nil {
 		return Event{}, fmt.Errorf("step %q has an unknown name", s)
 	}
@@ -107,7 +134,7 @@ func (r *Recorded) Compare(op *Op) (*Result, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: engine: %w", op.Name, err)
 	}
-	return compare(op, theirs, ours)
+	return r.compare(op, theirs, ours)
 }
 
 // Recorder collects the kernel's sides of several runs. The zero Recorder is empty.
@@ -156,7 +183,9 @@ func (r *Recorder) Add(x *Result) {
 // first. The release is that of uname.
 func (r *Recorder) Write(w io.Writer, release string) error {
 	var b strings.Builder
-	release, _, _ = strings.Cut(release, "-")
+	if i := strings.IndexAny(release, "-+"); i >= 0 {
+		release = release[:i]
+	}
 	fmt.Fprintf(&b, "# Linux %s\n", release)
 	sequence := func(l Lane, steps []Event) {
 		for _, e := range steps {

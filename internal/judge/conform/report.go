@@ -13,6 +13,7 @@ import (
 type Report struct {
 	Kernel  string   // uname -r
 	Missing []string // tracepoints of the table that the kernel does not have
+	Refused string   // why the kernel does not show the steps of functions; "" if it does
 	Results []*Result
 }
 
@@ -96,7 +97,9 @@ func percent(part, whole int) string {
 func (r *Report) WriteText(w io.Writer) error {
 	var b strings.Builder
 	t := r.Totals()
-	fmt.Fprintf(&b, "Linux %s and policy %s\n\n", r.Kernel, Policy)
+	fmt.Fprintf(&b, "Linux %s and policy %s\n", r.Kernel, Policy)
+	r.writeCompared(&b)
+	b.WriteString("\n")
 	fmt.Fprintf(&b, "%-20s%6s%7s%5s", "steps of", "kernel", "engine", "same")
 	for g := range Groups {
 		fmt.Fprintf(&b, " %s", g.abbreviation())
@@ -125,6 +128,18 @@ func (r *Report) WriteText(w io.Writer) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// writeCompared says which steps the kernel shows.
+func (r *Report) writeCompared(b *strings.Builder) {
+	s := "Compared: the steps of tracepoints, and of functions: i_rwsem, i_size, waits for direct I/O and ordered extents, folios, the snapshot lock."
+	if r.Refused != "" {
+		s = "Compared: the steps of tracepoints alone. Those of functions (i_rwsem, i_size, waits for direct I/O and ordered extents, folios, the snapshot lock) " +
+			"this kernel does not show: " + r.Refused + ". --recorded has them."
+	}
+	for _, line := range prose.Hang("", "", s, prose.Width) {
+		fmt.Fprintln(b, line)
+	}
 }
 
 // writeKnown lists the differences that have rows, in the order of the table.
@@ -275,6 +290,7 @@ type JSONReport struct {
 	Kernel     string            `json:"kernel"`
 	Policy     string            `json:"policy"`
 	Missing    []string          `json:"missing_tracepoints,omitempty"`
+	Refused    string            `json:"functions_refused,omitempty"` // why the steps of functions are not compared
 	Operations []JSONResult      `json:"operations"`
 	Totals     Totals            `json:"totals"`
 	Parts      []JSONPart        `json:"parts"`
@@ -288,7 +304,7 @@ func jsonRow(l Lane, r *Row) JSONRow {
 
 // JSON is the report with plain names.
 func (r *Report) JSON() JSONReport {
-	j := JSONReport{Kernel: r.Kernel, Policy: Policy, Missing: r.Missing, Totals: r.Totals(), Reasons: map[string]string{}, LeftOut: map[string]string{}}
+	j := JSONReport{Kernel: r.Kernel, Policy: Policy, Missing: r.Missing, Refused: r.Refused, Totals: r.Totals(), Reasons: map[string]string{}, LeftOut: map[string]string{}}
 	for _, x := range r.Results {
 		o := JSONResult{Name: x.Op.Name, About: x.Op.About, Kernel: x.Kernel, Engine: x.Engine, Same: x.Same, Rows: []JSONRow{}}
 		for g := range Groups {

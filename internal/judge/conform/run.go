@@ -80,7 +80,10 @@ func script(m machine, text string) error {
 }
 
 // Kernel is the running kernel with its tracepoints. Close it.
-type Kernel struct{ *tracedKernel }
+type Kernel struct {
+	*tracedKernel
+	ours map[*Op][]Event // the engine's steps, which are the same each time
+}
 
 // Open gets at the kernel's tracepoints; images are made in dir, which must be on a real file
 // system. An error says in a line why it cannot be.
@@ -89,7 +92,7 @@ func Open(dir string) (*Kernel, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Kernel{k}, nil
+	return &Kernel{k, map[*Op][]Event{}}, nil
 }
 
 // tries is how often the kernel may do an operation. Its workers take turns as the machine has it:
@@ -98,22 +101,31 @@ func Open(dir string) (*Kernel, error) {
 const tries = 3
 
 // Compare runs an operation on both sides.
-func (k *Kernel) Compare(op *Op) (*Result, error) {
+func (k *Kernel) Compare(op *Op) (*Result, error) { return k.compare(op, tries) }
+
+// CompareOnce is Compare that takes the kernel's steps as they come first, for a record of them.
+func (k *Kernel) CompareOnce(op *Op) (*Result, error) { return k.compare(op, 1) }
+
+func (k *Kernel) compare(op *Op, tries int) (*Result, error) {
 	img, err := makeImage(op.size())
 	if err != nil {
 		return nil, err
 	}
-	ours, err := runEngine(img, op)
-	if err != nil {
-		return nil, fmt.Errorf("%s: engine: %w", op.Name, err)
+	ours, ok := k.ours[op]
+	if !ok {
+		if ours, err = runEngine(img, op); err != nil {
+			return nil, fmt.Errorf("%s: engine: %w", op.Name, err)
+		}
+		k.ours[op] = ours
 	}
+	recorded := recordedAs(k.Refused() == nil)
 	var best *Result
 	for again := range tries {
 		theirs, err := k.run(img, op)
 		if err != nil {
 			return nil, fmt.Errorf("%s: kernel: %w", op.Name, err)
 		}
-		r, err := compare(op, theirs, ours)
+		r, err := recorded.compare(op, theirs, ours)
 		if err != nil {
 			return nil, err
 		}
@@ -129,24 +141,35 @@ func (k *Kernel) Compare(op *Op) (*Result, error) {
 }
 
 // compare aligns what the sides did, lane by lane, and asks whether each difference is expected.
-func compare(op *Op, theirs, ours []Event) (*Result, error) {
-	r := &Result{Op: op, Kernel: len(theirs), Engine: len(ours)}
+func (r *Recorded) compare(op *Op, theirs, ours []Event) (*Result, error) {
+	ours = r.shown(ours)
+	x := &Result{Op: op, Kernel: len(theirs), Engine: len(ours)}
 	for l := range lanes {
-		if err := r.compareLane(l, inLane(theirs, l), inLane(ours, l)); err != nil {
+		if err := x.compareLane(r, l, inLane(theirs, l), inLane(ours, l)); err != nil {
 			return nil, err
 		}
 	}
-	return r, nil
+	return x, nil
+}
+
+// shown are the steps that such a kernel would show.
+func (r *Recorded) shown(events []Event) (list []Event) {
+	for i := range events {
+		if r.Functions || !isFunction(&events[i]) {
+			list = append(list, events[i])
+		}
+	}
+	return list
 }
 
 // compareLane fills what r has of a lane. Of the sequences that the kernel was recorded with, the
 // nearest is the one that the differences are expected of.
-func (r *Result) compareLane(l Lane, theirs, ours []Event) error {
+func (r *Result) compareLane(recorded *Recorded, l Lane, theirs, ours []Event) error {
 	rows := Align(theirs, ours)
 	var gone []Row
 	least := -1
-	for i, kernel := range recorded().sequences(r.Op.Name, l) {
-		want, err := expected().rows(place{r.Op.Name, l, i + 1}, kernel)
+	for i, kernel := range recorded.sequences(r.Op.Name, l) {
+		want, err := recorded.expected.rows(place{r.Op.Name, l, i + 1}, kernel)
 		if err != nil {
 			return err
 		}
