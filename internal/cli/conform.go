@@ -29,7 +29,8 @@ func (a *app) conform() *cobra.Command {
 		Short: "compare the engine with the running kernel, step by step",
 		Long: `Conform runs a table of operations twice: on a loop mount of btrfs under the running kernel's tracepoints, and on the engine
 with policy ` + conform.Policy + `, which tells the same steps under the same names: bits of io trees, ordered extents, reservations, locks of tree blocks,
-copies of blocks, delayed references, pages and bios. Addresses are left out; the two sequences are aligned, and what differs is marked: missing
+copies of blocks, delayed references, pages and bios. A kernel with CONFIG_FPROBE_EVENTS that is not locked down shows functions as well: i_rwsem,
+i_size, waits for direct I/O and for ordered extents, folios, the snapshot lock. Addresses are left out; the two sequences are aligned, and what differs is marked: missing
 and extra are steps of one side, order and count steps of both in another order or not as often, value a step with another range, size or bit.
 A difference has a name where its reason is known, which is printed. A name holds for rows that are listed one by one, with the step and its place,
 for Linux ` + conform.KnownRelease + `: a row that is not listed is open, and a listed one that is not there is gone. Where the order of the kernel's own workers

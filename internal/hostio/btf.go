@@ -69,7 +69,8 @@ func parseOffsets(b []byte, members []string) (map[string]int64, error) {
 		}
 		for m := list; len(m) > 0; m = m[12:] {
 			if full := owner + "." + btfText(strs, le.Uint32(m)); slices.Contains(members, full) {
-				all[full] = int64(le.Uint32(m[8:])&0xffffff) / 8 // above are the bits of a bit field
+				// Above its low 24 bits is the size of a bit field.
+				all[full] = int64(le.Uint32(m[8:])&0xffffff) / 8
 			}
 		}
 	})

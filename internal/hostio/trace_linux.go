@@ -122,6 +122,9 @@ func (f *tracefs) write(line string) error {
 		return err
 	}
 	_, err = out.WriteString(line + "\n")
+	if at := (*os.PathError)(nil); errors.As(err, &at) {
+		err = at.Err // the path says nothing, and may be a temporary one
+	}
 	return errors.Join(err, out.Close())
 }
 
@@ -133,8 +136,8 @@ type Tracer struct {
 	events map[uint64]*event // by id
 	fds    []int
 	rings  []*traceRing
-	// Missing are the tracepoints that this kernel does not have, and Refused why it gave no event at
-	// the entry of a function: nil if it gave all.
+	// Missing are the tracepoints that this kernel does not have, and Refused why it gave no event
+	// at the entry of a function: nil if it gave all.
 	Missing []string
 	Refused error
 }

@@ -238,8 +238,8 @@ func complain(t *testing.T, x *Result) {
 	}
 }
 
-// What is expected of the other sequences of the recorded kernels, and of the one that does not show
-// the steps of functions, holds as well; and each name is somewhere.
+// What is expected of the other sequences of the recorded kernels, and of the one that does not
+// show the steps of functions, holds as well; and each name is somewhere.
 func TestSequences(t *testing.T) {
 	used := map[string]bool{}
 	for _, k := range recordings() {

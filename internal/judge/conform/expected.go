@@ -9,8 +9,8 @@ import (
 )
 
 // The differences that are expected stand in a text, apart from the recorded run: "== NAME" begins
-// an operation, "== NAME LANE N" the N-th sequence of one of its lanes (see Recorded), and each line
-// below is one row that is not Same:
+// an operation, "== NAME LANE N" the N-th sequence of one of its lanes (see Recorded), and each
+// line below is one row that is not Same:
 //
 //	t 12 - NAME  STEP          the kernel's step 12 of the task, which the engine does not make
 //	e 4 + NAME  STEP           a step of the engine before the kernel's step 4 elsewhere

@@ -68,7 +68,8 @@ func openKernel(dir string) (*tracedKernel, error) {
 	}
 	err = k.readEnums()
 	for _, name := range []string{"inode_lock", "inode_lock_killable", "inode_unlock", "inode_lock_shared", "inode_unlock_shared"} {
-		if err == nil && k.tracer.Refused == nil { // most rw_semaphores are in no inode of a file system without a device
+		// Most rw_semaphores are in no inode of a file system whose device number has no major.
+		if err == nil && k.tracer.Refused == nil {
 			err = k.tracer.Filter(functions+name, fmt.Sprintf("sdev > 0 && sdev < %d", 1<<20))
 		}
 	}
@@ -397,8 +398,8 @@ func (k *tracedKernel) event(r *hostio.TraceRecord) (sched.TraceEvent, bool) {
 		case int64(format.S_IFREG), int64(format.S_IFLNK):
 			e.What = "file"
 		}
-		// What lies around another semaphore may look like an inode, but hardly in everything: i_mmap_lock
-		// is beside an inode of ours.
+		// What lies around another semaphore may look like an inode, but hardly in everything:
+		// i_mmap_lock is beside an inode of ours.
 		ino := r.Int("ino")
 		return e, e.What != "" && ino >= int64(format.FIRST_FREE_OBJECTID) && ino < 1<<16
 	case "btrfs_wait_ordered_range":

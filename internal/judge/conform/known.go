@@ -5,8 +5,9 @@ import (
 	"slices"
 )
 
-// Known is a difference that has a name: why the engine is as it is, and which rows may have the name.
-// Which do is not for a pattern to say: each of them stands in the text of the expected differences.
+// Known is a difference that has a name: why the engine is as it is, and which rows may have the
+// name. Which do is not for a pattern to say: each of them stands in the text of the expected
+// differences.
 type Known struct {
 	Name string
 	Why  string

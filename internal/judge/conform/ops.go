@@ -1,8 +1,8 @@
 package conform
 
 // Setups: a file of 64 KiB, of one extent on the device, open; the same NOCOW; and one that is
-// preallocated; the first and the last without checksums as well, since Linux writes directly to such
-// files only.
+// preallocated; the first and the last without checksums as well, since Linux writes directly to
+// such files only.
 const (
 	nosum         = "nosum; " + file
 	nosumPrealloc = "nosum; " + prealloc

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// plants are the errors that an engine may make at a step: it leaves the step out, makes it twice, or
-// makes it after the next one.
+// plants are the errors that an engine may make at a step: it leaves the step out, makes it twice,
+// or makes it after the next one.
 var plants = []struct {
 	name string
 	at   func(steps []Event, i int) []Event

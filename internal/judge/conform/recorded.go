@@ -10,8 +10,8 @@ import (
 	"sync"
 )
 
-// A recorded run of the kernel stands in a text: "# Linux 6.18.44", and for each operation
-// "== NAME" and a line for each step, "t" of the task or "e" of others, name and what it says. Where
+// A recorded run of the kernel stands in a text: "# Linux 6.18.44", and for each operation "==
+// NAME" and a line for each step, "t" of the task or "e" of others, name and what it says. Where
 // the kernel does not make the same steps each time, "== NAME LANE 2" and so on are the other
 // sequences of a lane that were seen.
 //
@@ -115,8 +115,8 @@ func (r *Recorded) sequences(op string, l Lane) (list [][]Event) {
 	}
 }
 
-// Compare runs an operation on the engine; the kernel's side is the recorded one, its first sequence
-// where there are several.
+// Compare runs an operation on the engine; the kernel's side is the recorded one, its first
+// sequence where there are several.
 func (r *Recorded) Compare(op *Op) (*Result, error) {
 	var theirs []Event
 	for l := range lanes {

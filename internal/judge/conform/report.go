@@ -31,8 +31,8 @@ type Totals struct {
 	// Cells counts, by group, the operations that have steps of it, and those of them that agree.
 	Cells    [Groups]int `json:"-"`
 	Agreeing [Groups]int `json:"-"`
-	// Named counts the rows of each difference that has a name; Open those without one; Gone those that
-	// were expected and are not there.
+	// Named counts the rows of each difference that has a name; Open those without one; Gone those
+	// that were expected and are not there.
 	Named map[string]int `json:"named"`
 	Open  int            `json:"open"`
 	Gone  int            `json:"gone"`
@@ -287,10 +287,11 @@ type JSONPart struct {
 
 // JSONReport is that output.
 type JSONReport struct {
-	Kernel     string            `json:"kernel"`
-	Policy     string            `json:"policy"`
-	Missing    []string          `json:"missing_tracepoints,omitempty"`
-	Refused    string            `json:"functions_refused,omitempty"` // why the steps of functions are not compared
+	Kernel  string   `json:"kernel"`
+	Policy  string   `json:"policy"`
+	Missing []string `json:"missing_tracepoints,omitempty"`
+	// Refused is why the steps of functions are not compared.
+	Refused    string            `json:"functions_refused,omitempty"`
 	Operations []JSONResult      `json:"operations"`
 	Totals     Totals            `json:"totals"`
 	Parts      []JSONPart        `json:"parts"`

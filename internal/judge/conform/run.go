@@ -35,13 +35,13 @@ type Result struct {
 	Rows   [lanes][]Row
 	// Gone are the expected differences that are not there.
 	Gone [lanes][]Row
-	// Differ counts, by group, the rows that are not Same; Open those of them that have no name, and
-	// the expected ones that are gone.
+	// Differ counts, by group, the rows that are not Same; Open those of them that have no name,
+	// and the expected ones that are gone.
 	Differ, Open [Groups]int
 	// Has says which groups either side has events of.
 	Has [Groups]bool
-	// Again is how often the kernel did the operation once more, because its steps were not those of
-	// any recorded run.
+	// Again is how often the kernel did the operation once more, because its steps were not those
+	// of any recorded run.
 	Again int
 }
 
