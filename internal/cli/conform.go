@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -16,6 +17,7 @@ type conformFlags struct {
 	ops    []string
 	list   bool
 	record string
+	runs   int
 	stored bool
 	asJSON bool
 }
@@ -27,13 +29,17 @@ func (a *app) conform() *cobra.Command {
 		Short: "compare the engine with the running kernel, step by step",
 		Long: `Conform runs a table of operations twice: on a loop mount of btrfs under the running kernel's tracepoints, and on the engine
 with policy ` + conform.Policy + `, which tells the same steps under the same names: bits of io trees, ordered extents, reservations, locks of tree blocks,
-copies of blocks, delayed references, pages and bios. Addresses are left out; the two sequences are aligned, and what differs is marked: missing
+copies of blocks, delayed references, pages and bios. A kernel with CONFIG_FPROBE_EVENTS that is not locked down shows functions as well: i_rwsem,
+i_size, waits for direct I/O and for ordered extents, folios, the snapshot lock. Addresses are left out; the two sequences are aligned, and what differs is marked: missing
 and extra are steps of one side, order and count steps of both in another order or not as often, value a step with another range, size or bit.
-A difference has a name where its reason is known, which is printed; one without a name is open. The names are for Linux ` + conform.KnownRelease + `.
-With --recorded the kernel's side is a run of Linux ` + conform.KnownRelease + ` that is in the program: it needs neither root nor Linux. --record saves this run's.
+A difference has a name where its reason is known, which is printed. A name holds for rows that are listed one by one, with the step and its place,
+for Linux ` + conform.KnownRelease + `: a row that is not listed is open, and a listed one that is not there is gone. Where the order of the kernel's own workers
+changes its steps, there are several lists, and the nearest counts; an operation whose steps fit none is done again, up to three times.
+With --recorded the kernel's side is a run of Linux ` + conform.KnownRelease + ` that is in the program: it needs neither root nor Linux. --record saves this run's,
+and with --runs every sequence that as many runs of each operation show.
 With --op the two sequences of an operation are printed side by side; --list names the operations and what is not compared, with the reasons.
 Otherwise it needs root, btrfs in the kernel, and tracepoints that may be read. An image is made in the folder for temporary files.
-Exit code 1 means that a difference is open.`,
+Exit code 1 means that a difference is open, or an expected one is gone.`,
 		Example: `  sudo btrlab conform
   sudo btrlab conform --op write-inside --op fsync-fast
   sudo btrlab conform --json > conform.json
@@ -47,6 +53,7 @@ Exit code 1 means that a difference is open.`,
 	f.BoolVar(&c.stored, "recorded", false, "compare with the recorded run of the kernel, not with the one that runs")
 	f.StringVar(&c.record, "record", "", "write the kernel's side of all operations to this file")
 	outputFlag(cmd, "record")
+	f.IntVar(&c.runs, "runs", 1, "with --record: how often the kernel does each operation")
 	jsonFlag(cmd, &c.asJSON)
 	names := make([]string, 0, len(conform.Ops))
 	for _, op := range conform.Ops {
@@ -63,6 +70,9 @@ Exit code 1 means that a difference is open.`,
 		}
 		if c.stored && c.record != "" {
 			return usagef(cmd, "--record is for the running kernel, not for --recorded")
+		}
+		if c.runs < 1 || c.runs > 1 && c.record == "" {
+			return usagef(cmd, "--runs %d, want 1 or more, and more with --record only", c.runs)
 		}
 		return a.runConform(&c, ops)
 	}
@@ -109,34 +119,48 @@ func (a *app) runConform(c *conformFlags, ops []*conform.Op) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, k.Close()) }()
-	return a.compareConform(c, ops, conform.Report{Kernel: k.Release(), Missing: k.Missing()}, k.Compare)
+	r := conform.Report{Kernel: k.Release(), Missing: k.Missing()}
+	if err := k.Refused(); err != nil {
+		r.Refused = err.Error()
+	}
+	compare := k.Compare
+	if c.record != "" {
+		compare = k.CompareOnce
+	}
+	return a.compareConform(c, ops, r, compare)
 }
 
 // compareConform fills the report and prints it.
 func (a *app) compareConform(c *conformFlags, ops []*conform.Op, r conform.Report, compare func(op *conform.Op) (*conform.Result, error)) error {
 	bar := a.newBar("conform", len(ops) > 1)
 	defer bar.done()
+	var record conform.Recorder
 	for i, op := range ops {
-		if err := a.interrupted(); err != nil {
-			return err
-		}
 		bar.set(op.Name, uint64(i), uint64(len(ops)))
-		x, err := compare(op)
-		if err != nil {
-			return err
+		for run := range c.runs {
+			if err := a.interrupted(); err != nil {
+				return err
+			}
+			x, err := compare(op)
+			if err != nil {
+				return err
+			}
+			record.Add(x)
+			if run == 0 {
+				r.Results = append(r.Results, x)
+			}
 		}
-		r.Results = append(r.Results, x)
 	}
 	bar.done()
 	if c.record != "" {
-		if err := replaceFile(c.record, r.Record); err != nil {
+		if err := replaceFile(c.record, func(w io.Writer) error { return record.Write(w, r.Kernel) }); err != nil {
 			return err
 		}
 	}
 	if err := a.printConform(&r, c); err != nil {
 		return err
 	}
-	if t := r.Totals(); t.Open > 0 {
+	if t := r.Totals(); t.Open+t.Gone > 0 {
 		return errFound
 	}
 	return nil

@@ -72,7 +72,13 @@ func NewAIO(int) (*AIO, error) { return nil, ErrNotLinux }
 type Tracer struct{ Missing []string }
 
 // NewTracer fails.
-func NewTracer([]string) (*Tracer, error) { return nil, ErrTracing }
+func NewTracer([]string, ...Probe) (*Tracer, error) { return nil, ErrTracing }
+
+// Filter is not to be had.
+func (*Tracer) Filter(string, string) error { return ErrTracing }
+
+// KernelOffsets is not to be had.
+func KernelOffsets(...string) (map[string]int64, error) { return nil, ErrTracing }
 
 // Start fails.
 func (*Tracer) Start() error { return ErrTracing }

@@ -12,6 +12,14 @@ var ErrTracing = errors.New("the kernel's tracepoints cannot be read")
 // ErrDropped means that the kernel had more events than its buffer holds: other programs make some.
 var ErrDropped = errors.New("the kernel dropped events")
 
+// Probe asks for an event at the entry of a kernel function, beside the tracepoints that the kernel
+// has. Only some kernels offer it (CONFIG_FPROBE_EVENTS), and only if it is not locked down.
+type Probe struct {
+	Name string // of the event, as that of a tracepoint: "btrlab:inode_lock"
+	Func string // "down_write"
+	Args string // what is kept, in the kernel's words: "ino=inode->i_ino"; see its fprobetrace.rst
+}
+
 // TraceField is one field of a tracepoint, as its format file has it.
 type TraceField struct {
 	Offset, Size int // bytes

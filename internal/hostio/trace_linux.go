@@ -108,14 +108,38 @@ func parseField(line string) (name string, f TraceField, ok bool) {
 	return name, f, true
 }
 
+// add makes the event of a probe. One that an earlier process left goes first.
+func (f *tracefs) add(p *Probe) error {
+	_ = f.remove(p)
+	return f.write("f:" + strings.Replace(p.Name, ":", "/", 1) + " " + p.Func + " " + p.Args)
+}
+
+func (f *tracefs) remove(p *Probe) error { return f.write("-:" + strings.Replace(p.Name, ":", "/", 1)) }
+
+func (f *tracefs) write(line string) error {
+	out, err := os.OpenFile(filepath.Join(f.dir, "dynamic_events"), os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return err
+	}
+	_, err = out.WriteString(line + "\n")
+	if at := (*os.PathError)(nil); errors.As(err, &at) {
+		err = at.Err // the path says nothing, and may be a temporary one
+	}
+	return errors.Join(err, out.Close())
+}
+
 // Tracer reads tracepoints of the running kernel, on all CPUs.
 type Tracer struct {
 	fs     *tracefs
+	probes []Probe           // that were added
+	opened map[string][]int  // by name: its file descriptors
 	events map[uint64]*event // by id
 	fds    []int
 	rings  []*traceRing
-	// Missing are the tracepoints that this kernel does not have.
+	// Missing are the tracepoints that this kernel does not have, and Refused why it gave no event
+	// at the entry of a function: nil if it gave all.
 	Missing []string
+	Refused error
 }
 
 // traceRing is the buffer that the kernel fills for one CPU.
@@ -136,10 +160,11 @@ func mapRing(fd, cpu int) (*traceRing, error) {
 	return &traceRing{fd, mem, (*unix.PerfEventMmapPage)(unsafe.Pointer(unsafe.SliceData(mem)))}, nil
 }
 
-// NewTracer opens the tracepoints, each named "system:event", and reports nothing until Start. The
-// process needs CAP_PERFMON, or root. An error is ErrTracing where the kernel refuses.
-func NewTracer(names []string) (_ *Tracer, err error) {
-	x := &Tracer{events: map[uint64]*event{}}
+// NewTracer opens the tracepoints, each named "system:event", and those of the probes that the
+// kernel lets it have, and reports nothing until Start. The process needs CAP_PERFMON, or root. An
+// error is ErrTracing where the kernel refuses.
+func NewTracer(names []string, probes ...Probe) (_ *Tracer, err error) {
+	x := &Tracer{events: map[uint64]*event{}, opened: map[string][]int{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, x.Close())
@@ -147,6 +172,19 @@ func NewTracer(names []string) (_ *Tracer, err error) {
 	}()
 	if x.fs, err = openTracefs(); err != nil {
 		return nil, err
+	}
+	names = slices.Clone(names)
+	for i := range probes {
+		if err := x.fs.add(&probes[i]); err != nil {
+			x.Refused = fmt.Errorf("event at the entry of %s: %w", probes[i].Func, err)
+			break
+		}
+		x.probes = append(x.probes, probes[i])
+	}
+	if x.Refused == nil {
+		for i := range probes {
+			names = append(names, probes[i].Name)
+		}
 	}
 	list := make([]*event, 0, len(names))
 	for _, name := range names {
@@ -186,6 +224,7 @@ func (x *Tracer) openCPU(cpu int, list []*event) error {
 			return fmt.Errorf("perf_event_open %s: %w", e.name, err)
 		}
 		x.fds = append(x.fds, fd)
+		x.opened[e.name] = append(x.opened[e.name], fd)
 		if first != nil {
 			if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_SET_OUTPUT, first.fd); err != nil {
 				return fmt.Errorf("share the buffer of CPU %d: %w", cpu, err)
@@ -196,6 +235,18 @@ func (x *Tracer) openCPU(cpu int, list []*event) error {
 			return err
 		}
 		x.rings = append(x.rings, first)
+	}
+	return nil
+}
+
+// Filter lets the kernel report only those events of a tracepoint that the expression, in the
+// kernel's words ("sdev == 37"), is true of.
+func (x *Tracer) Filter(name, expression string) error {
+	b := append([]byte(expression), 0)
+	for _, fd := range x.opened[name] {
+		if _, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.PERF_EVENT_IOC_SET_FILTER, uintptr(unsafe.Pointer(unsafe.SliceData(b)))); e != 0 {
+			return fmt.Errorf("%w: filter of %s: %w", ErrTracing, name, e)
+		}
 	}
 	return nil
 }
@@ -294,10 +345,24 @@ func (x *Tracer) Close() error {
 	}
 	x.rings, x.fds = nil, nil
 	if x.fs != nil {
+		for i := range x.probes {
+			errs = append(errs, x.fs.remove(&x.probes[i]))
+		}
+		x.probes = nil
 		errs = append(errs, x.fs.close())
 		x.fs = nil
 	}
 	return errors.Join(errs...)
+}
+
+// KernelOffsets are the places of members in the running kernel's structures, in bytes, by
+// "structure.member"; those that the kernel proper does not have are not in the map.
+func KernelOffsets(members ...string) (map[string]int64, error) {
+	b, err := os.ReadFile("/sys/kernel/btf/vmlinux")
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errBTF, err)
+	}
+	return parseOffsets(b, members)
 }
 
 // Release is the kernel's version, as uname -r has it.

@@ -230,7 +230,7 @@ func (l *FileLocks) Count(t *sched.Task) { l.ip.DIO.Inc(t) }
 func (l *FileLocks) Uncount(t *sched.Task) { l.ip.DIO.Dec(t) }
 
 // Drain waits until i_dio_count is zero.
-func (l *FileLocks) Drain(t *sched.Task) { l.ip.DIO.WaitZero(t) }
+func (l *FileLocks) Drain(t *sched.Task) { l.ip.DIOWait(t) }
 
 // Size is i_size now.
 func (l *FileLocks) Size(t *sched.Task) uint64 { return l.ip.Size(t) }

@@ -53,6 +53,7 @@ func (d *DREW) shard(t *sched.Task) *atomic.Int64 { return &d.writers[t.ID%drewS
 // TryWrite makes t a writer unless there is a reader. Models btrfs_drew_try_write_lock().
 func (d *DREW) TryWrite(t *sched.Task) bool {
 	d.enter(t)
+	traced(t, "btrfs_drew_try_write_lock")
 	n := d.shard(t)
 	// First count, then look: a reader counts itself first, so that one of the two sees the other.
 	n.Add(1)
@@ -69,6 +70,7 @@ func (d *DREW) TryWrite(t *sched.Task) bool {
 // WriteUnlock ends TryWrite, by the same task. Models btrfs_drew_write_unlock().
 func (d *DREW) WriteUnlock(t *sched.Task) {
 	d.enter(t)
+	traced(t, "btrfs_drew_write_unlock")
 	lockdep.Release(t, classOf(d.class), d)
 	t.Discharge(d)
 	d.leave(t)
@@ -91,12 +93,14 @@ func (d *DREW) Disown(t *sched.Task) {
 // WriteUnlockDisowned ends TryWrite after Disown, on any task. It never sleeps.
 func (d *DREW) WriteUnlockDisowned(t *sched.Task) {
 	d.enter(t)
+	traced(t, "btrfs_drew_write_unlock")
 	d.leave(t)
 }
 
 // ReadLock makes t a reader; it sleeps while there are writers. Models btrfs_drew_read_lock().
 func (d *DREW) ReadLock(t *sched.Task) {
 	d.enter(t)
+	traced(t, "btrfs_drew_read_lock")
 	d.readers.Add(1)
 	d.q.WaitFor(t, d, func() bool { return d.Writers() == 0 })
 	lockdep.Acquire(t, classOf(d.class), 0, d, lockdep.Write)
@@ -105,9 +109,17 @@ func (d *DREW) ReadLock(t *sched.Task) {
 // ReadUnlock ends ReadLock. Models btrfs_drew_read_unlock().
 func (d *DREW) ReadUnlock(t *sched.Task) {
 	d.enter(t)
+	traced(t, "btrfs_drew_read_unlock")
 	lockdep.Release(t, classOf(d.class), d)
 	if d.readers.Add(-1) < 0 {
 		panic("lock: DREW has fewer than no readers")
+	}
+}
+
+// traced tells a step, by the kernel's function.
+func traced(t *sched.Task, name string) {
+	if t.Tracing() {
+		t.Trace(sched.TraceEvent{Name: name})
 	}
 }
 

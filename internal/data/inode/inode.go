@@ -95,6 +95,7 @@ type Inode struct {
 	FS   *FS
 
 	rwsem lock.RWSem // class "i_rwsem"
+	dir   bool       // it is a directory, for traces
 	// DIO counts direct and unlocked I/Os in flight; setsize waits for zero. Models i_dio_count.
 	DIO lock.Counter
 	// Range locks byte ranges of whole writes, for the policy range-lock.
@@ -165,6 +166,7 @@ func (f *FS) New(root *ctree.Root, ino format.Ino, item *format.InodeItem) *Inod
 	ip.rwsem.Init(Class)
 	if item.Mode&format.S_IFMT == format.S_IFDIR {
 		ip.rwsem.Init(DirClass)
+		ip.dir = true
 	}
 	ip.DIO.Init(DIOClass)
 	ip.Range.init(f)
@@ -197,6 +199,7 @@ func (ip *Inode) SetLab() {
 func (ip *Inode) Lock(t *sched.Task) {
 	ip.rwsem.LockNested(t, uint64(ip.Ino))
 	t.CountInode(true)
+	ip.traced(t, "inode_lock")
 }
 
 // LockDir is Lock of a directory, which may be locked while others are: sub is its place among
@@ -205,6 +208,7 @@ func (ip *Inode) Lock(t *sched.Task) {
 func (ip *Inode) LockDir(t *sched.Task, sub uint64) {
 	ip.rwsem.LockNested(t, sub)
 	t.CountInode(true)
+	ip.traced(t, "inode_lock")
 }
 
 // TryLock takes i_rwsem for writing if it is free.
@@ -212,24 +216,53 @@ func (ip *Inode) TryLock(t *sched.Task) bool {
 	ok := ip.rwsem.TryLockNested(t, uint64(ip.Ino))
 	if ok {
 		t.CountInode(true)
+		ip.traced(t, "inode_lock")
 	}
 	return ok
 }
 
 // Unlock ends Lock or TryLock.
 func (ip *Inode) Unlock(t *sched.Task) {
+	ip.traced(t, "inode_unlock")
 	t.CountInode(false)
 	ip.rwsem.Unlock(t)
 }
 
 // RLock takes i_rwsem for reading.
-func (ip *Inode) RLock(t *sched.Task) { ip.rwsem.RLockNested(t, uint64(ip.Ino)) }
+func (ip *Inode) RLock(t *sched.Task) {
+	ip.rwsem.RLockNested(t, uint64(ip.Ino))
+	ip.traced(t, "inode_lock_shared")
+}
 
 // TryRLock takes i_rwsem for reading if no task has it, or waits for it, for writing.
-func (ip *Inode) TryRLock(t *sched.Task) bool { return ip.rwsem.TryRLockNested(t, uint64(ip.Ino)) }
+func (ip *Inode) TryRLock(t *sched.Task) bool {
+	ok := ip.rwsem.TryRLockNested(t, uint64(ip.Ino))
+	if ok {
+		ip.traced(t, "inode_lock_shared")
+	}
+	return ok
+}
 
 // RUnlock ends RLock or TryRLock.
-func (ip *Inode) RUnlock(t *sched.Task) { ip.rwsem.RUnlock(t) }
+func (ip *Inode) RUnlock(t *sched.Task) {
+	ip.traced(t, "inode_unlock_shared")
+	ip.rwsem.RUnlock(t)
+}
+
+// traced tells a step with i_rwsem, by the name of the kernel's inline function.
+func (ip *Inode) traced(t *sched.Task, name string) {
+	if t.Tracing() {
+		t.Trace(sched.TraceEvent{Name: name, What: kindOf(ip)})
+	}
+}
+
+// kindOf says what the inode is, for traces.
+func kindOf(ip *Inode) string {
+	if ip.dir {
+		return "dir"
+	}
+	return "file"
+}
 
 // LockTwo takes i_rwsem of two inodes for writing, of the lower number first; they may be the same.
 // Models lock_two_nondirectories(). Difference: the kernel goes by the address.
@@ -244,6 +277,7 @@ func LockTwo(t *sched.Task, a, b *Inode) {
 	a.Lock(t)
 	// Inodes of two subvolumes may have one number.
 	b.rwsem.LockNested(t, max(uint64(b.Ino), uint64(a.Ino)+1))
+	b.traced(t, "inode_lock")
 }
 
 // UnlockTwo ends LockTwo.
@@ -299,7 +333,17 @@ func (ip *Inode) DebugSize() uint64 { return ip.size.Load() }
 // SetSize sets i_size in memory. Models i_size_write().
 func (ip *Inode) SetSize(t *sched.Task, size uint64) {
 	ip.sizePoint(t, sched.PointAtomic, sched.Writes)
-	ip.size.Store(size)
+	if old := ip.size.Swap(size); old != size && t.Tracing() {
+		t.Trace(sched.TraceEvent{Name: "i_size_write", Len: size})
+	}
+}
+
+// DIOWait waits until no direct and no unlocked I/O is in flight. Models inode_dio_wait().
+func (ip *Inode) DIOWait(t *sched.Task) {
+	if t.Tracing() {
+		t.Trace(sched.TraceEvent{Name: "inode_dio_wait"})
+	}
+	ip.DIO.WaitZero(t)
 }
 
 // HoldReads says whether direct reads that would go without i_rwsem take it: a shrinking setsize
@@ -349,6 +393,9 @@ func (ip *Inode) SetDiskSizeLocking(t *sched.Task, size uint64, locking bool) {
 		ip.mu.Lock(t)
 		defer ip.mu.Unlock(t)
 	}
+	if t.Tracing() {
+		t.Trace(sched.TraceEvent{Name: "btrfs_inode_safe_disk_i_size_write", Len: size})
+	}
 	ip.diskSize.Store(t, ip.safeSize(size))
 }
 
@@ -363,6 +410,9 @@ func (ip *Inode) FollowSize(t *sched.Task) bool {
 	defer ip.mu.Unlock(t)
 	t.Touch(&ip.sizeObj, sched.Reads)
 	size := ip.safeSize(ip.loadSize(t))
+	if t.Tracing() {
+		t.Trace(sched.TraceEvent{Name: "btrfs_inode_safe_disk_i_size_write", Len: size})
+	}
 	if size == ip.diskSize.Load(t) {
 		return false
 	}

@@ -353,6 +353,7 @@ func (m *Mapping) add(t *sched.Task, index uint64) *Page {
 	m.pages.Add(1) // before the page is present: NextPage relies on it
 	m.changeTable(t)
 	c.present.Or(1 << i)
+	p.traced(t, "mm_filemap_add_to_page_cache")
 	return p
 }
 
@@ -360,6 +361,7 @@ func (m *Mapping) add(t *sched.Task, index uint64) *Page {
 // caller's now.
 func (m *Mapping) forget(t *sched.Task, p *Page) {
 	p.mu.AssertHeld(t)
+	p.traced(t, "mm_filemap_delete_from_page_cache")
 	c := m.chunk(p.index)
 	i := p.index & (chunkPages - 1)
 	// The slot is emptied last: from then on another task may put a page there, and its bit must
@@ -426,6 +428,7 @@ func (m *Mapping) StartWriteback(t *sched.Task, p *Page) {
 		panic(fmt.Sprintf("pagecache: page %d is under writeback already", p.index))
 	}
 	t.Touch(&p.wbObj, sched.Writes)
+	p.traced(t, "folio_start_writeback")
 	m.change(t)
 	m.chunk(p.index).writeback.Or(1 << (p.index & (chunkPages - 1)))
 	m.change(t)
@@ -437,6 +440,7 @@ func (m *Mapping) StartWriteback(t *sched.Task, p *Page) {
 // EndWriteback says that the device has done with the page, and wakes who waits for it. It never
 // sleeps. The page is not locked; writeback holds it in the mapping. Models end_page_writeback().
 func (m *Mapping) EndWriteback(t *sched.Task, p *Page) {
+	p.traced(t, "folio_end_writeback")
 	q := p.queue()
 	m.change(t)
 	m.chunk(p.index).writeback.And(^(uint64(1) << (p.index & (chunkPages - 1))))

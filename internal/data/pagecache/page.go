@@ -115,7 +115,19 @@ func (p *Page) Lock(t *sched.Task) { p.mu.LockNested(t, p.index) }
 func (p *Page) TryLock(t *sched.Task) bool { return p.mu.TryLockNested(t, p.index) }
 
 // Unlock lets the page lock go.
-func (p *Page) Unlock(t *sched.Task) { p.mu.Unlock(t) }
+func (p *Page) Unlock(t *sched.Task) {
+	if p.m.Load() != nil {
+		p.traced(t, "folio_unlock")
+	}
+	p.mu.Unlock(t)
+}
+
+// traced tells a step of the page, by the kernel's function.
+func (p *Page) traced(t *sched.Task, name string) {
+	if t.Tracing() {
+		t.Trace(sched.TraceEvent{Name: name, Val: int64(p.index)})
+	}
+}
 
 // Uptodate reports whether the bytes are the file's.
 func (p *Page) Uptodate() bool { return p.flags.Load()&flagUptodate != 0 }
@@ -189,13 +201,14 @@ func (p *Page) free(t *sched.Task) {
 
 // UnlockPut is Unlock and Put.
 func (p *Page) UnlockPut(t *sched.Task) {
-	p.mu.Unlock(t)
+	p.Unlock(t)
 	p.Put(t)
 }
 
 // WaitWriteback waits until the device no longer reads the page: a stable page may not change while
 // it is checksummed and written. The page is locked or referenced. Models wait_on_page_writeback().
 func (p *Page) WaitWriteback(t *sched.Task) {
+	p.traced(t, "folio_wait_writeback")
 	if !p.UnderWriteback(t) {
 		return
 	}

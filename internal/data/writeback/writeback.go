@@ -232,6 +232,9 @@ func (e *Engine) WritePages(t *sched.Task, ip *inode.Inode, start, end uint64, s
 // meanwhile; fsync asks Pages.CheckError for what failed before, and still has this one to tell.
 // Models btrfs_wait_ordered_range().
 func (e *Engine) WaitOrderedRange(t *sched.Task, ip *inode.Inode, start, end uint64) error {
+	if t.Tracing() {
+		t.Trace(sched.TraceEvent{Name: "btrfs_wait_ordered_range", Start: start, Len: end - start})
+	}
 	mark := ip.Pages.ErrorSeq()
 	err := e.FlushPages(t, ip, start, end)
 	if err2 := ip.Ordered.WaitRange(t, start, end); err == nil {

@@ -208,7 +208,7 @@ func (w *write) drainDirect(t *sched.Task) error {
 	if w.nowait && w.ip.DIO.Load() > 0 {
 		return kiocb.AgainDirect
 	}
-	w.ip.DIO.WaitZero(t)
+	w.ip.DIOWait(t)
 	return nil
 }
 

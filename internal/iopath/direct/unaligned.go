@@ -106,7 +106,7 @@ func (w *write) blocks() (from, to uint64) {
 // written. i_rwsem is held exclusive.
 func (w *write) drain(t *sched.Task) {
 	from, to := w.blocks()
-	w.ip.DIO.WaitZero(t)
+	w.ip.DIOWait(t)
 	_ = w.ip.Ordered.WaitRange(t, from, to) // an error is fsync's
 }
 

@@ -153,7 +153,7 @@ func (w *write) checkWrite(t *sched.Task) error {
 			if w.nowait && w.ip.DIO.Load() > 0 {
 				return kiocb.AgainDirect
 			}
-			w.ip.DIO.WaitZero(t)
+			w.ip.DIOWait(t)
 		}
 		if w.pl.Has(policy.NowaitTryExpand) {
 			return zero.TryExpand(t, w.ip, w.isize, w.pos+uint64(len(w.src)))

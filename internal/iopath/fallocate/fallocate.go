@@ -69,7 +69,7 @@ func Fallocate(t *sched.Task, env *iopath.Env, ip *inode.Inode, mode uint32, off
 	held.Alone(t, ip, &plan.Guard)
 	defer held.Unlock(t, ip, plan.Lock)
 	if plan.DrainDirect {
-		ip.DIO.WaitZero(t)
+		ip.DIOWait(t)
 	}
 	if nothing, err := punchesNothing(t, env, ip, mode, off, off+n); nothing || err != nil {
 		return err

@@ -140,8 +140,8 @@ func (c *clone) check(t *sched.Task) error {
 // run models btrfs_clone_files() and btrfs_clone().
 func (c *clone) run(t *sched.Task) error {
 	// Writers that count in i_dio_count hold no i_rwsem.
-	c.src.DIO.WaitZero(t)
-	c.dst.DIO.WaitZero(t)
+	c.src.DIOWait(t)
+	c.dst.DIOWait(t)
 	wb := c.env.Writeback
 	if err := wb.WaitOrderedRange(t, c.src, c.off, c.off+c.blocks); err != nil {
 		return err

@@ -192,7 +192,7 @@ func holdReads(t *sched.Task, ip *inode.Inode, plan policy.SetsizePlan, yes bool
 
 // dioWait waits until no direct and no unlocked buffered I/O is in flight; i_rwsem keeps new ones
 // out. Models inode_dio_wait().
-func dioWait(t *sched.Task, ip *inode.Inode) { ip.DIO.WaitZero(t) }
+func dioWait(t *sched.Task, ip *inode.Inode) { ip.DIOWait(t) }
 
 // waitOrdered waits until what was being written beyond i_size has its file extents, so that they
 // can be dropped.

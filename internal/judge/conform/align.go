@@ -142,10 +142,26 @@ func alike(a, b *Event) bool {
 		return aw == bw || ar == br
 	case Space, Block: // another number of one kind
 		return aw == bw
-	case Ordered, Places, Refs, Pages:
+	case Refs: // another size or place; another action or tree is another reference
+		return sameRef(a.About, b.About)
+	case Ordered, Places, Pages:
 		return true
 	}
 	return false
+}
+
+// sameRef compares two references without their sizes and places.
+func sameRef(a, b string) bool {
+	words := func(s string) string {
+		var keep []string
+		for _, w := range strings.Fields(s) {
+			if w[0] < '0' || w[0] > '9' {
+				keep = append(keep, w)
+			}
+		}
+		return strings.Join(keep, " ")
+	}
+	return words(a) == words(b)
 }
 
 // pairGap keeps the order of both sides: a step is paired with the first like it that comes

@@ -22,6 +22,7 @@ type recorder struct {
 	caller *sched.Task
 	on     bool
 	events []Event
+	sizes  []sched.TraceEvent // i_size_write that no step has shown yet: see sights
 }
 
 func (r *recorder) trace(t *sched.Task, e sched.TraceEvent) {
@@ -32,9 +33,30 @@ func (r *recorder) trace(t *sched.Task, e sched.TraceEvent) {
 	if t == r.caller {
 		lane = Caller
 	}
+	switch {
+	case e.Name == "i_size_write":
+		if lane == Caller {
+			r.sizes = append(r.sizes[:0], e)
+		}
+		return
+	case lane == Caller && sights[e.Name] && e.What != "dir":
+		r.flushSizes()
+	}
+	r.add(lane, e)
+}
+
+func (r *recorder) add(lane Lane, e sched.TraceEvent) {
 	if ev, ok := abstract(lane, e); ok {
 		r.events = append(r.events, ev)
 	}
+}
+
+// flushSizes tells the last i_size that nothing has shown yet.
+func (r *recorder) flushSizes() {
+	for _, e := range r.sizes {
+		r.add(Caller, e)
+	}
+	r.sizes = r.sizes[:0]
 }
 
 // engine is the machine of ours.
@@ -42,6 +64,7 @@ type engine struct {
 	t     *sched.Task
 	fs    *fs.FS
 	files map[string]*fs.File
+	bare  bool // new files have no checksums
 }
 
 // runEngine runs an operation on a copy of the image in virtual time, over a device that ends its
@@ -70,7 +93,7 @@ func engineSteps(t *sched.Task, image *blockdev.Memory, op *Op) (_ []Event, err 
 	if err != nil {
 		return nil, err
 	}
-	m := &engine{t, x, map[string]*fs.File{}}
+	m := &engine{t: t, fs: x, files: map[string]*fs.File{}}
 	defer func() { err = errors.Join(err, m.end()) }()
 	if err := setUp(m, op); err != nil {
 		return nil, err
@@ -115,9 +138,16 @@ func (m *engine) create(name string) error {
 	f, err := m.fs.Create(m.t, "/"+name, 0o644)
 	if err == nil {
 		m.files[name] = f
+		if m.bare {
+			f.Inode().AddFlags(format.InodeNoDataSum)
+			f.Inode().MarkDirty(m.t)
+		}
 	}
 	return err
 }
+
+// nosum is the kernel's mount option nodatasum.
+func (m *engine) nosum() error { m.bare = true; return nil }
 
 func (m *engine) write(name string, off, n int64, direct bool) error {
 	return m.on(name, func(f *fs.File) (err error) {

@@ -35,6 +35,8 @@ const (
 	Places
 	Sync
 	Inodes
+	InodeLocks
+	Sizes
 	Pages
 	Block
 	Groups
@@ -42,11 +44,11 @@ const (
 
 // abbreviation is the group in a table.
 func (g Group) abbreviation() string {
-	return [...]string{"bit", "ord", "spc", "lck", "cow", "ref", "plc", "syn", "ino", "pag", "blk"}[g]
+	return [...]string{"bit", "ord", "spc", "lck", "cow", "ref", "plc", "syn", "ino", "ilk", "siz", "pag", "blk"}[g]
 }
 
 func (g Group) String() string {
-	return [...]string{"extent bits", "ordered extents", "space", "tree locks", "cow", "delayed refs", "places", "sync", "inodes", "pages", "block"}[g]
+	return [...]string{"extent bits", "ordered extents", "space", "tree locks", "cow", "delayed refs", "places", "sync", "inodes", "inode locks", "sizes", "pages", "block"}[g]
 }
 
 // Event is one step of an operation, without addresses.
@@ -111,8 +113,46 @@ var tracepoints = []tracepoint{
 	{"btrfs:btrfs_inode_evict", Inodes, nothing},
 	{"btrfs:extent_writepage", Pages, page},
 	{"writeback:writeback_dirty_folio", Pages, page},
+	{"filemap:mm_filemap_add_to_page_cache", Pages, page},
+	{"filemap:mm_filemap_delete_from_page_cache", Pages, page},
 	{"block:block_bio_queue", Block, func(e *sched.TraceEvent) string { return e.What + " " + amount(e.Len) }},
+
+	{functions + "inode_lock", InodeLocks, what},
+	{functions + "inode_unlock", InodeLocks, what},
+	{functions + "inode_lock_shared", InodeLocks, what},
+	{functions + "inode_unlock_shared", InodeLocks, what},
+	{functions + "inode_dio_wait", InodeLocks, nothing},
+	{functions + "btrfs_drew_try_write_lock", InodeLocks, nothing},
+	{functions + "btrfs_drew_write_lock", InodeLocks, nothing},
+	{functions + "btrfs_drew_write_unlock", InodeLocks, nothing},
+	{functions + "btrfs_drew_read_lock", InodeLocks, nothing},
+	{functions + "btrfs_drew_read_unlock", InodeLocks, nothing},
+	{functions + "i_size_write", Sizes, size},
+	{functions + "btrfs_inode_safe_disk_i_size_write", Sizes, size},
+	{functions + "btrfs_wait_ordered_range", Ordered, span},
+	{functions + "folio_unlock", Pages, page},
+	{functions + "folio_wait_writeback", Pages, page},
+	{functions + "folio_start_writeback", Pages, page},
+	{functions + "folio_end_writeback", Pages, page},
 }
+
+// functions is the system of those rows that are no tracepoints but functions: a kernel shows their
+// steps where events may be put at the entry of functions.
+const functions = "btrlab:"
+
+// isFunction reports whether a step is one of them.
+func isFunction(e *Event) bool { return byStep(e.Name).function() }
+
+func (tp *tracepoint) function() bool { return strings.HasPrefix(tp.name, functions) }
+
+// byStep finds the row of Event.Name, or nil.
+func byStep(name string) *tracepoint { return cmp.Or(byName[name], byName["btrfs_"+name]) }
+
+// sights are the functions that show i_size, since each has the inode: a write to it, which is
+// inline, shows at the next of them on its task. Of both sides it is put there.
+var sights = map[string]bool{"inode_lock": true, "inode_unlock": true, "inode_lock_shared": true, "inode_unlock_shared": true, "inode_dio_wait": true,
+	"btrfs_wait_ordered_range": true, "btrfs_inode_safe_disk_i_size_write": true,
+	"folio_unlock": true, "folio_wait_writeback": true, "folio_start_writeback": true, "folio_end_writeback": true}
 
 // byName finds the row of an event that either side reports.
 var byName = func() map[string]*tracepoint {
@@ -146,6 +186,12 @@ var leftOut = []Left{
 		"Linux learns the level of a root so (btrfs_search_slot_get_root); a buffer's level never changes here, and the right lock is taken at once"},
 	{"btrfs_sync_fs with wait=0", "the VFS calls it once before it waits; btrfs then only starts writeback of tree blocks"},
 	{"update_bytes_pinned, update_bytes_zone_unusable", "the engine counts pinned bytes in the commit, and has no zones"},
+	{"i_rwsem, i_size, i_dio_count, snapshot_lock, folio locks, stable pages and btrfs_wait_ordered_range, where functions have no events",
+		"they have no tracepoint: a kernel without CONFIG_FPROBE_EVENTS, or one that is locked down, does not show them; the recorded run has them"},
+	{"who locks a folio, begins direct I/O (i_dio_count) or tries for i_rwsem", "inline in Linux; that a folio is unlocked, and that direct I/O is waited for, is compared"},
+	{"folio_unlock of a folio that has left its mapping", "its inode is no longer known"},
+	{"i_mmap_lock, invalidate_lock", "the engine maps no files, and has no such locks"},
+	{"i_size between two functions that show it", "a write to i_size is inline: of both sides it is seen at the next such function on its task"},
 	{"btrfs_inode_evict of an inode that has links", "memory: Linux drops a closed file's inode when it likes"},
 	{"writeback_dirty_folio of tree blocks", "the engine's tree blocks are no pages"},
 	{"btrfs_qgroup_*, btrfs_raid_extent_*, raid56_*, btrfs_prelim_ref_*, btrfs_extent_map_shrinker_*", "quotas, RAID and memory are not in the table of operations"},

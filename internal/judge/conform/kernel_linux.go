@@ -54,13 +54,26 @@ func openKernel(dir string) (*tracedKernel, error) {
 	}
 	names := make([]string, 0, len(tracepoints))
 	for i := range tracepoints {
-		names = append(names, tracepoints[i].name)
+		if tp := &tracepoints[i]; !tp.function() {
+			names = append(names, tp.name)
+		}
 	}
 	k := &tracedKernel{dir: dir, flush: map[int64]string{}}
-	if k.tracer, err = hostio.NewTracer(names); err != nil {
+	list, err := probes()
+	if err != nil {
 		return nil, err
 	}
-	if err := k.readEnums(); err != nil {
+	if k.tracer, err = hostio.NewTracer(names, list...); err != nil {
+		return nil, err
+	}
+	err = k.readEnums()
+	for _, name := range []string{"inode_lock", "inode_lock_killable", "inode_unlock", "inode_lock_shared", "inode_unlock_shared"} {
+		// Most rw_semaphores are in no inode of a file system whose device number has no major.
+		if err == nil && k.tracer.Refused == nil {
+			err = k.tracer.Filter(functions+name, fmt.Sprintf("sdev > 0 && sdev < %d", 1<<20))
+		}
+	}
+	if err != nil {
 		return nil, errors.Join(err, k.Close())
 	}
 	return k, nil
@@ -104,6 +117,9 @@ func (k *tracedKernel) Close() error { return k.tracer.Close() }
 // Missing are the tracepoints of the table that this kernel does not have.
 func (k *tracedKernel) Missing() []string { return k.tracer.Missing }
 
+// Refused is why the kernel gives no events at the entry of functions, or nil.
+func (k *tracedKernel) Refused() error { return k.tracer.Refused }
+
 // Release is the kernel's version.
 func (k *tracedKernel) Release() string { return hostio.Release() }
 
@@ -135,13 +151,17 @@ func (k *tracedKernel) run(image *blockdev.Memory, op *Op) (_ []Event, err error
 	if err := os.Mkdir(mnt, 0o700); err != nil {
 		return nil, err
 	}
-	m, err := hostio.MountLoop(file, mnt, "btrfs", "commit=300,nodiscard")
+	m, err := hostio.MountLoop(file, mnt, "btrfs", "commit=300,nodiscard,thread_pool=1")
 	if err != nil {
 		return nil, err
 	}
 	h := &host{dir: mnt, mount: m, files: map[string]*os.File{}}
 	defer func() { err = errors.Join(err, h.end(), m.Close()) }()
 	bdi, err := bdiOf(fsid)
+	if err != nil {
+		return nil, err
+	}
+	sdev, err := deviceOf(mnt)
 	if err != nil {
 		return nil, err
 	}
@@ -158,7 +178,7 @@ func (k *tracedKernel) run(image *blockdev.Memory, op *Op) (_ []Event, err error
 	if err = errors.Join(err, serr); err != nil {
 		return nil, err
 	}
-	return k.events(records, &mounted{unix.Gettid(), fsid, m.Dev, bdi}), nil
+	return k.events(records, &mounted{unix.Gettid(), fsid, m.Dev, bdi, sdev}), nil
 }
 
 // mounted tells the events of our file system from those of others.
@@ -167,6 +187,7 @@ type mounted struct {
 	fsid format.UUID
 	dev  uint32 // of the loop device
 	bdi  string // the name that events of writeback have
+	sdev uint32 // of the superblock: the number that inodes of other file systems do not have
 }
 
 // has reports whether an event is of the file system.
@@ -176,6 +197,12 @@ func (m *mounted) has(r *hostio.TraceRecord) bool {
 		return bytes.Equal(r.Bytes("fsid"), m.fsid[:])
 	case r.Has("dev"):
 		return uint32(r.Int("dev")) == m.dev
+	case r.Has("sdev"):
+		return uint32(r.Int("sdev")) == m.sdev
+	case r.Has("s_dev"):
+		return uint32(r.Int("s_dev")) == m.sdev
+	case strings.HasPrefix(r.Name, functions): // snapshot_lock says nothing of whose it is
+		return r.TID == m.tid
 	}
 	return r.String("name") == m.bdi
 }
@@ -184,6 +211,23 @@ func (m *mounted) has(r *hostio.TraceRecord) bool {
 func bdiOf(fsid format.UUID) (string, error) {
 	link, err := os.Readlink(filepath.Join("/sys/fs/btrfs", fsid.String(), "bdi"))
 	return filepath.Base(link), err
+}
+
+// deviceOf is the device number of the superblock that is mounted at dir, as the kernel has it.
+func deviceOf(dir string) (uint32, error) {
+	b, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(b)) {
+		var id, parent int
+		var major, minor uint32
+		var root, at string
+		if n, _ := fmt.Sscanf(line, "%d %d %d:%d %s %s", &id, &parent, &major, &minor, &root, &at); n == 6 && at == dir {
+			return major<<20 | minor, nil
+		}
+	}
+	return 0, fmt.Errorf("%s is not in mountinfo", dir)
 }
 
 // settle is how long the kernel's workers have for what the operation, or its setup, began.
@@ -220,7 +264,8 @@ func writeImage(image *blockdev.Memory, path string) (fsid format.UUID, err erro
 
 // events makes Events of the records that are of our file system.
 func (k *tracedKernel) events(records []hostio.TraceRecord, m *mounted) (list []Event) {
-	made := map[int64]bool{} // blocks that have a place and were not locked yet
+	made := map[int64]bool{}   // blocks that have a place and were not locked yet
+	isize := map[int64]int64{} // of files, by number, as the caller's steps have shown it
 	records = withoutLevelLooks(records)
 	for i := range records {
 		r := &records[i]
@@ -241,6 +286,15 @@ func (k *tracedKernel) events(records []hostio.TraceRecord, m *mounted) (list []
 		lane := Elsewhere
 		if r.TID == m.tid && !r.Interrupt {
 			lane = Caller
+		}
+		if sights[e.Name] && lane == Caller && r.Int("mode")&int64(format.S_IFMT) == int64(format.S_IFREG) {
+			ino, now := r.Int("ino"), r.Int("isize")
+			if before, ok := isize[ino]; ok && before != now {
+				if ev, ok := abstract(lane, sched.TraceEvent{Name: "i_size_write", Len: uint64(now)}); ok {
+					list = append(list, ev)
+				}
+			}
+			isize[ino] = now
 		}
 		if ev, ok := abstract(lane, e); ok {
 			list = append(list, ev)
@@ -332,6 +386,32 @@ func (k *tracedKernel) event(r *hostio.TraceRecord) (sched.TraceEvent, bool) {
 		e.Val = r.Int("index")
 	case "writeback_dirty_folio":
 		e.Val = r.Int("index")
+		return e, r.Int("ino") >= int64(format.FIRST_FREE_OBJECTID)
+	case "mm_filemap_add_to_page_cache", "mm_filemap_delete_from_page_cache":
+		e.Val = r.Int("index")
+		return e, r.Int("i_ino") >= int64(format.FIRST_FREE_OBJECTID)
+	case "inode_lock", "inode_lock_killable", "inode_unlock", "inode_lock_shared", "inode_unlock_shared":
+		e.Name = strings.TrimSuffix(e.Name, "_killable")
+		switch r.Int("mode") & int64(format.S_IFMT) {
+		case int64(format.S_IFDIR):
+			e.What = "dir"
+		case int64(format.S_IFREG), int64(format.S_IFLNK):
+			e.What = "file"
+		}
+		// What lies around another semaphore may look like an inode, but hardly in everything:
+		// i_mmap_lock is beside an inode of ours.
+		ino := r.Int("ino")
+		return e, e.What != "" && ino >= int64(format.FIRST_FREE_OBJECTID) && ino < 1<<16
+	case "btrfs_wait_ordered_range":
+		e.Start, e.Len = u("start"), u("len")
+	case "btrfs_inode_safe_disk_i_size_write":
+		if e.Len = u("size"); e.Len == 0 {
+			e.Len = u("isize")
+		}
+	case "folio_unlock", "folio_end_read", "folio_wait_writeback", "folio_start_writeback", "folio_end_writeback":
+		if e.Val = r.Int("index"); e.Name == "folio_end_read" {
+			e.Name = "folio_unlock"
+		}
 		return e, r.Int("ino") >= int64(format.FIRST_FREE_OBJECTID)
 	case "block_bio_queue":
 		e.Len = 512 * u("nr_sector")
@@ -477,6 +557,10 @@ func (h *host) fsync(name string) error {
 }
 
 func (h *host) sync() error { return h.mount.Sync() }
+
+func (h *host) nosum() error {
+	return unix.Mount("none", h.dir, "btrfs", unix.MS_REMOUNT|unix.MS_NOATIME, "nodatasum")
+}
 
 func (h *host) start(name string) error {
 	fd, err := h.fd(name)

@@ -23,6 +23,9 @@ func (*tracedKernel) Close() error { return nil }
 // Missing is empty.
 func (*tracedKernel) Missing() []string { return nil }
 
+// Refused is nil.
+func (*tracedKernel) Refused() error { return nil }
+
 // Release is empty.
 func (*tracedKernel) Release() string { return "" }
 

@@ -5,7 +5,9 @@ import (
 	"slices"
 )
 
-// Known is a difference that has a name: the rows that it covers, and why the engine is as it is.
+// Known is a difference that has a name: why the engine is as it is, and which rows may have the
+// name. Which do is not for a pattern to say: each of them stands in the text of the expected
+// differences.
 type Known struct {
 	Name string
 	Why  string
@@ -32,20 +34,28 @@ func (k *Known) covers(op *Op, r *Row) bool {
 // KnownRelease is the version of the kernel whose differences Differences names.
 const KnownRelease = "6.18"
 
-// Differences lists the differences that have a name. The first that covers a row names it.
+// Differences lists the differences that have a name.
 func Differences() []Known { return known }
 
-// nameOf is the name of a row's difference, or "" of one that has none.
-func nameOf(op *Op, r *Row) string {
-	if r.Mark == Same {
-		return ""
-	}
+// proposal is the first name whose difference may cover a row, or "" of a row that none covers. A
+// name holds only for the rows of the expected differences.
+func proposal(op *Op, r *Row) string {
 	for i := range known {
 		if known[i].covers(op, r) {
 			return known[i].Name
 		}
 	}
 	return ""
+}
+
+// byDifference is the difference of a name, or nil.
+func byDifference(name string) *Known {
+	for i := range known {
+		if known[i].Name == name {
+			return &known[i]
+		}
+	}
+	return nil
 }
 
 func step(s string) *regexp.Regexp { return regexp.MustCompile(`^(?:` + s + `)`) }
@@ -66,7 +76,7 @@ var known = []Known{
 			"The engine writes index entries at once, and inode items at the commit from the global reserve."},
 	{Name: "delayed-refs-reserve", Step: step(`space_reservation ((local_)?delayed_refs_rsv|pinned) `), Marks: []Mark{Missing},
 		Why: "Linux reserves for delayed references as they are queued. The engine sizes the global reserve by the queue instead."},
-	{Name: "count-before-space", Step: step(`update_bytes_may_use METADATA \+`), Marks: []Mark{Order}, Ops: ops(`write-.*|dwrite.*`),
+	{Name: "count-before-space", Step: step(`update_bytes_may_use METADATA \+|space_reservation delalloc \+|inode_mod_outstanding_extents \+`), Marks: []Mark{Order}, Ops: ops(`write-.*|dwrite.*`),
 		Why: "The engine counts the outstanding extents before it reserves their metadata, so that a completion that gives surplus back meanwhile leaves theirs."},
 	{Name: "exact-metadata", Step: step(`(update_bytes_may_use METADATA|space_reservation delalloc) `), Ops: ops(`write-again|write-nocow|.*-nocow|write-new-file`),
 		Why: "The engine reserves what the counters of the inode ask for together. It knows that a NOCOW block stays in place, and then reserves no insert."},
@@ -89,9 +99,9 @@ var known = []Known{
 		Why: "Writeback of Linux locks a range to find what is delalloc, unlocks it, and locks each extent again once it has its place. The engine holds the range from the first to the last."},
 	{Name: "one-change", Step: step(`clear_extent_bit LOCKED `), Marks: []Mark{Order}, Ops: ops(`write-new-file`),
 		Why: "A batch of the engine sets delalloc and unlocks its range in one change of the tree, in which the range is merged with the one before. Linux merges them when it unlocks."},
-	{Name: "full-fsync-waits", Step: step(`ordered_extent_start `), Marks: []Mark{Missing}, Ops: ops(`fsync-.*|write-fsync|sync-dirty`),
-		Why: "An fsync of Linux that logs all of an inode (a new one, or one whose extent maps are gone) waits for its ordered extents, if they are still unfinished. " +
-			"The engine logs from the ordered extents."},
+	{Name: "full-fsync-waits", Step: step(`ordered_extent_start |wait_ordered_range \[0,end\)`), Marks: []Mark{Missing}, Ops: ops(`fsync-.*|write-fsync|sync-dirty|dwrite-nosum-cached`),
+		Why: "An fsync of Linux that logs all of an inode (a new one, one whose extent maps are gone, or a directory) waits for its ordered extents, if there are any and they are still unfinished. " +
+			"The engine logs from the ordered extents. A direct write over dirty pages waits on both sides, if there is still something to wait for."},
 	{Name: "fsync-locks-range", Step: step(`(set|clear)_extent_bit LOCKED \[0,end\)`), Marks: []Mark{Extra},
 		Why: "The engine locks the extent range of the whole file while it logs, because what it logs are items and ordered extents. Linux logs extent maps, which have a lock of their own."},
 	{Name: "place-in-hand", Step: step(`get_extent `), Marks: []Mark{Missing, Count},
@@ -103,13 +113,13 @@ var known = []Known{
 		Why: "Before checksums extend an item, the engine looks where the next item begins, and searches again. Linux extends the item in the leaf that it has."},
 	{Name: "nocow-remembered", Step: step(`tree_read_(lock|unlock) (fs|extent|csum)`), Ops: ops(`.*nocow|.*prealloc`),
 		Why: "Whether an extent may be overwritten in place the engine asks at the write, once for each extent, and remembers it. Linux asks at writeback, and of a direct write each time."},
-	{Name: "map-dropped-at-completion", Step: step(`tree_read_(lock|unlock) fs`), Marks: []Mark{Extra}, Ops: ops(`write-half-page-cold|read-.*|dread|fault`),
+	{Name: "map-dropped-at-completion", Step: step(`tree_read_(lock|unlock) fs`), Marks: []Mark{Extra}, Ops: ops(`write-half-page-cold|read-.*|dread|fault|dwrite-nosum.*`),
 		Why: "A completion of the engine drops the extent maps of its range, so the next look goes to the tree. Linux keeps the map that the write has made."},
 	{Name: "holes-looked-up", Step: step(`tree_read_(lock|unlock) fs|get_extent `), Marks: []Mark{Missing}, Ops: ops(`write-beyond|truncate-up`),
 		Why: "A write beyond EOF and a truncate upwards look for the holes that they make (btrfs_cont_expand), though with NO_HOLES no item comes of it. The engine has NO_HOLES only."},
 	{Name: "names-looked-up", Step: step(`tree_read_(lock|unlock) fs`), Ops: ops(`create|mkdir|rmdir|link|unlink|rename.*|symlink|chmod|setxattr`),
 		Why: "Names and attributes are looked up by other searches: the engine has no dentry cache, and Linux searches the index entries that it puts off."},
-	{Name: "extents-looked-up", Step: step(`tree_read_(lock|unlock) fs`), Ops: ops(`falloc.*|punch.*|zero|reflink|writeback-inline|dwrite-extending`),
+	{Name: "extents-looked-up", Step: step(`tree_read_(lock|unlock) fs`), Ops: ops(`falloc.*|punch.*|zero|reflink|writeback-inline|dwrite-extending|dwrite-nosum.*`),
 		Why: "The engine searches for the first extent before it changes the range, and for inline data before it clones. Linux drops extents with one path."},
 	{Name: "log-lookups", Step: step(`tree_read_(lock|unlock) (fs|log|csum)`), Ops: ops(`fsync-.*|write-fsync`),
 		Why: "What fsync looks up: the engine logs the names of an inode by its references, all of them, and does not copy the items of whole leaves."},
@@ -122,16 +132,26 @@ var known = []Known{
 		Why: "Linux writes the superblock with FUA. The engine's devices have no such flag, so a flush follows."},
 	{Name: "commit-bios", Step: step(`block_bio_queue W `), Ops: ops(commits + `|fsync-.*|write-fsync`),
 		Why: "The engine writes tree blocks that lie side by side with one bio; Linux one block at a time. Superblocks go out in another order: the primary last."},
-	{Name: "commit-order", Step: step(`tree_|run_delayed_|reserved_extent_|add_delayed_|cow_block |reserve_extent METADATA `), Ops: ops(commits),
-		Why: "A commit of Linux runs delayed references in several rounds, by its own order, and the free space tree and the roots between them. The engine runs rounds to a fixpoint, ascending by address, " +
-			"and changes the free space tree once for each run of neighbours."},
+	{Name: "refs-in-order", Step: step(`run_delayed_|reserved_extent_|tree_(read_)?(lock|unlock) extent|add_delayed_|cow_block |reserve_extent METADATA |tree_lock new`), Marks: []Mark{Order, Count}, Ops: ops(commits),
+		Why: "A commit of Linux runs delayed references in several rounds, by its own order, and copies the blocks that come of them when it meets them. The engine runs rounds to a fixpoint, ascending by address. " +
+			"The references and the copies are the same ones."},
+	{Name: "free-space-looks", Step: step(`tree_read_(lock|unlock) free-space`), Marks: []Mark{Extra, Count}, Ops: ops(commits),
+		Why: "Before a change of the free space tree, the engine reads the block group's item and finds the free extent with searches that lock for reading. Linux searches for what it will change."},
+	{Name: "free-space-runs", Step: step(`tree_(lock|unlock) free-space`), Marks: []Mark{Missing, Count, Order}, Ops: ops(commits),
+		Why: "The engine changes the free space tree once for each run of neighbours, and gives an item another key. Linux does it for each reference, and deletes an item and inserts another."},
+	{Name: "extent-looked-up", Step: step(`tree_read_(lock|unlock) extent`), Marks: []Mark{Extra}, Ops: ops(commits),
+		Why: "Whether references to an extent have items of their own, the engine asks with a search. Linux looks at the next item of the leaf that it has locked for the change."},
+	{Name: "roots-looked-up", Step: step(`tree_(read_)?(lock|unlock) (root|subvolume|fs)`), Marks: []Mark{Missing, Extra, Count, Order}, Ops: ops(commits),
+		Why: "Before it changes a root's item or enters a snapshot's name, the engine searches for it once more. Linux updates the item where the search ended."},
+	{Name: "leaf-copied-again", Step: step(`cow_block fs |add_delayed_tree_ref .* fs `), Marks: []Mark{Missing, Count}, Ops: ops(`sync-dirty`),
+		Why: "In some runs of sync Linux copies the leaf of the file's items once more in the commit, as it does with a block that has been written since it was copied. That the first pass of sync wrote it is a guess."},
 	{Name: "flush-states", Step: step(`flush_space `), Ops: ops(`enospc`),
 		Why: "The engine flushes on the first task that waits, by its own list of states, and tries each twice. Linux has a worker for it and a list by kind of space."},
 	{Name: "moment-of-inode", Step: step(`inode_(new|evict|request)`),
 		Why: "Linux says so when the inode is in memory, before its items; and it reads a directory's parent or a snapshot's root at other times. The engine puts a new inode into its cache with the items in the tree."},
-	{Name: "flusher-of-sync", Step: step(`sync_fs|extent_writepage |update_bytes_may_use DATA |reserve_extent DATA |inode_mod_|ordered_extent_|clear_extent_bit |set_extent_bit |block_bio_queue W |tree_`), Ops: ops(`sync-dirty`),
+	{Name: "flusher-of-sync", Step: step(`sync_fs|extent_writepage |folio_|update_bytes_may_use DATA |reserve_extent DATA |inode_mod_|ordered_extent_|clear_extent_bit |set_extent_bit |block_bio_queue W `), Ops: ops(`sync-dirty`),
 		Why: "syncfs of Linux hands dirty data to the flusher's worker and waits. The task that syncs writes it back here."},
-	{Name: "read-window", Step: step(`(set|clear)_extent_bit LOCKED |block_bio_queue R |get_extent `), Ops: ops(`read-.*|dread|fault|write-half-page-cold`),
+	{Name: "read-window", Step: step(`(set|clear)_extent_bit LOCKED |block_bio_queue R |get_extent |mm_filemap_add_to_page_cache `), Ops: ops(`read-.*|dread|fault|write-half-page-cold`),
 		Why: "How much is read ahead, and how much of a hole one look tells, differ; and a direct read of the engine unlocks at the end of its bio."},
 	{Name: "allocate-under-lock", Step: step(`(set|clear)_extent_bit LOCKED |update_bytes_may_use DATA |reserve_extent DATA `), Ops: ops(`falloc.*|zero|reflink|write-again`),
 		Why: "The order of lock and reservation: Linux reserves space for an allocation with the range locked; the engine before. And the surplus of a block that is dirty already goes back after the range is unlocked."},
@@ -139,6 +159,43 @@ var known = []Known{
 		Why: "The engine gives the reservation of an inline file back before the item is inserted, Linux after."},
 	{Name: "direct-lock", Step: step(`(set|clear)_extent_bit (LOCKED\|)?(DIO_LOCKED|LOCKED)|get_extent `), Ops: ops(`dwrite.*`),
 		Why: "A direct write of Linux takes the two locks of its range before it asks whether the range may be overwritten in place, and lets both go in one step."},
+	{Name: "looks-under-lock", Step: step(`inode_(un)?lock_shared dir`), Marks: []Mark{Extra}, Ops: ops(`create|mkdir|rmdir|link|unlink|rename.*|symlink|chmod|setxattr|fsync-.*|snapshot`),
+		Why: "The engine has no dentry cache: it looks a name up in the directory, with i_rwsem shared. Linux has the name in memory."},
+	{Name: "directory-opened", Step: step(`inode_(un)?lock dir`), Marks: []Mark{Missing, Count}, Ops: ops(`fsync-dir|snapshot`),
+		Why: "As Linux opens a directory, it takes i_rwsem for the number of its last index entry. The engine opens none for this."},
+	{Name: "directory-held", Step: step(`inode_unlock dir`), Marks: []Mark{Order}, Ops: ops(`rmdir|unlink|rename-over|snapshot`),
+		Why: "When the last name of an inode goes, Linux drops its items before the directory is unlocked, and the engine after. Of a snapshot the engine unlocks the directory before the lock of snapshots ends."},
+	{Name: "direct-exclusive", Step: step(`inode_(un)?lock(_shared)? file`), Ops: ops(`dwrite.*`),
+		Why: "Inside EOF, a direct write shares i_rwsem if the inode is known to have no capabilities. The engine knows it from the first look on. Linux would remember it in S_NOSEC, but only where the superblock has SB_NOSEC, " +
+			"and that of btrfs has not in 6.18: it takes i_rwsem exclusively each time."},
+	{Name: "nocow-not-asked", Step: step(`drew_(try_)?write_(un)?lock`), Marks: []Mark{Extra}, Ops: ops(`write-nocow|writeback-nocow|dwrite-nocow|dwrite-nosum.*|fsync-nocow`),
+		Why: "The engine keeps snapshots out from the question whether a block may be overwritten in place until it is dirty or written. Linux takes the snapshot lock for that in a buffered write that finds no space, and never in a direct one."},
+	{Name: "grow-against-snapshot", Step: step(`drew_write_(un)?lock`), Marks: []Mark{Missing}, Ops: ops(`truncate-up`),
+		Why: "Linux lets no snapshot begin while it makes a file longer (btrfs_setsize). The engine does not ask."},
+	{Name: "disk-size-each-time", Step: step(`inode_safe_disk_i_size_write `), Ops: ops(withWriteback + `|truncate-.*|punch.*|zero|falloc.*|reflink`),
+		Why: "When the size on disk is set: Linux does so at each completion, before the inode's item, and of a direct write as well. The engine does where the size may have changed."},
+	{Name: "size-after-items", Step: step(`(i_size_write|inode_safe_disk_i_size_write) `), Marks: []Mark{Order}, Ops: ops(`falloc.*|reflink`),
+		Why: "The engine sets the new size after the handle of the last extent, Linux with it, before the range is unlocked."},
+	{Name: "evicted-as-truncated", Step: step(`(i_size_write|inode_safe_disk_i_size_write) 0`), Marks: []Mark{Extra, Count}, Ops: ops(`rmdir|unlink|rename-over`),
+		Why: "The engine drops the items of an inode that has no name left as a truncate to 0 does, sizes and all."},
+	{Name: "writeback-marked-early", Step: step(`folio_start_writeback `), Marks: []Mark{Order, Value}, Ops: ops(withWriteback),
+		Why: "The engine marks a page as under writeback when it takes it, and has its place allocated then. Linux marks it as it puts it into a bio."},
+	{Name: "writeback-ends-first", Step: step(`folio_end_writeback `), Marks: []Mark{Order, Value, Count, Missing, Extra}, Ops: ops(withWriteback),
+		Why: "At the end of a bio the engine ends the writeback of its pages, and then tells the ordered extent. Linux tells it first."},
+	{Name: "bio-after-unlock", Step: step(`block_bio_queue W |folio_unlock `), Marks: []Mark{Order}, Ops: ops(withWriteback),
+		Why: "Linux submits the bio of a run of pages before it unlocks the last one. The engine unlocks first."},
+	{Name: "stable-asked", Step: step(`folio_wait_writeback `), Marks: []Mark{Extra, Count}, Ops: ops(`write-.*|` + withWriteback + `|truncate-into|punch-part|zero`),
+		Why: "The engine asks each page that it is going to change or to write whether the device still reads it. Linux does not ask one that it has just put into the cache, and looks at the bit, inline, before it writes one."},
+	{Name: "pages-in-batches", Step: step(`mm_filemap_delete_from_page_cache |folio_wait_writeback |folio_unlock `), Marks: []Mark{Order, Count}, Ops: ops(`truncate-.*|punch.*|zero|unlink|rename-over`),
+		Why: "Linux invalidates a batch of pages one by one and then takes them out of the cache together, and looks at a part of a page first. The engine takes out each as it comes to it, and comes to the part of a page at another time."},
+	{Name: "read-ends-on-task", Step: step(`folio_unlock `), Ops: ops(`read-.*|fault|write-half-page-cold`),
+		Why: "The end of the bio unlocks the pages of a read in Linux. The engine's task does, after it has looked at the checksums; and it reads more ahead: see read-window."},
+	{Name: "waits-by-blocks", Step: step(`wait_ordered_range `), Marks: []Mark{Value, Extra, Count}, Ops: ops(`punch-part|zero`),
+		Why: "The engine waits for the ordered extents of whole blocks, and once more before it zeroes some; Linux hands on the bytes, and rounds when it waits."},
+	{Name: "reflink-waits", Step: step(`wait_ordered_range |inode_(un)?lock file`), Ops: ops(`reflink`),
+		Why: "The engine takes the capabilities of the destination away under a lock of its own, and waits for ordered extents with i_rwsem; Linux waits before as well, and once more at the end."},
+	{Name: "beyond-eof-unlocked", Step: step(`(set|clear)_extent_bit LOCKED `), Marks: []Mark{Extra, Count}, Ops: ops(`write-extending|write-beyond|write-new-file|dwrite-extending`),
+		Why: "Linux 6.18.44 locks the extent range of a folio beyond EOF, and so does the engine. 6.18.15, which shows functions, does not yet."},
 	{Name: "completions-in-turn", Step: step(`finish_ordered_extent |ordered_extent_|tree_|add_delayed_|cow_block |space_reservation |(set|clear)_extent_bit |reserve_extent METADATA `), Ops: ops(`writeback-many`),
 		Why: "Eight bios end at once: in which order, and how the workers take turns, is the machine's."},
 }

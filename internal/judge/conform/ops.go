@@ -1,11 +1,14 @@
 package conform
 
 // Setups: a file of 64 KiB, of one extent on the device, open; the same NOCOW; and one that is
-// preallocated.
+// preallocated; the first and the last without checksums as well, since Linux writes directly to
+// such files only.
 const (
-	file     = "create f; write f 0 64k; sync;"
-	nocow    = "create f; nocow f; write f 0 64k; sync;"
-	prealloc = "create f; falloc f 0 64k; sync;"
+	nosum         = "nosum; " + file
+	nosumPrealloc = "nosum; " + prealloc
+	file          = "create f; write f 0 64k; sync;"
+	nocow         = "create f; nocow f; write f 0 64k; sync;"
+	prealloc      = "create f; falloc f 0 64k; sync;"
 )
 
 // Ops is the table of operations.
@@ -25,11 +28,17 @@ var Ops = []Op{
 	{Name: "writeback-many", About: "writeback of eight blocks with holes between them", Setup: file +
 		"write f 0 4k; write f 8k 4k; write f 16k 4k; write f 24k 4k; write f 32k 4k; write f 40k 4k; write f 48k 4k; write f 56k 4k", Do: "start f"},
 	{Name: "writeback-inline", About: "writeback of a file of 1 KiB, which becomes inline", Setup: "create f; sync; write f 0 1k", Do: "start f"},
-	{Name: "dwrite", About: "direct write of an aligned block", Setup: file, Do: "dwrite f 4k 4k"},
-	{Name: "dwrite-extending", About: "direct write at EOF", Setup: file, Do: "dwrite f 64k 4k"},
+	{Name: "dwrite", About: "direct write of an aligned block with checksums, so a buffered one", Setup: file, Do: "dwrite f 4k 4k"},
+	{Name: "dwrite-extending", About: "direct write at EOF with checksums, so a buffered one", Setup: file, Do: "dwrite f 64k 4k"},
 	{Name: "dwrite-nocow", About: "direct write of a NOCOW file", Setup: nocow, Do: "dwrite f 4k 4k"},
-	{Name: "dwrite-prealloc", About: "direct write into preallocated space", Setup: prealloc, Do: "dwrite f 4k 4k"},
-	{Name: "dwrite-sector", About: "direct write of a sector of 512 bytes", Setup: file, Do: "dwrite f 4k 512"},
+	{Name: "dwrite-prealloc", About: "direct write into preallocated space with checksums, so a buffered one", Setup: prealloc, Do: "dwrite f 4k 4k"},
+	{Name: "dwrite-sector", About: "direct write of a sector of 512 bytes, so a buffered one", Setup: file, Do: "dwrite f 4k 512"},
+	{Name: "dwrite-nosum", About: "direct write of a block without checksums", Setup: nosum, Do: "dwrite f 4k 4k"},
+	{Name: "dwrite-nosum-extending", About: "direct write at EOF without checksums", Setup: nosum, Do: "dwrite f 64k 4k"},
+	{Name: "dwrite-nosum-beyond", About: "direct write beyond EOF without checksums", Setup: nosum, Do: "dwrite f 128k 4k"},
+	{Name: "dwrite-nosum-prealloc", About: "direct write into preallocated space without checksums", Setup: nosumPrealloc, Do: "dwrite f 4k 4k"},
+	{Name: "dwrite-nosum-hole", About: "direct write into a hole without checksums", Setup: "nosum; create f; truncate f 64k; sync", Do: "dwrite f 4k 4k"},
+	{Name: "dwrite-nosum-cached", About: "direct write without checksums of pages that are in memory and dirty", Setup: nosum + "write f 4k 4k", Do: "dwrite f 4k 4k"},
 	{Name: "read-cached", About: "buffered read of cached pages", Setup: file, Do: "read f 0 64k"},
 	{Name: "read-cold", About: "buffered read of pages that are not in memory", Setup: file + "drop f", Do: "read f 0 4k"},
 	{Name: "read-hole", About: "buffered read of a hole", Setup: "create f; truncate f 64k; sync", Do: "read f 0 4k"},

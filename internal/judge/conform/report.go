@@ -13,6 +13,7 @@ import (
 type Report struct {
 	Kernel  string   // uname -r
 	Missing []string // tracepoints of the table that the kernel does not have
+	Refused string   // why the kernel does not show the steps of functions; "" if it does
 	Results []*Result
 }
 
@@ -23,16 +24,20 @@ const Policy = "modern"
 type Totals struct {
 	Ops       int `json:"operations"`
 	Agree     int `json:"agree"`     // no step differs
-	Explained int `json:"explained"` // each difference has a name
+	Explained int `json:"explained"` // the differences are the expected ones, row for row
 	Kernel    int `json:"kernel_steps"`
 	Engine    int `json:"engine_steps"`
 	Same      int `json:"same_steps"`
 	// Cells counts, by group, the operations that have steps of it, and those of them that agree.
 	Cells    [Groups]int `json:"-"`
 	Agreeing [Groups]int `json:"-"`
-	// Named counts the rows of each difference that has a name; Open those without one.
+	// Named counts the rows of each difference that has a name; Open those without one; Gone those
+	// that were expected and are not there.
 	Named map[string]int `json:"named"`
 	Open  int            `json:"open"`
+	Gone  int            `json:"gone"`
+	// Again counts the operations that the kernel did more than once: see Result.
+	Again int `json:"again"`
 }
 
 // Totals adds the results up.
@@ -54,7 +59,11 @@ func (r *Report) Totals() Totals {
 				}
 			}
 		}
+		if x.Again > 0 {
+			t.Again++
+		}
 		for l := range lanes {
+			t.Gone += len(x.Gone[l])
 			for i := range x.Rows[l] {
 				switch row := &x.Rows[l][i]; {
 				case row.Mark == Same:
@@ -88,7 +97,9 @@ func percent(part, whole int) string {
 func (r *Report) WriteText(w io.Writer) error {
 	var b strings.Builder
 	t := r.Totals()
-	fmt.Fprintf(&b, "Linux %s and policy %s\n\n", r.Kernel, Policy)
+	fmt.Fprintf(&b, "Linux %s and policy %s\n", r.Kernel, Policy)
+	r.writeCompared(&b)
+	b.WriteString("\n")
 	fmt.Fprintf(&b, "%-20s%6s%7s%5s", "steps of", "kernel", "engine", "same")
 	for g := range Groups {
 		fmt.Fprintf(&b, " %s", g.abbreviation())
@@ -103,7 +114,11 @@ func (r *Report) WriteText(w io.Writer) error {
 	all, agree := t.cells()
 	fmt.Fprintf(&b, "\nOf %d steps of the kernel %d (%s) have the same step here, at the same place;\n", t.Kernel, t.Same, percent(t.Same, t.Kernel))
 	fmt.Fprintf(&b, "of %d parts of operations %d (%s) agree in every step, and of %d operations %d.\n", all, agree, percent(agree, all), t.Ops, t.Agree)
-	fmt.Fprintf(&b, "In %d operations (%s) each difference has a name; %d rows have none.\n", t.Explained, percent(t.Explained, t.Ops), t.Open)
+	fmt.Fprintf(&b, "In %d operations (%s) the differences are those expected, row for row;\n", t.Explained, percent(t.Explained, t.Ops))
+	fmt.Fprintf(&b, "%d rows are not expected, and %d expected ones are gone.\n", t.Open, t.Gone)
+	if t.Again > 0 {
+		fmt.Fprintf(&b, "The kernel did %d operations more than once: at first its steps were those of no recorded run.\n", t.Again)
+	}
 	if len(r.Missing) > 0 {
 		fmt.Fprintf(&b, "This kernel lacks tracepoints: %s\n", strings.Join(r.Missing, ", "))
 	}
@@ -113,6 +128,18 @@ func (r *Report) WriteText(w io.Writer) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// writeCompared says which steps the kernel shows.
+func (r *Report) writeCompared(b *strings.Builder) {
+	s := "Compared: the steps of tracepoints, and of functions: i_rwsem, i_size, waits for direct I/O and ordered extents, folios, the snapshot lock."
+	if r.Refused != "" {
+		s = "Compared: the steps of tracepoints alone. Those of functions (i_rwsem, i_size, waits for direct I/O and ordered extents, folios, the snapshot lock) " +
+			"this kernel does not show: " + r.Refused + ". --recorded has them."
+	}
+	for _, line := range prose.Hang("", "", s, prose.Width) {
+		fmt.Fprintln(b, line)
+	}
 }
 
 // writeKnown lists the differences that have rows, in the order of the table.
@@ -188,6 +215,7 @@ func (r *Result) WriteText(w io.Writer) error {
 			}
 		}
 	}
+	r.writeGone(&b)
 	fmt.Fprintf(&b, "\n%d of %d steps of the kernel are the same here", r.Same, r.Kernel)
 	if len(names) > 0 {
 		b.WriteString("; the differences:\n")
@@ -197,6 +225,22 @@ func (r *Result) WriteText(w io.Writer) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// writeGone lists the expected differences that are not there.
+func (r *Result) writeGone(b *strings.Builder) {
+	for l := range lanes {
+		for i := range r.Gone[l] {
+			row := &r.Gone[l][i]
+			fmt.Fprintf(b, "%s", strings.TrimRight(fmt.Sprintf("\nexpected and gone, %s: %s %s: %s", l, row.Known, row.Mark, text(row.Kernel)), " "))
+			if row.Engine != nil {
+				fmt.Fprintf(b, " | %s", text(row.Engine))
+			}
+		}
+		if len(r.Gone[l]) > 0 {
+			b.WriteString("\n")
+		}
+	}
 }
 
 func text(e *Event) string {
@@ -231,6 +275,7 @@ type JSONResult struct {
 	Same   int       `json:"same_steps"`
 	Differ []string  `json:"parts_that_differ,omitempty"`
 	Rows   []JSONRow `json:"rows"`
+	Gone   []JSONRow `json:"gone,omitempty"` // expected differences that are not there
 }
 
 // JSONPart is a group there: how many operations have steps of it, and in how many all agree.
@@ -242,9 +287,11 @@ type JSONPart struct {
 
 // JSONReport is that output.
 type JSONReport struct {
-	Kernel     string            `json:"kernel"`
-	Policy     string            `json:"policy"`
-	Missing    []string          `json:"missing_tracepoints,omitempty"`
+	Kernel  string   `json:"kernel"`
+	Policy  string   `json:"policy"`
+	Missing []string `json:"missing_tracepoints,omitempty"`
+	// Refused is why the steps of functions are not compared.
+	Refused    string            `json:"functions_refused,omitempty"`
 	Operations []JSONResult      `json:"operations"`
 	Totals     Totals            `json:"totals"`
 	Parts      []JSONPart        `json:"parts"`
@@ -252,9 +299,13 @@ type JSONReport struct {
 	LeftOut    map[string]string `json:"left_out"`
 }
 
+func jsonRow(l Lane, r *Row) JSONRow {
+	return JSONRow{l.String(), text(r.Kernel), text(r.Engine), r.Mark.String(), r.Known}
+}
+
 // JSON is the report with plain names.
 func (r *Report) JSON() JSONReport {
-	j := JSONReport{Kernel: r.Kernel, Policy: Policy, Missing: r.Missing, Totals: r.Totals(), Reasons: map[string]string{}, LeftOut: map[string]string{}}
+	j := JSONReport{Kernel: r.Kernel, Policy: Policy, Missing: r.Missing, Refused: r.Refused, Totals: r.Totals(), Reasons: map[string]string{}, LeftOut: map[string]string{}}
 	for _, x := range r.Results {
 		o := JSONResult{Name: x.Op.Name, About: x.Op.About, Kernel: x.Kernel, Engine: x.Engine, Same: x.Same, Rows: []JSONRow{}}
 		for g := range Groups {
@@ -265,7 +316,10 @@ func (r *Report) JSON() JSONReport {
 		sort.Strings(o.Differ)
 		for l := range lanes {
 			for _, row := range x.Rows[l] {
-				o.Rows = append(o.Rows, JSONRow{l.String(), text(row.Kernel), text(row.Engine), row.Mark.String(), row.Known})
+				o.Rows = append(o.Rows, jsonRow(l, &row))
+			}
+			for i := range x.Gone[l] {
+				o.Gone = append(o.Gone, jsonRow(l, &x.Gone[l][i]))
 			}
 		}
 		j.Operations = append(j.Operations, o)

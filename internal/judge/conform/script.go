@@ -19,6 +19,7 @@ type machine interface {
 	fallocate(name string, mode uint32, off, n int64) error
 	fsync(name string) error // of a file or a directory
 	sync() error
+	nosum() error            // files that are created from now on have no checksums
 	start(name string) error // writeback of the file, without a wait for its end
 	drop(name string) error  // its clean pages
 	nocow(name string) error // of an empty file
@@ -87,8 +88,11 @@ func fallocate(mode uint32) func(m machine, name string, off, n int64) error {
 // call does a step, which is one of ours: a word too few or one that is unknown is a panic.
 func call(m machine, words []string) error {
 	verb := words[0]
-	if verb == "sync" {
+	switch verb {
+	case "sync":
 		return m.sync()
+	case "nosum":
+		return m.nosum()
 	}
 	if f := named[verb]; f != nil {
 		return f(m, words[1])
