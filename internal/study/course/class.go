@@ -22,7 +22,7 @@ import (
 
 // Submission is one folder of a class, graded.
 type Submission struct {
-	Name       string
+	Name       string // of the folder, as it can be printed
 	Score, Max float64
 	Pass       bool
 	// Digest is of the files that were graded: a submission that has not changed is not graded
@@ -114,11 +114,22 @@ func WriteCSV(w io.Writer, l []Submission) error {
 	c := csv.NewWriter(w)
 	rows := [][]string{csvHead}
 	for _, x := range l {
-		rows = append(rows, []string{x.Name, fmt.Sprint(x.Score), fmt.Sprint(x.Max), strconv.FormatBool(x.Pass), x.Digest, x.Result, x.Like,
+		rows = append(rows, []string{textCell(x.Name), fmt.Sprint(x.Score), fmt.Sprint(x.Max), strconv.FormatBool(x.Pass), textCell(x.Digest), textCell(x.Result), textCell(x.Like),
 			strconv.FormatFloat(x.Likeness, 'f', 2, 64), strings.TrimPrefix(strconv.Itoa(x.Cluster), "0")})
 	}
 	return c.WriteAll(rows)
 }
+
+// textCell is a cell with text that a spreadsheet takes for text and for no formula: a quote before
+// it says so. ownText takes it away again.
+func textCell(s string) string {
+	if s != "" && strings.ContainsRune("=+-@\t\r\n'", rune(s[0])) {
+		return "'" + s
+	}
+	return s
+}
+
+func ownText(cell string) string { return strings.TrimPrefix(cell, "'") }
 
 // ReadCSV reads what WriteCSV wrote.
 func ReadCSV(r io.Reader) ([]Submission, error) {
@@ -135,7 +146,7 @@ func ReadCSV(r io.Reader) ([]Submission, error) {
 			}
 			continue
 		}
-		x := Submission{Name: row[0], Digest: row[4], Result: row[5], Like: row[6]}
+		x := Submission{Name: ownText(row[0]), Digest: ownText(row[4]), Result: ownText(row[5]), Like: ownText(row[6])}
 		var errs [4]error
 		x.Score, errs[0] = strconv.ParseFloat(row[1], 64)
 		x.Max, errs[1] = strconv.ParseFloat(row[2], 64)
@@ -171,17 +182,17 @@ func GradeAll(ctx context.Context, root string, l *Lab, dir string, byName bool,
 			continue
 		}
 		at := filepath.Join(dir, e.Name())
-		student := ""
+		name, student := prose.Escape(e.Name()), ""
 		if byName {
 			student = e.Name()
 		}
 		digest := l.digest(at, student)
-		x, ok := old[e.Name()]
+		x, ok := old[name]
 		if !ok || x.Digest != digest {
 			if x, err = l.gradeOne(ctx, root, at, student, o); err != nil {
 				return all, err
 			}
-			x.Name, x.Digest = e.Name(), digest
+			x.Name, x.Digest = name, digest
 		}
 		own := l.shingles(at)
 		for s := range base {
@@ -242,7 +253,7 @@ func (l *Lab) gradeOne(ctx context.Context, root, dir, student string, o Options
 
 func oneLine(s string) string {
 	s, _, _ = strings.Cut(s, "\n")
-	return strings.TrimSpace(s)
+	return prose.Escape(strings.TrimSpace(s))
 }
 
 // files are those of a submission that are graded; none when they cannot be listed.

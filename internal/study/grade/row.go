@@ -107,5 +107,5 @@ func (x *Row) Ratios() (policies []string, ratios []float64) {
 
 // Refused is the report of files that are not run at all.
 func Refused(what string, max float64, lines []string) []Row {
-	return []Row{{Name: what, Asks: "the files can be graded", Max: max, Result: strings.Join(lines, "\n")}}
+	return []Row{{Name: what, Asks: "the files can be graded", Max: max, Result: strings.Join(Few(lines), "\n")}}
 }

@@ -1,6 +1,7 @@
 package judges
 
 import (
+	"context"
 	"fmt"
 	"path"
 	"slices"
@@ -38,7 +39,9 @@ func (Fsck) of(student string) (rows []Workload) {
 		x := &exhibit{make: sync.OnceValues(func() (*wrecks.Image, error) { return wrecks.Make(student, c) })}
 		add := func(name, asks string, points float64, judge func(im *wrecks.Image, answer string) (wrong string, err error)) {
 			rows = append(rows, Workload{name: c.Name + "-" + name, asks: c.Name + ".img: " + asks, points: points,
-				answer: func(answer string, _ func(sandbox.Progress), r *grade.Row) error { return x.judge(answer, judge, r) }})
+				answer: func(_ context.Context, answer string, _ func(sandbox.Progress), r *grade.Row) error {
+					return x.judge(answer, judge, r)
+				}})
 		}
 		add("item", c.Asks+": the item that is gone or wrong, as TREE OBJECTID TYPE OFFSET", 7, x.item)
 		add("file", "a path of the file that is hit", 2, x.file)

@@ -50,7 +50,7 @@ func TestRewrite(t *testing.T) {
 func witness(t *testing.T, k *task1) string {
 	try := func(schedule string) bool {
 		var r grade.Row
-		if err := k.judge(schedule, &r, nil); err != nil {
+		if err := k.judge(t.Context(), schedule, &r, nil); err != nil {
 			t.Fatal(err)
 		}
 		return r.Pass
@@ -158,7 +158,7 @@ func TestPrinted(t *testing.T) {
 		}
 		for s, where := range all {
 			var row grade.Row
-			if err := k.judge(s, &row, nil); err != nil || row.Pass {
+			if err := k.judge(t.Context(), s, &row, nil); err != nil || row.Pass {
 				t.Errorf("%s: %q of %s is an answer: %s %v", k.name, s, where, row.Result, err)
 			}
 		}

@@ -107,11 +107,11 @@ func (w *Workload) row(j *judging) grade.Row {
 func Grade(ctx context.Context, root, dir string, l Lab, o sandbox.Options) ([]grade.Row, error) {
 	about := l.About()
 	if about.Code == nil {
-		return gradeAnswers(l, filepath.Join(dir, about.File), o)
+		return gradeAnswers(ctx, l, filepath.Join(dir, about.File), o)
 	}
 	files, err := sandbox.Sources(dir)
 	if err != nil {
-		return nil, err
+		return sandbox.Unread(err, Points(l))
 	}
 	if len(files) == 0 {
 		return nil, &sandbox.NoFilesError{Dir: dir, Want: "Go file"}

@@ -7,6 +7,7 @@
 package judges
 
 import (
+	"context"
 	"crypto/sha256"
 	"fmt"
 	"os"
@@ -59,7 +60,7 @@ type Workload struct {
 	judge  func(j *judging, r *grade.Row) error
 	replay func(schedule string, r *grade.Row) error
 	// answer judges an answer of a file, in a lab without Go.
-	answer func(answer string, tell func(sandbox.Progress), r *grade.Row) error
+	answer func(ctx context.Context, answer string, tell func(sandbox.Progress), r *grade.Row) error
 	// ratio compares nothing: it says whether the code is right, and what comes after it is not
 	// measured if not
 	judges bool
