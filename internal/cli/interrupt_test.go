@@ -223,9 +223,9 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestInterruptGrade: SIGTERM ended no grading whose type checker was at types that double: it ran in
-// the process itself. The file is read at once, so a pipe in its place would not do; the first file
-// in the folder for temporary ones is the sign.
+// TestInterruptGrade: SIGTERM ended no grading whose type checker was at types that double: it ran
+// in the process itself. The first entry of the folder for temporary files is the sign that it has
+// begun.
 func TestInterruptGrade(t *testing.T) {
 	dir, tmp := t.TempDir(), t.TempDir()
 	var b strings.Builder

@@ -47,6 +47,9 @@ const visible = "visible"
 func (r *Report) WriteGradescope(w io.Writer, took time.Duration) error {
 	g := gradescope{Score: r.Score, Time: took.Seconds(), Output: fmt.Sprintf("lab %02d, %s", r.Lab, r.Title), Format: "text", Visibility: visible,
 		Tests: []gradescopeTest{}}
+	if n := r.halvedNote(); n != "" {
+		g.Output += "\n" + n
+	}
 	if r.Teacher > 0 {
 		g.Output += fmt.Sprintf("\nbeside these, up to %g points are the teacher's, who reads the text", r.Teacher)
 	}

@@ -35,6 +35,9 @@ func (l *Lab) WriteMarkdown(w io.Writer, r *Report, dir, profile string) error {
 			p("| %s | %g of %g | %s |", x.Name, x.Score, x.Max, cell(x.Result))
 		}
 	}
+	if n := r.halvedNote(); n != "" {
+		p("\n%s", n)
+	}
 	p("\nExhausted means every schedule that switches tasks at the scenario's locks; anything else names its bound and is no proof.\n")
 	for _, x := range r.Rows {
 		if len(x.Parts) > 0 {

@@ -25,7 +25,7 @@ const Images = "lab images"
 
 // About says what the lab is.
 func (Fsck) About() *About {
-	return &About{N: 15, Folder: "15-be-the-fsck", Title: "Be the fsck", Minutes: 90, File: answersFile, Try: Images}
+	return &About{N: 15, Folder: "15-be-the-fsck", Title: "Be the fsck", Minutes: 90, Blind: "answers are about images", File: answersFile, Try: Images}
 }
 
 // Workloads are the questions about each image.

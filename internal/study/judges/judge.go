@@ -2,6 +2,7 @@ package judges
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -27,10 +28,14 @@ func Judge(l Lab, run *sandbox.Run) []grade.Row {
 	}
 	j := &judging{Run: run, clean: true}
 	shown := false
-	for _, w := range l.Workloads() {
-		if run.Only != "" && w.name != run.Only {
-			continue
+	workloads := everywhere(l)
+	if run.Only != "" {
+		w := find(workloads, run.Only)
+		if workloads = nil; w != nil {
+			workloads = []Workload{*w}
 		}
+	}
+	for _, w := range workloads {
 		r, before := j.earlier(w.name)
 		if !before {
 			if run.Keep != nil {
@@ -95,6 +100,10 @@ func (w *Workload) row(j *judging) grade.Row {
 	}
 	if err != nil {
 		r.Pass, r.Result = false, err.Error()
+		var v violation
+		if errors.As(err, &v) {
+			r.Kind = v.kind
+		}
 	}
 	if r.Pass {
 		r.Score = r.Max

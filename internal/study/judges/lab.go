@@ -69,6 +69,8 @@ type Workload struct {
 	order  func(p *policy.Policy) // a student's, in the place of the policy's; it names itself
 	lab    iopath.Lab             // of the scenario's file system
 	limit  int                    // schedules of each pass; 0 is maxSchedules
+	quick  bool                   // one pass only
+	far    []farWorkload          // the same elsewhere, in the same row
 	// at, if set, says where in the student's code an execution has gone wrong.
 	at func(tr *scenario.Trace) string
 	// what it means that a task waits in a Cond for ever; empty is what the explorer says
@@ -105,21 +107,18 @@ func Points(l Lab) float64 {
 // Explored are the names of a lab's workloads that have schedules.
 func Explored(l Lab) []string {
 	var names []string
-	for _, w := range l.Workloads() {
+	for _, w := range everywhere(l) {
 		if w.explored() {
 			names = append(names, w.name)
+		}
+		for _, f := range w.far {
+			names = append(names, f.name)
 		}
 	}
 	return names
 }
 
 const kib = 1024
-
-// far is a workload on a file that is as big as that of disjoint when the tasks begin.
-func far(w Workload) Workload {
-	w.scenario = w.scenario.Far(w.name, measuredBytes-w.scenario.File.Size)
-	return w
-}
 
 // calls is POSIX as far as Linux has it: writes whole, the size with them, reads page by page.
 var calls = oracle.Rule{Write: oracle.Request, Read: oracle.Page, Sizes: oracle.SizesWith}
@@ -162,6 +161,13 @@ type About struct {
 	Given []string `json:"-"`
 	// Basis is the row without which no other counts: see count.
 	Basis string `json:"-"`
+	// Promise is what all rows of the lab are about, in words that end "shows that ...", and Broken
+	// the kinds of violation that break it: see halve.
+	Promise string         `json:"-"`
+	Broken  []explore.Kind `json:"-"`
+	// Blind says why the lab's code is not asked elsewhere (far.go): it is told no place and no
+	// length. Empty is that it is.
+	Blind string `json:"-"`
 	// Essay is the student's own text, if the lab wants one.
 	Essay *Essay `json:"-"`
 	// Try is the verb that tries an answer, in a lab without Go.

@@ -21,7 +21,11 @@ import (
 )
 
 // Ring is lab 8: what becomes of the requests of a ring.
-type Ring struct{ kit.SubmitPath }
+type Ring struct {
+	kit.SubmitPath
+
+	times int // the counts that the code is told are so many times as large; 0 is 1
+}
 
 // About says what the lab is.
 func (Ring) About() *About {
@@ -33,10 +37,16 @@ func (Ring) About() *About {
 
 // path is the student's submit path as the ring takes it.
 func (l Ring) path() *uring.Path {
-	return &uring.Path{
-		Submit: func(t *sched.Task, h uring.Handle) { l.Run(t, h, false) },
-		Work:   func(t *sched.Task, h uring.Handle) { l.Run(t, h, true) },
+	run := func(worker bool) func(t *sched.Task, h uring.Handle) {
+		return func(t *sched.Task, h uring.Handle) {
+			if l.times > 1 {
+				l.Run(t, movedRequest{h, l.times}, worker)
+				return
+			}
+			l.Run(t, h, worker)
+		}
 	}
+	return &uring.Path{Submit: run(false), Work: run(true)}
 }
 
 // labFile is the lock of a ringFile: it stands where the write path takes i_rwsem.

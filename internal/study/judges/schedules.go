@@ -20,7 +20,7 @@ type Schedules struct{}
 
 // About says what the lab is.
 func (Schedules) About() *About {
-	return &About{N: 1, Folder: "01-be-the-scheduler", Title: "Be the scheduler", Minutes: 60, File: "schedules.txt", Try: "replay"}
+	return &About{N: 1, Folder: "01-be-the-scheduler", Title: "Be the scheduler", Minutes: 60, Blind: "answers are schedules and policies", File: "schedules.txt", Try: "replay"}
 }
 
 // Workloads are its tasks.

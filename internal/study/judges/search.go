@@ -23,11 +23,18 @@ const (
 // search is explore and, for a violation, the words and the steps of one execution more: a search
 // keeps neither.
 func (w *Workload) search(j *judging, r *grade.Row) error {
-	if err := w.explore(j, r); err != nil || !r.Violated {
+	if err := w.explore(j, r); err != nil {
 		return err
 	}
+	at := w
+	if !r.Violated {
+		var err error
+		if at, err = w.searchFar(j, r); err != nil || !r.Violated {
+			return err
+		}
+	}
 	x := *r
-	if err := w.runOne(r.Schedule, &x); err != nil {
+	if err := at.runOne(r.Schedule, &x); err != nil {
 		return err
 	}
 	if !x.Pass && !x.Misfit { // else the code does not do the same again
@@ -92,7 +99,7 @@ func (w *Workload) explore(j *judging, r *grade.Row) error {
 	first := explore.Run(cfg, prog)
 	r.Schedules, r.Result, r.Switch = first.Schedules, bound(first.Bound), first.Switch
 	x := first
-	if x.Verdict == explore.Bounded {
+	if x.Verdict == explore.Bounded && !w.quick {
 		cfg.Method, cfg.Preemptions = explore.DPOR, 0
 		x = explore.Run(cfg, prog)
 		r.Schedules, r.Result = x.Schedules, bound(x.Bound)

@@ -22,7 +22,7 @@ type WarmUp struct{}
 
 // About says what the lab is.
 func (WarmUp) About() *About {
-	return &About{N: 0, Folder: "00-warm-up", Title: "Warm-up", Minutes: 10, File: answersFile, Try: Play}
+	return &About{N: 0, Folder: "00-warm-up", Title: "Warm-up", Minutes: 10, Blind: "answers are schedules", File: answersFile, Try: Play}
 }
 
 // Workloads are the levels.

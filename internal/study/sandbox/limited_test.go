@@ -127,8 +127,8 @@ func TestBuildLimits(t *testing.T) {
 	}
 }
 
-// TestHandedMany: a folder of many entries is not listed, and files that are small each are not read
-// if they are much together.
+// TestHandedMany: a folder of many entries is not listed, and files that are small each are not
+// read if they are much together.
 func TestHandedMany(t *testing.T) {
 	dir := t.TempDir()
 	var h *HandedError
