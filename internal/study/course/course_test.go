@@ -293,8 +293,8 @@ func TestClusters(t *testing.T) {
 		return m
 	}
 	// b is like a and like d, which are not alike; c and f are the same
-	all := []Submission{{Name: "a", print: words(0, 100)}, {Name: "c", print: words(500, 600)}, {Name: "d", print: words(20, 120)}, {Name: "e", print: words(900, 950)},
-		{Name: "f", print: words(500, 600)}, {Name: "b", print: words(10, 110)}, {Name: "g", print: map[string]bool{}}}
+	all := []Submission{{Name: "a", print: print{tokens: words(0, 100)}}, {Name: "c", print: print{tokens: words(500, 600)}}, {Name: "d", print: print{tokens: words(20, 120)}}, {Name: "e", print: print{tokens: words(900, 950)}},
+		{Name: "f", print: print{tokens: words(500, 600)}}, {Name: "b", print: print{tokens: words(10, 110)}}, {Name: "g", print: print{}}}
 	for j := range all {
 		for i := range j {
 			if likeness(all[i].print, all[j].print) >= alike {

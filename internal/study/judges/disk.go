@@ -315,8 +315,8 @@ func (s syncOf) Sync(t *sched.Task) error {
 
 // The power cuts.
 const (
-	cutConnections = 6
-	cutFlushes     = 24 // of each connection
+	cutConnections = 40
+	cutFlushes     = 6 // of each connection
 	cutDevice      = 300 * time.Microsecond
 )
 

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"btrlab/internal/data/inode"
+	"btrlab/internal/format"
 	"btrlab/internal/prose"
 	"btrlab/internal/sched"
 	"btrlab/internal/study/grade"
@@ -49,7 +50,7 @@ func bytesOf(n int64) string {
 // places are all whole pages, and no powers of two.
 var places = []place{
 	{"@1M", 1<<20 + 7*4096, 1},
-	{"@measured", measuredBytes, 1},
+	{"@measured", measuredBytes, 1}, // the file of a scenario ends there, as the measured one does
 	{"@5G", 5<<30 + 31*4096, 1},
 	{"@3T", 3<<40 + 7*4096, 1},
 	{"@wide", 48 << 20, 24},
@@ -86,8 +87,14 @@ func everywhere(l Lab) []Workload {
 			switch {
 			case w.family != nil: // which of so many, the lab says itself
 				continue
-			case w.scenario != nil && (p.times == 1 || w.scenario.FillTo == 0): // space is not stretched
-				x.scenario = w.scenario.Wide(x.name, p.at, p.times)
+			case w.scenario != nil && p.times > 1 && w.scenario.FillTo > 0: // space is not stretched
+				continue
+			case w.scenario != nil:
+				at := p.at
+				if at == measuredBytes {
+					at = (at - w.scenario.File.Size) &^ (format.SectorSize - 1)
+				}
+				x.scenario = w.scenario.Wide(x.name, at, p.times)
 			case w.program != nil && programs != nil:
 				x.program = programs[k][i].program
 			default:

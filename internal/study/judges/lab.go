@@ -168,6 +168,9 @@ type About struct {
 	// Blind says why the lab's code is not asked elsewhere (far.go): it is told no place and no
 	// length. Empty is that it is.
 	Blind string `json:"-"`
+	// Narrow says that there is about one right order of steps, which everybody has who finds it:
+	// of two submissions only the text tells whether one was taken from the other.
+	Narrow bool `json:"-"`
 	// Essay is the student's own text, if the lab wants one.
 	Essay *Essay `json:"-"`
 	// Try is the verb that tries an answer, in a lab without Go.

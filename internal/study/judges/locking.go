@@ -27,7 +27,7 @@ type Locking struct {
 
 // About says what the lab is.
 func (Locking) About() *About {
-	return &About{N: 3, Folder: "03-unlocked", Title: "Unlocked inside EOF", Minutes: 75, File: "unlock.go",
+	return &About{N: 3, Folder: "03-unlocked", Title: "Unlocked inside EOF", Minutes: 75, Narrow: true, File: "unlock.go",
 		Code: judged(sandbox.Rules{Allowed: []string{sandbox.KitPath}, Entry: "Write",
 			Want: "func CanUnlock(pos, n, isize uint64) bool, func Write(t *kit.Task, w *kit.LockedWrite) and func Answers() map[string]string"},
 			"judges.Locking{CanUnlock: student.CanUnlock, Write: student.Write, Second: &judges.Second{Answers: student.Answers}}")}

@@ -192,8 +192,8 @@ func TestCount(t *testing.T) {
 	}
 }
 
-// TestHalve: a lock that a row shows to hold a byte twice is none: it has half of what its rows come
-// to, whichever row that is, and each says why. A deadlock is another matter.
+// TestHalve: a lock that a row shows to hold a byte twice is none: it has half of what its rows
+// come to, whichever row that is, and each says why. A deadlock is another matter.
 func TestHalve(t *testing.T) {
 	for _, tt := range []struct {
 		kind   explore.Kind

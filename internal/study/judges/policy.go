@@ -58,7 +58,8 @@ const labSchedules = 200
 var families = []struct {
 	family
 	scenarios []string
-	far       []string // those that are tried as well in files as big as the measured ones, and elsewhere
+	// far are those that are tried in files as big as the measured ones, and elsewhere, as well.
+	far []string
 }{
 	{family{"truncate", "writers, readers and writeback with a truncate: what was cut is gone, and i_size stays", 10}, []string{
 		"truncate-race", "truncate-into", "truncate-above", "truncate-grow", "two-writers-truncate", "truncate-rewrite",

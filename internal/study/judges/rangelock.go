@@ -241,8 +241,8 @@ const (
 	stressCrowd  = 100 // tasks in the third
 )
 
-// stress asks newLock's locks three times in virtual time. First one task holds a range and others wait
-// for it while the rest take and leave ranges of their own, thousands of times: each of those
+// stress asks newLock's locks three times in virtual time. First one task holds a range and others
+// wait for it while the rest take and leave ranges of their own, thousands of times: each of those
 // wake-ups is for nobody. Then all take ranges of every size and place, and last comes a crowd.
 func stress(newLock func() inode.RangeLocker) (bool, string, error) {
 	sandbox.Again()
@@ -286,15 +286,14 @@ func stress(newLock func() inode.RangeLocker) (bool, string, error) {
 		})
 		lock = newLock()
 		_, _ = inTasks(t, stressCrowd, func(t *sched.Task, i int) error {
-			for n := range uint64(3) {
-				// a byte that all want, or one of a task's own with all the others held
-				start, end := uint64(0), uint64(stressCrowd)<<12
-				if n == 1 {
-					start, end = uint64(i)<<12, uint64(i+1)<<12
-				}
-				lock.Lock(t, start, end)
-				t.Sleep(3 * time.Microsecond)
-				lock.Unlock(t, start, end)
+			// a block of each, all held at one time, and then all blocks by each in turn
+			for _, x := range []struct {
+				span
+				held time.Duration
+			}{{span{uint64(i) << 12, uint64(i+1) << 12}, 500 * time.Microsecond}, {span{0, stressCrowd << 12}, time.Microsecond}} {
+				lock.Lock(t, x.start, x.end)
+				t.Sleep(x.held)
+				lock.Unlock(t, x.start, x.end)
 				turns++
 			}
 			return nil

@@ -29,7 +29,7 @@ type Ring struct {
 
 // About says what the lab is.
 func (Ring) About() *About {
-	return &About{N: 8, Folder: "08-ring", Title: "The ring", Minutes: 90, File: "ring.go",
+	return &About{N: 8, Folder: "08-ring", Title: "The ring", Minutes: 90, Narrow: true, File: "ring.go",
 		Code: judged(sandbox.Rules{Allowed: []string{sandbox.KitPath, "errors"}, Entry: "Submit", Want: "func Submit and func Work (t *kit.Task, q *kit.Request)"},
 			"judges.Ring{SubmitPath: kit.SubmitPath{Submit: student.Submit, Work: student.Work}}", sandbox.KitPath),
 		Given: []string{"ring-busy", "ring-three", "ring-short", "ring-full", "ring-stall", "ring-queued", "ring-order"}}

@@ -31,7 +31,7 @@ type Stable struct {
 
 // About says what the lab is.
 func (Stable) About() *About {
-	return &About{N: 14, Folder: "14-stable-pages", Title: "Stable pages", Minutes: 90, File: "stable.go",
+	return &About{N: 14, Folder: "14-stable-pages", Title: "Stable pages", Minutes: 90, Narrow: true, File: "stable.go",
 		Code: judged(sandbox.Rules{Allowed: []string{sandbox.KitPath, "math"}, Entry: "Write",
 			Want: "func Write(t *kit.Task, w *kit.WaitedWrite) error, func Device(t *kit.Task, r *kit.DirtyRun) and func Predict(h kit.HotPage) kit.Rewrites"},
 			"judges.Stable{Write: student.Write, Device: student.Device, Predict: student.Predict}"),

@@ -58,7 +58,7 @@ type request struct {
 // answer is what it says.
 type answer struct {
 	Checked *checkedText `json:",omitempty"`
-	Alike   []string     `json:",omitempty"`
+	Alike   *Alike       `json:",omitempty"`
 	// Wrong is the limit that the process has reached.
 	Wrong string `json:",omitempty"`
 }
@@ -171,7 +171,7 @@ func obey(order, out string) {
 		case "check":
 			say <- answer{Checked: check(q)}
 		case "alike":
-			say <- answer{Alike: functionsOf(q.Files)}
+			say <- answer{Alike: alikeOf(q)}
 		}
 	}()
 	b, err := json.Marshal(<-say)

@@ -335,8 +335,8 @@ func (e *editor) sums() (map[uint64][]byte, error) {
 	})
 }
 
-// same counts the bytes of a file that a reader gets, and that are those of want, each for itself: a
-// block without a right checksum is an error to a reader, of one with a right checksum it gets all.
+// same counts the bytes of a file that a reader gets, and that are those of want, each for itself:
+// a block without a right checksum is an error to a reader, of one with a right one it gets all.
 func (e *editor) same(ino uint64, want []byte) (n uint64, err error) {
 	sums, err := e.sums()
 	if err != nil {
