@@ -87,7 +87,7 @@ func everywhere(l Lab) []Workload {
 			switch {
 			case w.family != nil: // which of so many, the lab says itself
 				continue
-			case w.scenario != nil && p.times > 1 && w.scenario.FillTo > 0: // space is not stretched
+			case w.scenario != nil && p.times > 1 && w.scenario.FillTo > 0: // space has a size
 				continue
 			case w.scenario != nil:
 				at := p.at
