@@ -112,9 +112,9 @@ type farWorkload struct {
 	Workload
 }
 
-// searchFar searches the workload elsewhere, once it has kept its rule where it stands. The one
-// that does not is in the row.
-func (w *Workload) searchFar(j *judging, r *grade.Row) (at *Workload, err error) {
+// searchFar searches the workload elsewhere, once it has kept its rule where it stands. The first
+// that does not is in the row, and returned.
+func (w *Workload) searchFar(j *judging, r *grade.Row) (*farWorkload, error) {
 	for i := range w.far {
 		f := &w.far[i]
 		sandbox.Execute(f.name)
@@ -125,10 +125,10 @@ func (w *Workload) searchFar(j *judging, r *grade.Row) (at *Workload, err error)
 		if r.Schedules += x.Schedules; x.Violated {
 			r.Pass, r.Exhausted, r.Violated = false, false, true
 			r.Kind, r.Result, r.Schedule, r.Workload = x.Kind, x.Result, x.Schedule, f.name
-			return &f.Workload, nil
+			return f, nil
 		}
 	}
-	return w, nil
+	return nil, nil
 }
 
 // find is the workload of a name, which may be one elsewhere.

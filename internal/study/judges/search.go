@@ -26,12 +26,13 @@ func (w *Workload) search(j *judging, r *grade.Row) error {
 	if err := w.explore(j, r); err != nil {
 		return err
 	}
-	at := w
+	at, where := w, ""
 	if !r.Violated {
-		var err error
-		if at, err = w.searchFar(j, r); err != nil || !r.Violated {
+		f, err := w.searchFar(j, r)
+		if err != nil || f == nil {
 			return err
 		}
+		at, where = &f.Workload, ", "+f.place.String()
 	}
 	x := *r
 	if err := at.runOne(r.Schedule, &x); err != nil {
@@ -40,6 +41,7 @@ func (w *Workload) search(j *judging, r *grade.Row) error {
 	if !x.Pass && !x.Misfit { // else the code does not do the same again
 		r.Kind, r.Result, r.Trace = x.Kind, x.Result, x.Trace
 	}
+	r.Result += where
 	return nil
 }
 
