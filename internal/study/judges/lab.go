@@ -107,15 +107,19 @@ func Points(l Lab) float64 {
 // Explored are the names of a lab's workloads that have schedules.
 func Explored(l Lab) []string {
 	var names []string
-	for _, w := range everywhere(l) {
+	for _, w := range l.Workloads() {
 		if w.explored() {
 			names = append(names, w.name)
 		}
-		for _, f := range w.far {
-			names = append(names, f.name)
-		}
 	}
 	return names
+}
+
+// Searched reports whether a lab has a workload of that name with schedules, which may be one
+// elsewhere.
+func Searched(l Lab, name string) bool {
+	w := find(everywhere(l), name)
+	return w != nil && w.explored()
 }
 
 const kib = 1024

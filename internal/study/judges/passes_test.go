@@ -237,6 +237,9 @@ func TestElsewhere(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, r, err)
 			continue
 		}
+		if !Searched(l, r.Workload) || Searched(l, r.Workload+"0") || Searched(l, "virtual-time") {
+			t.Errorf("%s: %s cannot be replayed, or what is none can", name, r.Workload)
+		}
 		again := Judge(l, &sandbox.Run{Only: r.Workload, Schedule: r.Schedule})
 		if len(again) != 1 || again[0].Pass || again[0].Kind != overlaps {
 			t.Errorf("%s: %s=%s is not replayed: %+v", name, r.Workload, r.Schedule, again)
