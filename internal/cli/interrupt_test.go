@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -219,6 +220,34 @@ func TestInterrupted(t *testing.T) {
 		if !errors.Is(err, want) || want == errStopped && !strings.Contains(out.String(), "stopped") && !strings.Contains(out.String(), "kept?1") {
 			t.Errorf("%s: %v, want %v\n%s", args, err, want, out.String())
 		}
+	}
+}
+
+// TestInterruptGrade: SIGTERM ended no grading whose type checker was at types that double: it ran
+// in the process itself. The first entry of the folder for temporary files is the sign that it has
+// begun.
+func TestInterruptGrade(t *testing.T) {
+	dir, tmp := t.TempDir(), t.TempDir()
+	var b strings.Builder
+	b.WriteString("package unlocked\ntype s0 struct{ a, b uint64 }\n")
+	for i := range 40 {
+		fmt.Fprintf(&b, "type s%d struct{ a, b s%d }\n", i+1, i)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "unlock.go"), []byte(b.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("TMPDIR", tmp)
+	var out bytes.Buffer
+	a := &app{in: strings.NewReader(""), out: &out, err: io.Discard, t: sched.NewTask("main"), stopped: make(chan struct{})}
+	done := make(chan error)
+	go func() { done <- a.run([]string{"lab", "grade", "3", "--dir", dir}) }()
+	for begun := false; !begun; {
+		l, err := filepath.Glob(filepath.Join(tmp, "btrlab-*"))
+		begun = err != nil || len(l) > 0
+	}
+	close(a.stopped)
+	if err := <-done; !errors.Is(err, errNothing) || out.Len() > 0 {
+		t.Errorf("%v, want %v\n%s", err, errNothing, out.String())
 	}
 }
 

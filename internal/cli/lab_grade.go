@@ -118,7 +118,7 @@ func (c *gradeFlags) replayed(cmd *cobra.Command, l *course.Lab) (workload, sche
 		err = usagef(cmd, "--replay %q, want WORKLOAD=SCHEDULE", c.replay)
 	case l.Try != "":
 		err = usagef(cmd, "lab %d has no code to replay; use btrlab %s", l.N, l.Try)
-	case !slices.Contains(names, workload):
+	case !l.Searched(workload):
 		err = usagef(cmd, "--replay: lab %d has no workload %q with schedules, want one of %s", l.N, workload, strings.Join(names, ", "))
 	case c.page != "":
 		err = usagef(cmd, "--report goes with a whole grade, not with --replay")

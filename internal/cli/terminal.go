@@ -4,9 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strconv"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/term"
@@ -26,7 +24,7 @@ func shown(w io.Writer, text string) string {
 	if !isTerminal(w) {
 		return text
 	}
-	return escape(text)
+	return prose.Escape(text)
 }
 
 // lineWriter escapes what is written to it, but for the ends of lines and tabs. A character comes
@@ -34,36 +32,8 @@ func shown(w io.Writer, text string) string {
 type lineWriter struct{ w io.Writer }
 
 func (l lineWriter) Write(p []byte) (int, error) {
-	var b strings.Builder
-	for from, i := 0, 0; i <= len(p); i++ {
-		if i < len(p) && p[i] != '\n' && p[i] != '\t' {
-			continue
-		}
-		b.WriteString(escape(string(p[from:i])))
-		if from = i + 1; i < len(p) {
-			b.WriteByte(p[i])
-		}
-	}
-	_, err := io.WriteString(l.w, b.String())
+	_, err := io.WriteString(l.w, prose.EscapeLines(string(p)))
 	return len(p), err
-}
-
-// escape makes control characters, and bytes that are no UTF-8, readable: \n, \x1b.
-func escape(s string) string {
-	var b strings.Builder
-	for len(s) > 0 {
-		r, n := utf8.DecodeRuneInString(s)
-		switch {
-		case r == utf8.RuneError && n == 1:
-			fmt.Fprintf(&b, `\x%02x`, s[0])
-		case unicode.IsPrint(r):
-			b.WriteRune(r)
-		default:
-			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
-		}
-		s = s[n:]
-	}
-	return b.String()
 }
 
 // width is that of the terminal that the output goes to, in characters; 80 without one, or on a

@@ -6,8 +6,6 @@ import (
 	"encoding/csv"
 	"errors"
 	"fmt"
-	"go/scanner"
-	"go/token"
 	"io"
 	"io/fs"
 	"os"
@@ -22,7 +20,7 @@ import (
 
 // Submission is one folder of a class, graded.
 type Submission struct {
-	Name       string
+	Name       string // of the folder, as it can be printed
 	Score, Max float64
 	Pass       bool
 	// Digest is of the files that were graded: a submission that has not changed is not graded
@@ -32,14 +30,15 @@ type Submission struct {
 	Result string
 	// Like is the submission that is most like this one, and Likeness how much, from 0 to 1: the
 	// share of what the two have in common in what they have at all, without what the starter has.
-	// Names and comments do not count.
+	// It is what their code does that is compared (sandbox.Alike), or the text, whichever is more
+	// alike.
 	Like     string
 	Likeness float64
 	// Cluster is the number, from 1, of the group of submissions that are alike, each to at least
 	// one other of the group; 0 is none. See Clusters.
 	Cluster int
 
-	print map[string]bool // what is compared
+	print print // what is compared
 }
 
 var csvHead = []string{"name", "score", "max", "pass", "digest", "result", "like", "likeness", "cluster"}
@@ -114,11 +113,22 @@ func WriteCSV(w io.Writer, l []Submission) error {
 	c := csv.NewWriter(w)
 	rows := [][]string{csvHead}
 	for _, x := range l {
-		rows = append(rows, []string{x.Name, fmt.Sprint(x.Score), fmt.Sprint(x.Max), strconv.FormatBool(x.Pass), x.Digest, x.Result, x.Like,
+		rows = append(rows, []string{textCell(x.Name), fmt.Sprint(x.Score), fmt.Sprint(x.Max), strconv.FormatBool(x.Pass), textCell(x.Digest), textCell(x.Result), textCell(x.Like),
 			strconv.FormatFloat(x.Likeness, 'f', 2, 64), strings.TrimPrefix(strconv.Itoa(x.Cluster), "0")})
 	}
 	return c.WriteAll(rows)
 }
+
+// textCell is a cell with text that a spreadsheet takes for text and for no formula: a quote before
+// it says so. ownText takes it away again.
+func textCell(s string) string {
+	if s != "" && strings.ContainsRune("=+-@\t\r\n'", rune(s[0])) {
+		return "'" + s
+	}
+	return s
+}
+
+func ownText(cell string) string { return strings.TrimPrefix(cell, "'") }
 
 // ReadCSV reads what WriteCSV wrote.
 func ReadCSV(r io.Reader) ([]Submission, error) {
@@ -135,7 +145,7 @@ func ReadCSV(r io.Reader) ([]Submission, error) {
 			}
 			continue
 		}
-		x := Submission{Name: row[0], Digest: row[4], Result: row[5], Like: row[6]}
+		x := Submission{Name: ownText(row[0]), Digest: ownText(row[4]), Result: ownText(row[5]), Like: ownText(row[6])}
 		var errs [4]error
 		x.Score, errs[0] = strconv.ParseFloat(row[1], 64)
 		x.Max, errs[1] = strconv.ParseFloat(row[2], 64)
@@ -165,28 +175,32 @@ func GradeAll(ctx context.Context, root string, l *Lab, dir string, byName bool,
 	}
 	var all []Submission
 	o.Explored = &sandbox.Explored{}
-	base := l.shingles(l.Dir(root))
+	base, err := l.print(ctx, root, l.Dir(root))
+	if err != nil {
+		return nil, err
+	}
 	for _, e := range entries {
 		if !e.IsDir() {
 			continue
 		}
 		at := filepath.Join(dir, e.Name())
-		student := ""
+		name, student := prose.Escape(e.Name()), ""
 		if byName {
 			student = e.Name()
 		}
 		digest := l.digest(at, student)
-		x, ok := old[e.Name()]
+		x, ok := old[name]
 		if !ok || x.Digest != digest {
 			if x, err = l.gradeOne(ctx, root, at, student, o); err != nil {
 				return all, err
 			}
-			x.Name, x.Digest = e.Name(), digest
+			x.Name, x.Digest = name, digest
 		}
-		own := l.shingles(at)
-		for s := range base {
-			delete(own, s)
+		own, err := l.print(ctx, root, at)
+		if err != nil {
+			return all, err
 		}
+		own.without(base)
 		x.Like, x.Likeness, x.Cluster, x.print = "", 0, 0, own
 		all = append(all, x)
 		for i := range len(all) - 1 {
@@ -242,7 +256,7 @@ func (l *Lab) gradeOne(ctx context.Context, root, dir, student string, o Options
 
 func oneLine(s string) string {
 	s, _, _ = strings.Cut(s, "\n")
-	return strings.TrimSpace(s)
+	return prose.Escape(strings.TrimSpace(s))
 }
 
 // files are those of a submission that are graded; none when they cannot be listed.
@@ -278,61 +292,82 @@ func (l *Lab) digest(dir, student string) string {
 	return fmt.Sprintf("%x", h.Sum(nil)[:8])
 }
 
-// shingleLen is how many tokens in a row are compared.
-const shingleLen = 6
+// print is what a submission is compared by: the forms of its code (sandbox.Alike) and the runs of
+// its tokens, or the lines of its answers.
+type print struct{ forms, tokens map[string]bool }
 
-// shingles are the runs of tokens of a submission's Go files, names as such, or the lines of its
-// answers.
-func (l *Lab) shingles(dir string) map[string]bool {
-	m := map[string]bool{}
-	for _, f := range l.files(dir) {
-		b, err := sandbox.Read(f)
-		if err != nil {
-			continue
-		}
-		if l.Code == nil {
-			for line := range strings.Lines(string(b)) {
+// print is that of the files of a folder. What cannot be read has nothing. The error is that of ctx
+// or about the tools.
+func (l *Lab) print(ctx context.Context, root, dir string) (p print, err error) {
+	p = print{map[string]bool{}, map[string]bool{}}
+	files, err := sandbox.ReadAll(l.files(dir))
+	if err != nil {
+		return p, nil
+	}
+	if l.Code == nil {
+		for _, f := range files {
+			for line := range strings.Lines(string(f.Data)) {
 				line, _, _ = strings.Cut(line, "#")
 				if line = strings.Join(strings.Fields(line), " "); line != "" {
-					m[line] = true
+					p.tokens[line] = true
 				}
 			}
-			continue
 		}
-		words := tokens(b)
-		for i := range len(words) - shingleLen + 1 {
-			m[strings.Join(words[i:i+shingleLen], " ")] = true
-		}
+		return p, nil
 	}
-	return m
+	a, err := sandbox.LikenessOf(ctx, root, files, l.Code.Rules)
+	if l.Narrow {
+		a.Forms = nil
+	}
+	for _, x := range a.Forms {
+		p.forms[x] = true
+	}
+	for _, x := range a.Tokens {
+		p.tokens[x] = true
+	}
+	return p, err
 }
 
-// tokens are those of a Go file: every name is the same, and so is every literal of a kind.
-func tokens(src []byte) []string {
-	var s scanner.Scanner
-	fset := token.NewFileSet()
-	s.Init(fset.AddFile("", fset.Base(), len(src)), src, func(token.Position, string) {}, 0)
-	var l []string
-	for {
-		switch _, tok, _ := s.Scan(); tok {
-		case token.EOF:
-			return l
-		default:
-			l = append(l, tok.String())
-		}
+// without takes from p what the starter has.
+func (p print) without(starter print) {
+	for s := range starter.forms {
+		delete(p.forms, s)
+	}
+	for s := range starter.tokens {
+		delete(p.tokens, s)
 	}
 }
 
-// likeness is the share of what a and b have in common in all that they have.
-func likeness(a, b map[string]bool) float64 {
-	both := 0
-	for s := range a {
-		if b[s] {
-			both++
-		}
-	}
-	if both == 0 {
+// likeness is the larger one of what the forms and the tokens say. Code that is compared by one of
+// them is alike also where the other one sees two texts.
+func likeness(a, b print) float64 { return max(within(a.forms, b.forms), common(a.tokens, b.tokens)) }
+
+// common is the share of what a and b have in common in all that they have.
+func common(a, b map[string]bool) float64 {
+	n := shared(a, b)
+	if n == 0 {
 		return 0
 	}
-	return float64(both) / float64(len(a)+len(b)-both)
+	return float64(n) / float64(len(a)+len(b)-n)
+}
+
+// within is the share of what a and b have in common in what the smaller one has: whoever adds
+// something to what was taken has taken it all the same. Of few forms that says nothing.
+func within(a, b map[string]bool) float64 {
+	least := min(len(a), len(b))
+	if least < fewForms {
+		return common(a, b)
+	}
+	return float64(shared(a, b)) / float64(least)
+}
+
+const fewForms = 8
+
+func shared(a, b map[string]bool) (n int) {
+	for s := range a {
+		if b[s] {
+			n++
+		}
+	}
+	return n
 }

@@ -3,6 +3,7 @@ package course
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -292,8 +293,8 @@ func TestClusters(t *testing.T) {
 		return m
 	}
 	// b is like a and like d, which are not alike; c and f are the same
-	all := []Submission{{Name: "a", print: words(0, 100)}, {Name: "c", print: words(500, 600)}, {Name: "d", print: words(20, 120)}, {Name: "e", print: words(900, 950)},
-		{Name: "f", print: words(500, 600)}, {Name: "b", print: words(10, 110)}, {Name: "g", print: map[string]bool{}}}
+	all := []Submission{{Name: "a", print: print{tokens: words(0, 100)}}, {Name: "c", print: print{tokens: words(500, 600)}}, {Name: "d", print: print{tokens: words(20, 120)}}, {Name: "e", print: print{tokens: words(900, 950)}},
+		{Name: "f", print: print{tokens: words(500, 600)}}, {Name: "b", print: print{tokens: words(10, 110)}}, {Name: "g", print: print{}}}
 	for j := range all {
 		for i := range j {
 			if likeness(all[i].print, all[j].print) >= alike {
@@ -387,5 +388,63 @@ func TestKept(t *testing.T) {
 func TestCapstone(t *testing.T) {
 	if c := Capstone(); c.N != 12 || c.Essay == nil {
 		t.Errorf("the capstone is lab %d", c.N)
+	}
+}
+
+// TestFormulas: a spreadsheet runs a cell that begins with one of these characters, and a terminal
+// what follows an escape. The names of folders are a class's.
+func TestFormulas(t *testing.T) {
+	names := []string{"=cmd|' /C calc'!A0", "+1", "-1", "@sum(a1)", "'quoted", "''twice", "ada"}
+	class := t.TempDir()
+	for _, n := range append(names, "\tb", "c\x1b[2J") {
+		put(t, class, filepath.Join(strings.ReplaceAll(n, "/", "÷"), "answers.txt"), "lost-update = never\n")
+	}
+	all, err := GradeAll(t.Context(), root(t), lab(t, 0), class, false, Options{}, nil, func([]Submission) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	all[0].Result, all[1].Like = "\r=1", "=x"
+	var b strings.Builder
+	if err := WriteCSV(&b, all); err != nil {
+		t.Fatal(err)
+	}
+	rows, err := csv.NewReader(strings.NewReader(b.String())).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range rows {
+		for _, c := range row {
+			if strings.ContainsAny(c, "\x1b\t") || c != "" && strings.ContainsAny(c[:1], "=+-@\t\r\n") {
+				t.Errorf("a cell is %q", c)
+			}
+		}
+	}
+	got, err := ReadCSV(strings.NewReader(b.String()))
+	if err != nil || len(got) != len(all) {
+		t.Fatal(got, err)
+	}
+	for i := range all {
+		if got[i].Name != all[i].Name || got[i].Result != all[i].Result || got[i].Like != all[i].Like {
+			t.Errorf("read back %+v, want %+v", got[i], all[i])
+		}
+	}
+}
+
+// TestMarkdownPlain: what a submission says is no HTML and no control character on a report's page.
+func TestMarkdownPlain(t *testing.T) {
+	l, dir := Capstone(), t.TempDir()
+	put(t, dir, l.Essay.File, "## "+l.Essay.Sections[0]+"\n\na < b <script>alert(1)</script> \x1b[2J\n")
+	var b strings.Builder
+	r := &Report{Rows: []grade.Row{{Name: "a", Result: "<img src=x>|b"}}}
+	if err := l.WriteMarkdown(&b, r, dir, ""); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`a < b &lt;script>alert(1)&lt;/script> \x1b[2J`, `&lt;img src=x>\|b`} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in\n%s", want, b.String())
+		}
+	}
+	if strings.ContainsAny(b.String(), "\x1b") {
+		t.Error("an escape is left")
 	}
 }

@@ -75,7 +75,7 @@ func Grade(ctx context.Context, root string, l *Lab, o Options) (*Report, error)
 		return nil, err
 	}
 	if o.Workload == "" {
-		if err := r.addPersonal(l, root, dir, o); err != nil {
+		if err := r.addPersonal(ctx, l, root, dir, o); err != nil {
 			return nil, err
 		}
 	}
@@ -85,6 +85,7 @@ func Grade(ctx context.Context, root string, l *Lab, o Options) (*Report, error)
 		if x.Violated && x.Replay == "" {
 			x.Replay = l.replay(o.Dir, cmp.Or(x.Workload, x.Name), x.Schedule)
 		}
+		x.Clean()
 	}
 	r.Prediction = l.prediction(root)
 	r.Unpredicted = r.Prediction == nil
@@ -105,21 +106,21 @@ func (l *Lab) replay(dir, workload, schedule string) string {
 func dirFlag(dir string) string { return " --dir " + prose.ShellWord(dir) }
 
 // addPersonal grades the personal questions, or says that they are left out.
-func (r *Report) addPersonal(l *Lab, root, dir string, o Options) error {
+func (r *Report) addPersonal(ctx context.Context, l *Lab, root, dir string, o Options) error {
 	if o.Student == "" {
 		all, err := l.personal(root)
 		r.LeftOut = len(all)
 		return err
 	}
-	rows, err := l.gradePersonal(root, dir, o.Student, o.Progress)
+	rows, err := l.gradePersonal(ctx, root, dir, o.Student, o.Progress)
 	r.Rows = append(r.Rows, rows...)
 	return err
 }
 
 func (l *Lab) report(root, dir string) *Report {
-	r := &Report{Lab: l.N, Title: l.Title, Dir: dir}
+	r := &Report{Lab: l.N, Title: l.Title, Dir: prose.Escape(dir)}
 	if rel, err := filepath.Rel(root, dir); err == nil && !strings.HasPrefix(rel, "..") {
-		r.Dir = rel
+		r.Dir = prose.Escape(rel)
 	}
 	return r
 }
@@ -128,6 +129,7 @@ func (l *Lab) report(root, dir string) *Report {
 func (l *Lab) Nothing(err *sandbox.NoFilesError) *Report {
 	r := l.report("", err.Dir)
 	r.Rows = grade.Refused("check", judges.Points(l.judge), []string{err.Error()})
+	r.Rows[0].Clean()
 	r.sum()
 	return r
 }

@@ -47,6 +47,9 @@ const visible = "visible"
 func (r *Report) WriteGradescope(w io.Writer, took time.Duration) error {
 	g := gradescope{Score: r.Score, Time: took.Seconds(), Output: fmt.Sprintf("lab %02d, %s", r.Lab, r.Title), Format: "text", Visibility: visible,
 		Tests: []gradescopeTest{}}
+	if n := r.halvedNote(); n != "" {
+		g.Output += "\n" + n
+	}
 	if r.Teacher > 0 {
 		g.Output += fmt.Sprintf("\nbeside these, up to %g points are the teacher's, who reads the text", r.Teacher)
 	}
@@ -120,6 +123,7 @@ func (g Autograder) Grade(ctx context.Context, l *Lab) error {
 func (l *Lab) failed(why string) *Report {
 	r := l.report("", "")
 	r.Rows = []grade.Row{{Name: "grader", Asks: "the submission is graded", Max: judges.Points(l.judge), Result: why}}
+	r.Rows[0].Clean()
 	r.sum()
 	return r
 }
@@ -128,7 +132,15 @@ func (g Autograder) report(ctx context.Context, l *Lab) (*Report, error) {
 	root := filepath.Join(g.Base, "source")
 	dir, err := l.find(filepath.Join(g.Base, "submission"))
 	if err != nil {
-		return nil, err
+		rows, err := sandbox.Unread(err, judges.Points(l.judge))
+		if err != nil {
+			return nil, err
+		}
+		r := l.report("", "")
+		r.Rows = rows
+		r.Rows[0].Clean()
+		r.sum()
+		return r, nil
 	}
 	o := Options{Dir: dir, Options: sandbox.Options{Limit: g.Limit, CPU: g.Limit}}
 	if g.Student != "" {
@@ -153,7 +165,7 @@ func (g Autograder) report(ctx context.Context, l *Lab) (*Report, error) {
 // lab's own folder.
 func (r *Report) home(dir string) {
 	for i := range r.Rows {
-		r.Rows[i].Replay = strings.Replace(r.Rows[i].Replay, dirFlag(dir), "", 1)
+		r.Rows[i].Replay = strings.Replace(r.Rows[i].Replay, prose.Escape(dirFlag(dir)), "", 1)
 	}
 }
 
@@ -163,22 +175,29 @@ func (l *Lab) find(submission string) (string, error) {
 	if _, err := os.Lstat(filepath.Join(submission, l.File)); err == nil {
 		return submission, nil
 	}
-	whole := ""
-	err := filepath.WalkDir(submission, func(path string, d fs.DirEntry, err error) error {
+	whole, folders := "", []string{submission}
+	for i := 0; i < len(folders); i++ { // those that are found are appended
+		dir := folders[i]
+		entries, err := sandbox.Entries(dir)
 		if err != nil {
-			if path == submission && errors.Is(err, fs.ErrNotExist) {
-				return nil // Grade says that
+			if i == 0 && errors.Is(err, fs.ErrNotExist) {
+				return submission, nil // Grade says that
 			}
-			return err
+			return submission, err
 		}
-		dir := filepath.Dir(path)
-		if d.Type().IsRegular() && d.Name() == l.File && (whole == "" || filepath.Base(dir) == l.Folder) {
-			whole = dir
+		for _, e := range entries {
+			switch {
+			case e.IsDir() && len(folders) == sandbox.MaxEntries:
+				return submission, &sandbox.HandedError{File: "the submission", Why: fmt.Sprintf("has more than %d folders, want at most that", sandbox.MaxEntries)}
+			case e.IsDir():
+				folders = append(folders, filepath.Join(dir, e.Name()))
+			case e.Type().IsRegular() && e.Name() == l.File && (whole == "" || filepath.Base(dir) == l.Folder):
+				whole = dir
+			}
 		}
-		return nil
-	})
-	if err != nil || whole == "" {
-		return submission, err
+	}
+	if whole == "" {
+		return submission, nil
 	}
 	return whole, nil
 }

@@ -1,6 +1,8 @@
 package course
 
 import (
+	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -31,6 +33,23 @@ func TestAutograderFind(t *testing.T) {
 	none := filepath.Join(t.TempDir(), "none")
 	if got, err := lab(t, 4).find(none); err != nil || got != none {
 		t.Errorf("have %s, %v", got, err)
+	}
+}
+
+// TestAutograderFindEnds: a submission of very many folders is none to be searched, and that is the
+// student's matter.
+func TestAutograderFindEnds(t *testing.T) {
+	a := Autograder{Base: t.TempDir()}
+	for i := range 70 {
+		for k := range 60 {
+			if err := os.MkdirAll(filepath.Join(a.Base, "submission", fmt.Sprint(i), fmt.Sprint(k)), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	r, err := a.report(t.Context(), lab(t, 4))
+	if err != nil || r.Score != 0 || len(r.Rows) != 1 || r.Rows[0].Result != "the submission: has more than 4096 folders, want at most that" {
+		t.Errorf("have %+v, %v", r, err)
 	}
 }
 

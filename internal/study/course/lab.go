@@ -49,6 +49,10 @@ func Levels() *Lab {
 // Explored are the names of the lab's workloads that have schedules.
 func (l *Lab) Explored() []string { return judges.Explored(l.judge) }
 
+// Searched reports whether the lab has a workload of that name with schedules, which may be one of
+// Explored at another place of a file.
+func (l *Lab) Searched(name string) bool { return judges.Searched(l.judge, name) }
+
 // Lookup finds a lab by its number.
 func Lookup(n int) (*Lab, error) {
 	var have []string

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
+	"btrlab/internal/prose"
 	"btrlab/internal/study/grade"
 	"btrlab/internal/study/judges"
 	"btrlab/internal/study/sandbox"
@@ -33,6 +35,9 @@ func (l *Lab) WriteMarkdown(w io.Writer, r *Report, dir, profile string) error {
 			p("| %s | %g of %g | %s |", x.Name, x.Score, x.Max, cell(x.Result))
 		}
 	}
+	if n := r.halvedNote(); n != "" {
+		p("\n%s", n)
+	}
 	p("\nExhausted means every schedule that switches tasks at the scenario's locks; anything else names its bound and is no proof.\n")
 	for _, x := range r.Rows {
 		if len(x.Parts) > 0 {
@@ -57,7 +62,7 @@ func (l *Lab) WriteMarkdown(w io.Writer, r *Report, dir, profile string) error {
 			p("There is no %s.\n", l.Essay.File)
 		}
 		for _, name := range l.Essay.Sections {
-			p("### %s\n\n%s\n", name, cmp.Or(have[name], "(empty)"))
+			p("### %s\n\n%s\n", name, cmp.Or(prose.EscapeLines(plain(have[name])), "(empty)"))
 		}
 	}
 	p("## Rubric\n\n| what | points | graded | by the teacher |\n|---|---|---|---|")
@@ -77,7 +82,7 @@ func (l *Lab) WriteMarkdown(w io.Writer, r *Report, dir, profile string) error {
 func (r *Report) measuredPage(p func(format string, a ...any), rows []grade.Row, profile string) {
 	p("## What was measured\n\nVirtual time, the same on every machine. Times as fast as policy `%s`, and milliseconds.\n", grade.Baseline)
 	for _, x := range rows {
-		p("### %s\n\n%s. %s.\n\n| policy | times %s | ms |\n|---|---|---|", x.Name, upper(x.Asks), upper(x.Result), grade.Baseline)
+		p("### %s\n\n%s. %s.\n\n| policy | times %s | ms |\n|---|---|---|", x.Name, upper(x.Asks), upper(plain(x.Result)), grade.Baseline)
 		names, ratios := x.Ratios()
 		for i := range names {
 			name := names[i]
@@ -109,8 +114,14 @@ func (r *Report) measuredPage(p func(format string, a ...any), rows []grade.Row,
 // cell is text in a cell of a table: one line.
 func cell(s string) string {
 	s, _, _ = strings.Cut(s, "\n")
-	return strings.ReplaceAll(s, "|", "\\|")
+	return strings.ReplaceAll(plain(s), "|", "\\|")
 }
+
+// tag is the beginning of HTML.
+var tag = regexp.MustCompile("<([A-Za-z/!?])")
+
+// plain is text of a submission in which nothing is HTML: a page of Markdown may have some.
+func plain(s string) string { return tag.ReplaceAllString(s, "&lt;$1") }
 
 // upper is s with a capital.
 func upper(s string) string {

@@ -2,6 +2,7 @@ package course
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -103,7 +104,7 @@ func readPersonal(path string, n int) (map[string]string, error) {
 
 // gradePersonal judges the answers of a student in dir, a row for each question. The rows do not
 // give the right answers away.
-func (l *Lab) gradePersonal(root, dir, student string, progress func(sandbox.Progress)) ([]grade.Row, error) {
+func (l *Lab) gradePersonal(ctx context.Context, root, dir, student string, progress func(sandbox.Progress)) ([]grade.Row, error) {
 	qs, err := l.Personal(root, student)
 	if err != nil {
 		return nil, err
@@ -120,11 +121,13 @@ func (l *Lab) gradePersonal(root, dir, student string, progress func(sandbox.Pro
 		case answer == "" || answer == "?":
 			r.Result = judges.NoAnswer
 		default:
-			v, err := q.Judge(answer, practice.Options{Progress: sandbox.Of(r.Name, progress)})
+			v, err := q.Judge(answer, practice.Options{Progress: sandbox.Of(r.Name, progress), Stop: func() bool { return ctx.Err() != nil }})
 			var none *practice.BadAnswer
 			switch {
 			case errors.As(err, &none):
 				r.Result = err.Error()
+			case ctx.Err() != nil:
+				return nil, ctx.Err()
 			case err != nil:
 				return nil, err
 			default:

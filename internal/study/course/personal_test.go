@@ -62,7 +62,7 @@ func TestPersonal(t *testing.T) {
 		dir, answer := t.TempDir(), solve(t, questions[0])
 		grade := func() grade.Row {
 			t.Helper()
-			rows, err := l.gradePersonal(r, dir, " Ada", nil)
+			rows, err := l.gradePersonal(t.Context(), r, dir, " Ada", nil)
 			if err != nil || len(rows) != 1 || rows[0].Max != personalPoints {
 				t.Fatalf("lab %d: %+v, %v", n, rows, err)
 			}

@@ -64,6 +64,9 @@ func (r *Report) table(b *screen) {
 		b.hang(fmt.Sprintf("%-*s  %-6s %3g/%3g  ", name, x.Name, x.Verdict(), x.Score, x.Max), result)
 	}
 	fmt.Fprintf(b, "%-*s  %-6s %3g/%3g\n", name, "sum", "", r.Score, r.Max)
+	if n := r.halvedNote(); n != "" {
+		b.hang("", n)
+	}
 	if r.Teacher > 0 {
 		b.hang("", fmt.Sprintf("beside these, up to %g points are the teacher's, who reads your text", r.Teacher))
 	}
@@ -93,6 +96,16 @@ func (r *Report) shared() (name string, rows []string) {
 
 func sharedNote(name string, rows []string) string {
 	return fmt.Sprintf("The code is that of %s but for comments, layout and local names, and was explored once; shared with it: %s.", name, strings.Join(rows, ", "))
+}
+
+// halvedNote says why every row has half of its points, empty if none has.
+func (r *Report) halvedNote() string {
+	for _, x := range r.Rows {
+		if x.Halved != "" {
+			return fmt.Sprintf("Every row has half of its points, since %s.", x.Halved)
+		}
+	}
+	return ""
 }
 
 // untilMore says when a row counts that the starter passes.

@@ -18,6 +18,9 @@ type Row struct {
 	Pass  bool    `json:"pass"`
 	// Given says that the starter passes the row as well: see count.
 	Given bool `json:"given,omitempty"`
+	// Halved says why the row has half of its points, empty if it has not: another row breaks the
+	// promise that all are about.
+	Halved string `json:"halved,omitempty"`
 	// Teacher is what a teacher may give for the row, beside Max.
 	Teacher float64 `json:"teacher,omitempty"`
 	// Result is the verdict in one line: the bound of a search, a ratio, what is wrong.
@@ -107,5 +110,5 @@ func (x *Row) Ratios() (policies []string, ratios []float64) {
 
 // Refused is the report of files that are not run at all.
 func Refused(what string, max float64, lines []string) []Row {
-	return []Row{{Name: what, Asks: "the files can be graded", Max: max, Result: strings.Join(lines, "\n")}}
+	return []Row{{Name: what, Asks: "the files can be graded", Max: max, Result: strings.Join(Few(lines), "\n")}}
 }

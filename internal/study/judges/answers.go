@@ -1,6 +1,7 @@
 package judges
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -96,8 +97,8 @@ func readAnswers(path string, tasks []Workload, also ...string) (got map[string]
 	return got, bad, err
 }
 
-// gradeAnswers grades a lab without Go: path has the answers.
-func gradeAnswers(l Lab, path string, o sandbox.Options) ([]grade.Row, error) {
+// gradeAnswers grades a lab without Go: path has the answers. When ctx ends, so does the grading.
+func gradeAnswers(ctx context.Context, l Lab, path string, o sandbox.Options) ([]grade.Row, error) {
 	tasks := l.Workloads()
 	var also []string
 	own, isPersonal := l.(personal)
@@ -123,11 +124,14 @@ func gradeAnswers(l Lab, path string, o sandbox.Options) ([]grade.Row, error) {
 	}
 	var rows []grade.Row
 	for _, k := range tasks {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
 		r := grade.Row{Name: k.name, Asks: k.asks, Max: k.points}
 		answer, ok := got[k.name]
 		if !ok || answer == "" || answer == "?" {
 			r.Result = NoAnswer
-		} else if err := k.answer(answer, o.Progress, &r); err != nil {
+		} else if err := k.answer(ctx, answer, o.Progress, &r); err != nil {
 			return nil, err
 		}
 		if r.Pass {
@@ -139,7 +143,7 @@ func gradeAnswers(l Lab, path string, o sandbox.Options) ([]grade.Row, error) {
 		rows = append(rows, r)
 	}
 	guesses(rows, got)
-	return rows, nil
+	return rows, ctx.Err()
 }
 
 // written calls a student's Answers, once, and says what is wrong on sight.

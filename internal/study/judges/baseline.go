@@ -28,7 +28,7 @@ type Baseline struct {
 
 // About says what the lab is.
 func (Baseline) About() *About {
-	return &About{N: 2, Folder: "02-locked-baseline", Title: "The locked baseline", Minutes: 75, File: "measure.go",
+	return &About{N: 2, Folder: "02-locked-baseline", Title: "The locked baseline", Minutes: 75, Blind: "latencies and numbers, of which the rows ask all sizes", File: "measure.go",
 		Code: judged(sandbox.Rules{Allowed: []string{sandbox.KitPath, "cmp", "math", "math/bits", "slices", "sort"}, Entry: "Measure",
 			Want: "func Measure(t *kit.Task, c *kit.Client) []int64, and the functions Summarize, Bin, Value, Predict and Enough of the starter"},
 			"judges.Baseline{Measure: student.Measure, Summarize: student.Summarize, Bin: student.Bin, Value: student.Value, "+

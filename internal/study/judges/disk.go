@@ -28,7 +28,7 @@ type Disk struct {
 
 // About says what the lab is.
 func (Disk) About() *About {
-	return &About{N: 16, Folder: "16-serve-a-disk", Title: "Serve a disk", Minutes: 75, File: "disk.go",
+	return &About{N: 16, Folder: "16-serve-a-disk", Title: "Serve a disk", Minutes: 75, Blind: "a flush has no place: it has a connection, and power-cut has many", File: "disk.go",
 		Code: judged(sandbox.Rules{Allowed: []string{sandbox.KitPath, "cmp", "maps", "math", "slices"}, Entry: "New", Shared: true,
 			Want: "func New() *Flushes, which has Flush (t *kit.Task, d *kit.Disk) error, and func Predict(p kit.SyncProfile, connections int) kit.FlushRates"},
 			"judges.Disk{New: func() kit.Flusher { return student.New() }, Predict: student.Predict}", sandbox.KitPath),
@@ -315,8 +315,8 @@ func (s syncOf) Sync(t *sched.Task) error {
 
 // The power cuts.
 const (
-	cutConnections = 6
-	cutFlushes     = 24 // of each connection
+	cutConnections = 40
+	cutFlushes     = 6 // of each connection
 	cutDevice      = 300 * time.Microsecond
 )
 

@@ -28,17 +28,21 @@ var comment = regexp.MustCompile(`(?s)<!--.*?-->`)
 
 // Parts are the parts of a report by their headings of the second level, without comments.
 func Parts(text string) map[string]string {
-	m := map[string]string{}
+	parts := map[string]*strings.Builder{}
 	name := ""
 	for line := range strings.Lines(comment.ReplaceAllString(text, "")) {
 		if h, ok := strings.CutPrefix(line, "## "); ok {
 			name = strings.TrimSpace(h)
 			continue
 		}
-		m[name] += line
+		if parts[name] == nil {
+			parts[name] = &strings.Builder{}
+		}
+		parts[name].WriteString(line)
 	}
-	for k, v := range m {
-		m[k] = strings.TrimSpace(v)
+	m := map[string]string{}
+	for k, b := range parts {
+		m[k] = strings.TrimSpace(b.String())
 	}
 	return m
 }

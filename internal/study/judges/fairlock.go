@@ -28,6 +28,7 @@ func (FairLock) About() *About {
 		Code: judged(sandbox.Rules{Allowed: []string{sandbox.KitPath, "cmp", "fmt", "math", "slices", "sort"}, Entry: "New", Shared: true,
 			Want: "func New() *RangeLock, which has Lock and Unlock (t *kit.Task, start, end uint64)"},
 			"judges.FairLock{RangeLock: judges.RangeLock{New: func() kit.RangeLocker { return student.New() }}}", sandbox.KitPath),
+		Promise: "the lock does not exclude", Broken: []explore.Kind{overlaps, explore.KindOracle},
 		Given: []string{"lock-identical", "lock-nested", "lock-overlap", "lock-waiters", "two-writers-overlap", "truncate-race"}}
 }
 
@@ -83,7 +84,7 @@ func (l *waitLine) grant(r *request) {
 		if l.wrong == nil {
 			breaks(unfair, "%s", what)
 		}
-		*l.wrong = cmp.Or(*l.wrong, fmt.Errorf("violated (%v): %s", unfair, what))
+		*l.wrong = cmp.Or(*l.wrong, error(violation{unfair, what}))
 	}
 }
 
@@ -122,7 +123,7 @@ func (l FairLock) inLine(tasks ...[]span) func(w *explore.World) {
 func (l FairLock) counted(run lockRun) func() (bool, string, error) {
 	return func() (ok bool, text string, err error) {
 		var wrong error
-		ok, text, err = run(func() inode.RangeLocker { return l.queued(&wrong) })
+		ok, text, err = excluding(func() inode.RangeLocker { return l.queued(&wrong) }, run)
 		return ok, text, cmp.Or(err, wrong)
 	}
 }

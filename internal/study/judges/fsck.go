@@ -1,6 +1,7 @@
 package judges
 
 import (
+	"context"
 	"fmt"
 	"path"
 	"slices"
@@ -24,7 +25,7 @@ const Images = "lab images"
 
 // About says what the lab is.
 func (Fsck) About() *About {
-	return &About{N: 15, Folder: "15-be-the-fsck", Title: "Be the fsck", Minutes: 90, File: answersFile, Try: Images}
+	return &About{N: 15, Folder: "15-be-the-fsck", Title: "Be the fsck", Minutes: 90, Blind: "answers are about images", File: answersFile, Try: Images}
 }
 
 // Workloads are the questions about each image.
@@ -38,7 +39,9 @@ func (Fsck) of(student string) (rows []Workload) {
 		x := &exhibit{make: sync.OnceValues(func() (*wrecks.Image, error) { return wrecks.Make(student, c) })}
 		add := func(name, asks string, points float64, judge func(im *wrecks.Image, answer string) (wrong string, err error)) {
 			rows = append(rows, Workload{name: c.Name + "-" + name, asks: c.Name + ".img: " + asks, points: points,
-				answer: func(answer string, _ func(sandbox.Progress), r *grade.Row) error { return x.judge(answer, judge, r) }})
+				answer: func(_ context.Context, answer string, _ func(sandbox.Progress), r *grade.Row) error {
+					return x.judge(answer, judge, r)
+				}})
 		}
 		add("item", c.Asks+": the item that is gone or wrong, as TREE OBJECTID TYPE OFFSET", 7, x.item)
 		add("file", "a path of the file that is hit", 2, x.file)
@@ -131,15 +134,14 @@ func (*exhibit) left(im *wrecks.Image, answer string) (string, error) {
 	switch {
 	case err != nil || n < 0:
 		return fmt.Sprintf("%q is no number of findings", answer), nil
-	case n < f.Findings:
-		return "the repair leaves more", nil
-	case n > f.Findings:
-		return "the repair leaves less", nil
+	case n != f.Findings:
+		return "the repair leaves another number of findings", nil
 	}
 	return "", nil
 }
 
-// fate judges MODE LINKS BYTES PATH, and names the first that is not so.
+// fate judges MODE LINKS BYTES PATH, and names the first that is not so. It does not say whether a
+// number is too large or too small: a few tries would find it.
 func fate(answer string, im *wrecks.Image, repaired func() (*wrecks.Fate, error)) (string, error) {
 	words := strings.Fields(answer)
 	if len(words) != 4 {
@@ -166,10 +168,8 @@ func fate(answer string, im *wrecks.Image, repaired func() (*wrecks.Fate, error)
 		return fmt.Sprintf("its mode is another one than %#o", n[0]), nil
 	case uint32(n[1]) != f.Links:
 		return fmt.Sprintf("it has another link count than %d", n[1]), nil
-	case n[2] < f.Bytes:
-		return fmt.Sprintf("more than %d bytes can be read, and are what they were", n[2]), nil
-	case n[2] > f.Bytes:
-		return fmt.Sprintf("less than %d bytes can be read, and are what they were", n[2]), nil
+	case n[2] != f.Bytes:
+		return fmt.Sprintf("not %d bytes, but another number can be read and are what they were", n[2]), nil
 	}
 	return "", nil
 }

@@ -2,6 +2,7 @@ package judges
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -27,10 +28,14 @@ func Judge(l Lab, run *sandbox.Run) []grade.Row {
 	}
 	j := &judging{Run: run, clean: true}
 	shown := false
-	for _, w := range l.Workloads() {
-		if run.Only != "" && w.name != run.Only {
-			continue
+	workloads := everywhere(l)
+	if run.Only != "" {
+		w := find(workloads, run.Only)
+		if workloads = nil; w != nil {
+			workloads = []Workload{*w}
 		}
+	}
+	for _, w := range workloads {
 		r, before := j.earlier(w.name)
 		if !before {
 			if run.Keep != nil {
@@ -95,6 +100,10 @@ func (w *Workload) row(j *judging) grade.Row {
 	}
 	if err != nil {
 		r.Pass, r.Result = false, err.Error()
+		var v violation
+		if errors.As(err, &v) {
+			r.Kind = v.kind
+		}
 	}
 	if r.Pass {
 		r.Score = r.Max
@@ -107,11 +116,11 @@ func (w *Workload) row(j *judging) grade.Row {
 func Grade(ctx context.Context, root, dir string, l Lab, o sandbox.Options) ([]grade.Row, error) {
 	about := l.About()
 	if about.Code == nil {
-		return gradeAnswers(l, filepath.Join(dir, about.File), o)
+		return gradeAnswers(ctx, l, filepath.Join(dir, about.File), o)
 	}
 	files, err := sandbox.Sources(dir)
 	if err != nil {
-		return nil, err
+		return sandbox.Unread(err, Points(l))
 	}
 	if len(files) == 0 {
 		return nil, &sandbox.NoFilesError{Dir: dir, Want: "Go file"}

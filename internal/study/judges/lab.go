@@ -7,6 +7,7 @@
 package judges
 
 import (
+	"context"
 	"crypto/sha256"
 	"fmt"
 	"os"
@@ -59,7 +60,7 @@ type Workload struct {
 	judge  func(j *judging, r *grade.Row) error
 	replay func(schedule string, r *grade.Row) error
 	// answer judges an answer of a file, in a lab without Go.
-	answer func(answer string, tell func(sandbox.Progress), r *grade.Row) error
+	answer func(ctx context.Context, answer string, tell func(sandbox.Progress), r *grade.Row) error
 	// ratio compares nothing: it says whether the code is right, and what comes after it is not
 	// measured if not
 	judges bool
@@ -68,6 +69,8 @@ type Workload struct {
 	order  func(p *policy.Policy) // a student's, in the place of the policy's; it names itself
 	lab    iopath.Lab             // of the scenario's file system
 	limit  int                    // schedules of each pass; 0 is maxSchedules
+	quick  bool                   // one pass only
+	far    []farWorkload          // the same elsewhere, in the same row
 	// at, if set, says where in the student's code an execution has gone wrong.
 	at func(tr *scenario.Trace) string
 	// what it means that a task waits in a Cond for ever; empty is what the explorer says
@@ -112,13 +115,14 @@ func Explored(l Lab) []string {
 	return names
 }
 
-const kib = 1024
-
-// far is a workload on a file that is as big as that of disjoint when the tasks begin.
-func far(w Workload) Workload {
-	w.scenario = w.scenario.Far(w.name, measuredBytes-w.scenario.File.Size)
-	return w
+// Searched reports whether a lab has a workload of that name with schedules, which may be one
+// elsewhere.
+func Searched(l Lab, name string) bool {
+	w := find(everywhere(l), name)
+	return w != nil && w.explored()
 }
+
+const kib = 1024
 
 // calls is POSIX as far as Linux has it: writes whole, the size with them, reads page by page.
 var calls = oracle.Rule{Write: oracle.Request, Read: oracle.Page, Sizes: oracle.SizesWith}
@@ -161,6 +165,16 @@ type About struct {
 	Given []string `json:"-"`
 	// Basis is the row without which no other counts: see count.
 	Basis string `json:"-"`
+	// Promise is what all rows of the lab are about, in words that end "shows that ...", and Broken
+	// the kinds of violation that break it: see halve.
+	Promise string         `json:"-"`
+	Broken  []explore.Kind `json:"-"`
+	// Blind says why the lab's code is not asked elsewhere (far.go): it is told no place and no
+	// length. Empty is that it is.
+	Blind string `json:"-"`
+	// Narrow says that there is about one right order of steps, which everybody has who finds it:
+	// of two submissions only the text tells whether one was taken from the other.
+	Narrow bool `json:"-"`
 	// Essay is the student's own text, if the lab wants one.
 	Essay *Essay `json:"-"`
 	// Try is the verb that tries an answer, in a lab without Go.

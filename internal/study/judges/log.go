@@ -28,7 +28,7 @@ type LogItem struct {
 
 // About says what the lab is.
 func (LogItem) About() *About {
-	return &About{N: 9, Folder: "09-prepare-first", Title: "Prepare before the path lock", Minutes: 75, File: "item.go",
+	return &About{N: 9, Folder: "09-prepare-first", Title: "Prepare before the path lock", Minutes: 75, Blind: "an item has no place: the steps tell errors", Narrow: true, File: "item.go",
 		Code: judged(sandbox.Rules{Allowed: []string{sandbox.KitPath}, Entry: "Put", Want: "func Put(t *kit.Task, x *kit.LogItem) error and func Answers() map[string]string"},
 			"judges.LogItem{Put: student.Put, Second: &judges.Second{Answers: student.Answers}}"),
 		Basis: "log-new"}

@@ -29,7 +29,7 @@ type Nowait struct {
 
 // About says what the lab is.
 func (Nowait) About() *About {
-	return &About{N: 7, Folder: "07-nowait-direct", Title: "NOWAIT direct IO", Minutes: 75, File: "extent.go",
+	return &About{N: 7, Folder: "07-nowait-direct", Title: "NOWAIT direct IO", Minutes: 75, Blind: "an extent has no place: the steps tell errors", Narrow: true, File: "extent.go",
 		Code: judged(sandbox.Rules{Allowed: []string{sandbox.KitPath, "errors"}, Entry: "Extent", Want: "func Extent(t *kit.Task, x *kit.NowaitExtent) error and func Answers() map[string]string"},
 			"judges.Nowait{Extent: student.Extent, Second: &judges.Second{Answers: student.Answers}}"),
 		Basis: "nowait-free"}

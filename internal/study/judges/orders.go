@@ -25,7 +25,7 @@ type Orders struct {
 
 // About says what the lab is.
 func (*Orders) About() *About {
-	return &About{N: 11, Folder: "11-order-a-write", Title: "Order a write", Minutes: 90, File: "order.go",
+	return &About{N: 11, Folder: "11-order-a-write", Title: "Order a write", Minutes: 90, Blind: "an order of steps", Narrow: true, File: "order.go",
 		Code: judged(sandbox.Rules{Allowed: []string{policyPath}, Entry: "Locked",
 			Want: "func Locked and func Unlocked, which return []policy.WriteStep, and func Answers() map[string]string"},
 			"&judges.Orders{Locked: student.Locked, Unlocked: student.Unlocked, Answers: student.Answers}")}

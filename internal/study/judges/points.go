@@ -78,6 +78,21 @@ func count(l Lab, rows []grade.Row) {
 			r.Score = 0
 		}
 	}
+	halve(about, rows)
+}
+
+// halve halves the points of all rows where one shows that what is handed in is not what the lab is
+// about: a lock that does not exclude is no lock, in whatever examples it does, and has half of the
+// points at most.
+func halve(about *About, rows []grade.Row) {
+	i := slices.IndexFunc(rows, func(r grade.Row) bool { return !r.Pass && slices.Contains(about.Broken, r.Kind) })
+	if i < 0 {
+		return
+	}
+	for k := range rows {
+		rows[k].Score /= 2
+		rows[k].Halved = fmt.Sprintf("%s shows that %s", rows[i].Name, about.Promise)
+	}
 }
 
 // onBasis takes the points of all rows unless that of the basis passes, if there is one.

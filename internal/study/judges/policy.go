@@ -16,6 +16,7 @@ import (
 	"btrlab/internal/sched"
 	"btrlab/internal/study/grade"
 	"btrlab/internal/study/sandbox"
+	"btrlab/internal/study/scenario"
 	"btrlab/internal/trace"
 	"btrlab/labs/kit"
 )
@@ -57,7 +58,8 @@ const labSchedules = 200
 var families = []struct {
 	family
 	scenarios []string
-	far       []string // those that are tried as well in files as big as the measured ones
+	// far are those that are tried in files as big as the measured ones, and elsewhere, as well.
+	far []string
 }{
 	{family{"truncate", "writers, readers and writeback with a truncate: what was cut is gone, and i_size stays", 10}, []string{
 		"truncate-race", "truncate-into", "truncate-above", "truncate-grow", "two-writers-truncate", "truncate-rewrite",
@@ -84,6 +86,7 @@ var families = []struct {
 // then what the policy costs.
 func (l Policy) Workloads() []Workload {
 	var rows []Workload
+	n := 0 // of those elsewhere
 	for i := range families {
 		f := &families[i]
 		for _, name := range f.scenarios {
@@ -93,10 +96,12 @@ func (l Policy) Workloads() []Workload {
 		for k, name := range f.far {
 			i := slices.IndexFunc(rows, func(w Workload) bool { return w.name == name })
 			w := rows[i]
-			w.name = "far-" + name
-			w.scenario = w.scenario.Far(w.name, jobs[(i+k)%2].size-w.scenario.File.Size)
-			w.asks = w.scenario.About
-			rows = append(rows, w)
+			p := places[(n+k)%len(places)]
+			n++
+			for _, x := range []*scenario.Scenario{w.scenario.Far("far-"+name, jobs[(i+k)%2].size-w.scenario.File.Size), w.scenario.Wide(name+p.name, p.at, p.times)} {
+				w.name, w.asks, w.scenario = x.Name, x.About, x
+				rows = append(rows, w)
+			}
 		}
 	}
 	for i := range jobs {

@@ -13,6 +13,7 @@ import (
 	"btrlab/internal/judge/oracle"
 	"btrlab/internal/kiocb"
 	"btrlab/internal/sched"
+	"btrlab/internal/sched/explore"
 	"btrlab/labs/kit"
 )
 
@@ -173,7 +174,7 @@ func (w *recorder) judge(t *sched.Task, lo, hi int64, rule oracle.Rule, when str
 	if x := c.Explain(&w.hist, rule); x != nil {
 		text = x.Plain(when)
 	}
-	return fmt.Errorf("violated (oracle): %s", text)
+	return violation{explore.KindOracle, text}
 }
 
 // slowly is a source of which the bytes from at on are on a device: the page fault waits for it,

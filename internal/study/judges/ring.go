@@ -21,11 +21,15 @@ import (
 )
 
 // Ring is lab 8: what becomes of the requests of a ring.
-type Ring struct{ kit.SubmitPath }
+type Ring struct {
+	kit.SubmitPath
+
+	times int // the counts that the code is told are so many times as large; 0 is 1
+}
 
 // About says what the lab is.
 func (Ring) About() *About {
-	return &About{N: 8, Folder: "08-ring", Title: "The ring", Minutes: 90, File: "ring.go",
+	return &About{N: 8, Folder: "08-ring", Title: "The ring", Minutes: 90, Narrow: true, File: "ring.go",
 		Code: judged(sandbox.Rules{Allowed: []string{sandbox.KitPath, "errors"}, Entry: "Submit", Want: "func Submit and func Work (t *kit.Task, q *kit.Request)"},
 			"judges.Ring{SubmitPath: kit.SubmitPath{Submit: student.Submit, Work: student.Work}}", sandbox.KitPath),
 		Given: []string{"ring-busy", "ring-three", "ring-short", "ring-full", "ring-stall", "ring-queued", "ring-order"}}
@@ -33,10 +37,16 @@ func (Ring) About() *About {
 
 // path is the student's submit path as the ring takes it.
 func (l Ring) path() *uring.Path {
-	return &uring.Path{
-		Submit: func(t *sched.Task, h uring.Handle) { l.Run(t, h, false) },
-		Work:   func(t *sched.Task, h uring.Handle) { l.Run(t, h, true) },
+	run := func(worker bool) func(t *sched.Task, h uring.Handle) {
+		return func(t *sched.Task, h uring.Handle) {
+			if l.times > 1 {
+				l.Run(t, movedRequest{h, l.times}, worker)
+				return
+			}
+			l.Run(t, h, worker)
+		}
 	}
+	return &uring.Path{Submit: run(false), Work: run(true)}
 }
 
 // labFile is the lock of a ringFile: it stands where the write path takes i_rwsem.

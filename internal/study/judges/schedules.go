@@ -1,6 +1,7 @@
 package judges
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -19,7 +20,7 @@ type Schedules struct{}
 
 // About says what the lab is.
 func (Schedules) About() *About {
-	return &About{N: 1, Folder: "01-be-the-scheduler", Title: "Be the scheduler", Minutes: 60, File: "schedules.txt", Try: "replay"}
+	return &About{N: 1, Folder: "01-be-the-scheduler", Title: "Be the scheduler", Minutes: 60, Blind: "answers are schedules and policies", File: "schedules.txt", Try: "replay"}
 }
 
 // Workloads are its tasks.
@@ -27,7 +28,9 @@ func (Schedules) Workloads() (rows []Workload) {
 	for i := range lab1 {
 		k := &lab1[i]
 		rows = append(rows, Workload{name: k.name, asks: k.asks, points: k.points,
-			answer: func(answer string, tell func(sandbox.Progress), r *grade.Row) error { return k.judge(answer, r, tell) }})
+			answer: func(ctx context.Context, answer string, tell func(sandbox.Progress), r *grade.Row) error {
+				return k.judge(ctx, answer, r, tell)
+			}})
 	}
 	return rows
 }
@@ -66,10 +69,10 @@ var lab1 = []task1{
 	{name: "keep-the-writes", asks: "a policy without i_rwsem around the copy loop that does not mix writes", points: 10, scenario: "two-writers-same", keeps: true},
 }
 
-func (k *task1) judge(answer string, r *grade.Row, progress func(sandbox.Progress)) error {
+func (k *task1) judge(ctx context.Context, answer string, r *grade.Row, progress func(sandbox.Progress)) error {
 	s := must(k.scenario)
 	if k.keeps {
-		return k.judgePolicy(s, answer, r, progress)
+		return k.judgePolicy(ctx, s, answer, r, progress)
 	}
 	tr, err := scenario.Replay(s, policy.MustParse(k.policy), answer, false)
 	if err != nil {
@@ -168,7 +171,7 @@ func misfit(v explore.Violation) string {
 	return v.Line()
 }
 
-func (k *task1) judgePolicy(s *scenario.Scenario, answer string, r *grade.Row, progress func(sandbox.Progress)) error {
+func (k *task1) judgePolicy(ctx context.Context, s *scenario.Scenario, answer string, r *grade.Row, progress func(sandbox.Progress)) error {
 	p, err := policy.Parse(answer)
 	if err != nil {
 		r.Result = err.Error()
@@ -180,7 +183,7 @@ func (k *task1) judgePolicy(s *scenario.Scenario, answer string, r *grade.Row, p
 		return nil
 	}
 	x, err := scenario.Run(s, &p, scenario.Options{Config: func(c *explore.Config) {
-		c.Schedules, c.Progress = maxSchedules, sandbox.Of(k.name, progress)
+		c.Schedules, c.Progress, c.Stop = maxSchedules, sandbox.Of(k.name, progress), func() bool { return ctx.Err() != nil }
 	}})
 	if err != nil {
 		return err

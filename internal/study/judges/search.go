@@ -23,16 +23,25 @@ const (
 // search is explore and, for a violation, the words and the steps of one execution more: a search
 // keeps neither.
 func (w *Workload) search(j *judging, r *grade.Row) error {
-	if err := w.explore(j, r); err != nil || !r.Violated {
+	if err := w.explore(j, r); err != nil {
 		return err
 	}
+	at, where := w, ""
+	if !r.Violated {
+		f, err := w.searchFar(j, r)
+		if err != nil || f == nil {
+			return err
+		}
+		at, where = &f.Workload, ", "+f.place.String()
+	}
 	x := *r
-	if err := w.runOne(r.Schedule, &x); err != nil {
+	if err := at.runOne(r.Schedule, &x); err != nil {
 		return err
 	}
 	if !x.Pass && !x.Misfit { // else the code does not do the same again
 		r.Kind, r.Result, r.Trace = x.Kind, x.Result, x.Trace
 	}
+	r.Result += where
 	return nil
 }
 
@@ -92,7 +101,7 @@ func (w *Workload) explore(j *judging, r *grade.Row) error {
 	first := explore.Run(cfg, prog)
 	r.Schedules, r.Result, r.Switch = first.Schedules, bound(first.Bound), first.Switch
 	x := first
-	if x.Verdict == explore.Bounded {
+	if x.Verdict == explore.Bounded && !w.quick {
 		cfg.Method, cfg.Preemptions = explore.DPOR, 0
 		x = explore.Run(cfg, prog)
 		r.Schedules, r.Result = x.Schedules, bound(x.Bound)

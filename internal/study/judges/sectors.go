@@ -27,7 +27,7 @@ type Sectors struct {
 
 // About says what the lab is.
 func (Sectors) About() *About {
-	return &About{N: 10, Folder: "10-unaligned", Title: "Less than a block", Minutes: 75, File: "sectors.go",
+	return &About{N: 10, Folder: "10-unaligned", Title: "Less than a block", Minutes: 75, Blind: "a write has no place: the steps tell whether it is inside EOF and what its blocks are", Narrow: true, File: "sectors.go",
 		Code: judged(sandbox.Rules{Allowed: []string{sandbox.KitPath}, Entry: "Write", Want: "func Write(t *kit.Task, w *kit.SectorWrite) and func Answers() map[string]string"},
 			"judges.Sectors{Write: student.Write, Second: &judges.Second{Answers: student.Answers}}"),
 		Given: []string{"sectors-unwritten", "sectors-block", "sectors-written", "sectors-punch", "sectors-truncate", "sectors-beyond"}}

@@ -20,7 +20,7 @@ type Truncate struct {
 
 // About says what the lab is.
 func (*Truncate) About() *About {
-	return &About{N: 4, Folder: "04-truncate-race", Title: "The truncate race", Minutes: 75, File: "setsize.go",
+	return &About{N: 4, Folder: "04-truncate-race", Title: "The truncate race", Minutes: 75, Blind: "an order of steps", Narrow: true, File: "setsize.go",
 		Code: judged(sandbox.Rules{Allowed: []string{policyPath}, Entry: "Steps", Want: "func Steps() []policy.SetsizeStep and func Answers() map[string]string"},
 			"&judges.Truncate{Steps: student.Steps, Answers: student.Answers}"),
 		Given: []string{"shrink-grow", "shrink-grow-reader", "shrink-writeback"}}

@@ -16,6 +16,7 @@ import (
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/judge/oracle"
 	"btrlab/internal/sched"
+	"btrlab/internal/sched/explore"
 	"btrlab/internal/study/sandbox"
 	"btrlab/internal/study/scenario"
 	"btrlab/labs/kit"
@@ -30,11 +31,11 @@ type Stable struct {
 
 // About says what the lab is.
 func (Stable) About() *About {
-	return &About{N: 14, Folder: "14-stable-pages", Title: "Stable pages", Minutes: 90, File: "stable.go",
+	return &About{N: 14, Folder: "14-stable-pages", Title: "Stable pages", Minutes: 90, Narrow: true, File: "stable.go",
 		Code: judged(sandbox.Rules{Allowed: []string{sandbox.KitPath, "math"}, Entry: "Write",
 			Want: "func Write(t *kit.Task, w *kit.WaitedWrite) error, func Device(t *kit.Task, r *kit.DirtyRun) and func Predict(h kit.HotPage) kit.Rewrites"},
 			"judges.Stable{Write: student.Write, Device: student.Device, Predict: student.Predict}"),
-		Given: []string{"stable-truncate", "stable-space"}}
+		Given: []string{"stable-truncate", "stable-direct", "stable-space"}}
 }
 
 // lab is the student's write and writeback as the file system takes them.
@@ -59,19 +60,23 @@ func (l Stable) Workloads() []Workload {
 	space := w("stable-space", "low data space: a write that gets none leaves nothing promised and nothing locked", 2, []string{"i_rwsem", "space_ticket", "extent"},
 		scenario.File{Size: 4 * kib}, task("writer A", mayFail(scenario.Write(8*kib, 16*kib))), task("writer B", mayFail(scenario.Write(64*kib, 16*kib))))
 	space.scenario.FillTo = 24 * kib
+	direct := w("stable-direct", "a direct write of a sector is in flight: its block is not read before its end", 4, []string{"i_rwsem", "dio_wait", "extent", "ordered_extent", "device"},
+		scenario.File{Size: 4 * kib, Nocow: true}, task("direct", scenario.QueuedWrite(0, 512)), task("writer", scenario.Write(512, 512)))
+	direct.policy, direct.scenario.Rule = waitPolicy, oracle.Rule{Write: oracle.Request, Read: oracle.Page, Sizes: oracle.SizesOff}
 	return with(l.lab(), []Workload{
-		w("stable-sum", "a rewrite of a page while the device reads it: checksum and bytes fit", 8, data, dirty(4*kib, all(4*kib)...),
+		w("stable-sum", "a rewrite of a page while the device reads it: checksum and bytes fit", 6, data, dirty(4*kib, all(4*kib)...),
 			task("writer", scenario.Write(0, 4*kib)), task("writeback", scenario.Flush())),
 		w("stable-part", "a rewrite of a part of a page, which is written back and leaves memory", 6, ordered, dirty(4*kib, all(4*kib)...),
 			task("writer", scenario.Write(512, 512)), task("other", scenario.Flush(), scenario.Drop())),
 		w("stable-second", "a write of two pages, of which the device reads the second, up to EOF", 6, data, dirty(6*kib, oracle.Range{Lo: 4 * kib, Hi: 6 * kib}),
 			task("writer", scenario.Write(0, 8*kib)), task("writeback", scenario.Flush())),
-		w("stable-twice", "a page that is written back twice: the later bytes stay", 8, ordered, dirty(4*kib, all(4*kib)...),
+		w("stable-twice", "a page that is written back twice: the later bytes stay", 6, ordered, dirty(4*kib, all(4*kib)...),
 			task("writer", scenario.Write(0, 4*kib)), task("other", scenario.Flush(), scenario.Drop(), scenario.Flush())),
 		w("stable-fsync", "an fsync while writeback has the page: what it has promised is on the disk", 8, []string{"i_rwsem", "page", "extent", "ordered_extent", "device"}, dirty(4*kib, all(4*kib)...),
 			task("writer", scenario.Write(0, 4*kib), scenario.Fsync()), task("writeback", scenario.Flush())),
 		w("stable-truncate", "a truncate below the write, and writeback: it is not lost", 6, []string{"i_rwsem", "page", "extent"}, scenario.File{Size: 16 * kib, Cached: all(16 * kib)},
 			task("writer", scenario.Write(8*kib, 4*kib)), task("truncate", scenario.Truncate(4*kib)), task("writeback", scenario.Flush())),
+		direct,
 		space,
 		{name: "on-disk", points: 10, ratio: l.onDisk, judges: true,
 			asks: fmt.Sprintf("a device that reads the bytes %v after it was asked to, rewrites meanwhile, and a power cut: what is on the disk has its checksums, and is what was there before the rewrites", lateBy)},
@@ -161,7 +166,7 @@ func (l Stable) onDisk() (bool, string, error) {
 	}
 	for i, b := range got {
 		if b != old[i] {
-			return false, "", fmt.Errorf("violated (oracle): byte %d on the disk is %d, want %d: the rewrite was not written back yet", i, b, old[i])
+			return false, "", violation{explore.KindOracle, fmt.Sprintf("byte %d on the disk is %d, want %d: the rewrite was not written back yet", i, b, old[i])}
 		}
 	}
 	return true, fmt.Sprintf("%d bytes on the disk, every checksum fits", size), nil

@@ -39,7 +39,7 @@ var starters = map[int]Lab{
 	5:  RangeLock{func() kit.RangeLocker { return rangelock.New() }},
 	6:  Waits{Write: movethewaits.Write, Second: &Second{Answers: movethewaits.Answers}},
 	7:  Nowait{Extent: nowaitdirect.Extent, Second: &Second{Answers: nowaitdirect.Answers}},
-	8:  Ring{kit.SubmitPath{Submit: ring.Submit, Work: ring.Work}},
+	8:  Ring{SubmitPath: kit.SubmitPath{Submit: ring.Submit, Work: ring.Work}},
 	9:  LogItem{Put: preparefirst.Put, Second: &Second{Answers: preparefirst.Answers}},
 	10: Sectors{Write: unaligned.Write, Second: &Second{Answers: unaligned.Answers}},
 	12: Policy{New: func() kit.Policy { return capstone.New() }},

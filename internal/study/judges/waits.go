@@ -31,7 +31,7 @@ type Waits struct {
 
 // About says what the lab is.
 func (Waits) About() *About {
-	return &About{N: 6, Folder: "06-move-the-waits", Title: "Move the waits out", Minutes: 90, File: "write.go",
+	return &About{N: 6, Folder: "06-move-the-waits", Title: "Move the waits out", Minutes: 90, Narrow: true, File: "write.go",
 		Code: judged(sandbox.Rules{Allowed: []string{sandbox.KitPath}, Entry: "Write", Want: "func Write(t *kit.Task, w *kit.WaitedWrite) error and func Answers() map[string]string"},
 			"judges.Waits{Write: student.Write, Second: &judges.Second{Answers: student.Answers}}")}
 }

@@ -1,6 +1,7 @@
 package judges
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -21,13 +22,13 @@ type WarmUp struct{}
 
 // About says what the lab is.
 func (WarmUp) About() *About {
-	return &About{N: 0, Folder: "00-warm-up", Title: "Warm-up", Minutes: 10, File: answersFile, Try: Play}
+	return &About{N: 0, Folder: "00-warm-up", Title: "Warm-up", Minutes: 10, Blind: "answers are schedules", File: answersFile, Try: Play}
 }
 
 // Workloads are the levels.
 func (WarmUp) Workloads() (rows []Workload) {
 	for _, k := range levels.All {
-		rows = append(rows, Workload{name: k.Name, asks: k.Title + ": " + k.Rule(), points: k.Points, answer: func(answer string, _ func(sandbox.Progress), r *grade.Row) error {
+		rows = append(rows, Workload{name: k.Name, asks: k.Title + ": " + k.Rule(), points: k.Points, answer: func(_ context.Context, answer string, _ func(sandbox.Progress), r *grade.Row) error {
 			v := k.Judge(answer)
 			r.Pass, r.Result, r.Schedules = v.Won, v.Says, v.Schedules
 			return nil

@@ -61,6 +61,14 @@ type breach struct {
 
 func (b breach) String() string { return b.what }
 
+// violation is what was violated in something that is measured, where no schedule shows it.
+type violation struct {
+	kind explore.Kind
+	what string
+}
+
+func (v violation) Error() string { return fmt.Sprintf("violated (%v): %s", v.kind, v.what) }
+
 // breaks panics with a violation.
 func breaks(kind explore.Kind, format string, a ...any) {
 	panic(breach{kind, fmt.Sprintf(format, a...)})

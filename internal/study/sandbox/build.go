@@ -90,8 +90,12 @@ func (j *Job) Judge(ctx context.Context, root string, paths []string, o Options)
 	if err != nil {
 		return Unread(err, j.Max)
 	}
-	code, err := Check(ctx, root, files, j.Rules)
+	within, cancel := o.within(ctx, begun)
+	defer cancel()
+	code, err := Check(within, root, files, j.Rules)
 	switch {
+	case err != nil && ctx.Err() == nil && within.Err() != nil:
+		return grade.Refused("check", j.Max, []string{o.late()}), nil
 	case err != nil:
 		return nil, err
 	case len(code.Bad) > 0:
@@ -108,8 +112,6 @@ func (j *Job) Judge(ctx context.Context, root string, paths []string, o Options)
 		return nil, err
 	}
 	bin := filepath.Join(work, "grader")
-	within, cancel := o.within(ctx, begun)
-	defer cancel()
 	if wrong, err := j.build(within, root, filepath.Base(work), bin); err != nil || wrong != nil {
 		switch {
 		case ctx.Err() != nil:
@@ -157,7 +159,11 @@ func (j *Job) build(ctx context.Context, root, name, bin string) (wrong []string
 // files there, empty if it says nothing.
 func compile(ctx context.Context, root, name, bin string, flags ...string) (out string, err error) {
 	args := append([]string{"build"}, append(flags, "-o", bin, "./labs/_grade/"+name)...)
-	b, err := command(ctx, root, "go", args...).CombinedOutput()
+	c, err := goTool(ctx, root, args...)
+	if err != nil {
+		return "", err
+	}
+	b, err := c.CombinedOutput()
 	var exit *exec.ExitError
 	switch {
 	case err == nil:
@@ -166,6 +172,9 @@ func compile(ctx context.Context, root, name, bin string, flags ...string) (out 
 		return "", err
 	case !strings.Contains(string(b), "labs/_grade/"+name+"/"): // not the student's
 		return "", fmt.Errorf("%w\n%s", err, b)
+	}
+	if why := compilerEnds(string(b)); why != "" {
+		return why, nil
 	}
 	return string(b), nil
 }
@@ -262,7 +271,7 @@ func (c *Code) buildErrors(out, folder string) []string {
 		}
 		lines = append(lines, line)
 	}
-	return lines
+	return grade.Few(lines)
 }
 
 // crash says how a grading program ended that left no report: its last words, and where the

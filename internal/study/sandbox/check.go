@@ -2,12 +2,12 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"go/types"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -15,6 +15,7 @@ import (
 
 	"btrlab/internal/goast"
 	"btrlab/internal/module"
+	"btrlab/internal/study/grade"
 )
 
 // NoFilesError says that a folder has nothing that could be graded.
@@ -26,7 +27,7 @@ func (e *NoFilesError) Error() string { return fmt.Sprintf("%s has no %s", e.Dir
 
 // Sources lists the Go files of dir that are the student's solution: no tests.
 func Sources(dir string) ([]string, error) {
-	entries, err := os.ReadDir(dir)
+	entries, err := Entries(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -77,11 +78,36 @@ const KitPath = module.Path + "/labs/kit"
 // What a kit.Var leads to (the elements of a slice, the nodes of a tree) may be plain; a Load of it
 // counts as a Store of all. A value of package kit that has fields of its own is nowhere copied
 // (typed.go).
+//
+// The files are read in a process with limits (limited.go). Files that are too much for it are bad.
 func Check(ctx context.Context, root string, files []File, r Rules) (x Checked, err error) {
-	c := &checker{Rules: r, fset: token.NewFileSet(), types: map[string]ast.Expr{}, kit: map[string]bool{}, seen: map[string]bool{}}
-	if err := exported(ctx, root, r.Allowed); err != nil {
+	exports, err := exported(ctx, root, r.Allowed)
+	if err != nil {
 		return x, err
 	}
+	a, err := ask(ctx, "check", request{Root: root, Files: files, Rules: r, Exports: exports})
+	var much *LimitError
+	switch {
+	case errors.As(err, &much):
+		return Checked{Bad: []string{much.Why}}, nil
+	case err != nil:
+		return x, err
+	case a.Checked == nil:
+		return x, errors.New("check has no answer")
+	}
+	return Checked{a.Checked.Bad, a.Checked.Untyped, a.Checked.Canon}, nil
+}
+
+// checkedText is Checked between two processes.
+type checkedText struct {
+	Bad            []string
+	Untyped, Canon string
+}
+
+// check is Check in the limited process.
+func check(q request) *checkedText {
+	files, r := q.Files, q.Rules
+	c := &checker{Rules: r, fset: token.NewFileSet(), types: map[string]ast.Expr{}, kit: map[string]bool{}, seen: map[string]bool{}}
 	parsed := true
 	var all []*ast.File
 	for _, h := range files {
@@ -93,7 +119,7 @@ func Check(ctx context.Context, root string, files []File, r Rules) (x Checked, 
 		}
 		all = append(all, f)
 	}
-	c.typed(root, all)
+	c.typed(q.Exports, all)
 	for _, f := range all {
 		c.file(f)
 	}
@@ -104,11 +130,12 @@ func Check(ctx context.Context, root string, files []File, r Rules) (x Checked, 
 	case r.Shared:
 		c.result()
 	}
-	x = Checked{Bad: c.bad, untyped: c.untyped}
+	x := &checkedText{Bad: c.bad, Untyped: c.untyped}
 	if len(c.bad) == 0 && c.untyped == "" {
-		x.canon = c.canon(files, all)
+		x.Canon = c.canon(files, all)
 	}
-	return x, nil
+	x.Bad = grade.Few(x.Bad)
+	return x
 }
 
 // Checked is what Check says of files.

@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"btrlab/internal/study/grade"
 )
@@ -15,14 +17,34 @@ import (
 // What a student hands in is small, and regular files. A named pipe would keep the grader waiting,
 // a device would fill its memory, and a link may lead to what is not the student's.
 const (
-	maxHanded = 1 << 20 // bytes of a file
-	MaxFiles  = 64      // Go files of a submission
+	maxHanded  = 1 << 20 // bytes of a file, and of all Go files together
+	MaxFiles   = 64      // Go files of a submission
+	MaxEntries = 4096    // of a folder, whatever they are
 )
 
 // HandedError says why a file that a student hands in is not read, in one line.
 type HandedError struct{ File, Why string }
 
 func (e *HandedError) Error() string { return e.File + ": " + e.Why }
+
+// Entries are what is in a folder of a student's, by name. An error is a *HandedError if there is
+// too much of it, or the system's.
+func Entries(dir string) ([]fs.DirEntry, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	l, err := f.ReadDir(MaxEntries + 1)
+	switch {
+	case err != nil && !errors.Is(err, io.EOF):
+		return nil, err
+	case len(l) > MaxEntries:
+		return nil, &HandedError{filepath.Base(dir), fmt.Sprintf("has more than %d entries, want at most that", MaxEntries)}
+	}
+	slices.SortFunc(l, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	return l, nil
+}
 
 // File is a Go file of a submission as it was read, once.
 type File struct {
@@ -93,10 +115,14 @@ func ReadAll(paths []string) ([]File, error) {
 		return nil, &HandedError{filepath.Base(paths[MaxFiles]), fmt.Sprintf("is one Go file of %d, want at most %d", len(paths), MaxFiles)}
 	}
 	var l []File
+	all := 0
 	for _, p := range paths {
 		b, err := Read(p)
 		if err != nil {
 			return nil, err
+		}
+		if all += len(b); all > maxHanded {
+			return nil, &HandedError{filepath.Base(p), fmt.Sprintf("and the files before it have more than %d KiB, want at most that", maxHanded>>10)}
 		}
 		l = append(l, File{p, b})
 	}

@@ -26,3 +26,11 @@ var started = time.Now()
 // cpuTime is the time since the process began. It stands for processor time, so a limit is stricter
 // on a busy machine.
 func cpuTime() time.Duration { return time.Since(started) }
+
+// goTool is a run of the go tool on a submission. A process has no limits of the system's here.
+func goTool(ctx context.Context, dir string, args ...string) (*exec.Cmd, error) {
+	return command(ctx, dir, "go", args...), nil
+}
+
+// become has nothing to do here.
+func become([]string) {}

@@ -4,7 +4,11 @@ package sandbox
 
 import (
 	"context"
+	"os"
 	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -50,4 +54,36 @@ func cpuTime() time.Duration {
 		return 0
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// goTool is a run of the go tool on a submission: each process of it has the limits of a build.
+func goTool(ctx context.Context, dir string, args ...string) (*exec.Cmd, error) {
+	path, err := exec.LookPath("go")
+	if err != nil {
+		return nil, err
+	}
+	return limited(ctx, dir, "exec", append([]string{strconv.Itoa(int(buildCPU / time.Second)), strconv.Itoa(buildAddress), strconv.Itoa(buildWritten), path}, args...)...)
+}
+
+// become sets limits of the system's for this process and turns it into another program, whose
+// children have them as well. args: processor time in seconds, bytes of address space, bytes of a
+// file, the program and its arguments. The limits are hard, so that the system kills at once.
+func become(args []string) {
+	for i, what := range []int{syscall.RLIMIT_CPU, syscall.RLIMIT_AS, syscall.RLIMIT_FSIZE} {
+		n, err := strconv.ParseUint(args[i], 10, 63)
+		var l syscall.Rlimit
+		if err == nil {
+			err = syscall.Getrlimit(what, &l)
+		}
+		if err != nil {
+			panic(err)
+		}
+		if uint64(l.Cur) > n {
+			l.Cur = n
+		}
+		l.Max = l.Cur
+		_ = syscall.Setrlimit(what, &l) // a system that knows no such bound goes without
+	}
+	env := slices.DeleteFunc(os.Environ(), func(s string) bool { return strings.HasPrefix(s, orderVar+"=") })
+	panic(syscall.Exec(args[3], args[3:], env))
 }

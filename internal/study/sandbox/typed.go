@@ -24,8 +24,8 @@ var exports struct {
 	files map[string]string
 }
 
-// exported makes the export data of the packages known that a lab may import.
-func exported(ctx context.Context, root string, paths []string) error {
+// exported are the files with the export data of the packages that a lab may import, by path.
+func exported(ctx context.Context, root string, paths []string) (files map[string]string, err error) {
 	exports.Lock()
 	defer exports.Unlock()
 	var missing []string
@@ -34,35 +34,36 @@ func exported(ctx context.Context, root string, paths []string) error {
 			missing = append(missing, p)
 		}
 	}
-	if len(missing) == 0 {
-		return nil
-	}
-	c := command(ctx, root, "go", append([]string{"list", "-export", "-f", "{{.ImportPath}}\t{{.Export}}", "--"}, missing...)...)
-	out, err := c.Output()
-	if err != nil {
-		why := ""
-		if x, ok := err.(*exec.ExitError); ok {
-			why = "\n" + string(x.Stderr)
+	if len(missing) > 0 {
+		c := command(ctx, root, "go", append([]string{"list", "-export", "-f", "{{.ImportPath}}\t{{.Export}}", "--"}, missing...)...)
+		out, err := c.Output()
+		if err != nil {
+			why := ""
+			if x, ok := err.(*exec.ExitError); ok {
+				why = "\n" + string(x.Stderr)
+			}
+			return nil, fmt.Errorf("build the packages of the lab: %w%s", err, why)
 		}
-		return fmt.Errorf("build the packages of the lab: %w%s", err, why)
+		if exports.files == nil {
+			exports.files = map[string]string{}
+		}
+		for line := range strings.Lines(string(out)) {
+			path, file, _ := strings.Cut(strings.TrimSpace(line), "\t")
+			exports.files[root+"\n"+path] = file
+		}
 	}
-	if exports.files == nil {
-		exports.files = map[string]string{}
+	files = map[string]string{}
+	for _, p := range paths {
+		files[p] = exports.files[root+"\n"+p]
 	}
-	for line := range strings.Lines(string(out)) {
-		path, file, _ := strings.Cut(strings.TrimSpace(line), "\t")
-		exports.files[root+"\n"+path] = file
-	}
-	return nil
+	return files, nil
 }
 
 // typed asks the type checker about the files. What does not compile is left for the compiler to
 // say; untyped keeps that it is so.
-func (c *checker) typed(root string, files []*ast.File) {
+func (c *checker) typed(exports map[string]string, files []*ast.File) {
 	lookup := func(path string) (io.ReadCloser, error) {
-		exports.Lock()
-		file := exports.files[root+"\n"+path]
-		exports.Unlock()
+		file := exports[path]
 		if file == "" {
 			return nil, fmt.Errorf("%q is not for this lab", path)
 		}

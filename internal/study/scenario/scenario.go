@@ -351,6 +351,39 @@ func (s *Scenario) Far(name string, at int64) *Scenario {
 	return &n
 }
 
+// Wide is the scenario far into a file, with every offset and length so many times as large. About
+// Size, Prealloc, Unwritten and Extent of its file, what is Cached and Dirty, and the operations.
+func (s *Scenario) Wide(name string, at, times int64) *Scenario {
+	n := s.Far(name, at)
+	if times == 1 {
+		return n
+	}
+	n.About += fmt.Sprintf(", and everything %d times as long", times)
+	wide := func(l []oracle.Range) []oracle.Range {
+		l = slices.Clone(l)
+		for i := range l {
+			l[i].Lo, l[i].Hi = l[i].Lo*times, l[i].Hi*times
+		}
+		return l
+	}
+	f := &n.File
+	f.Size, f.Prealloc, f.Unwritten, f.Extent = f.Size*times, f.Prealloc*times, f.Unwritten*times, f.Extent*times
+	f.Cached, f.Dirty = wide(f.Cached), wide(f.Dirty)
+	if n.MaxSteps > 0 {
+		n.MaxSteps *= int(times)
+	}
+	n.Tasks = slices.Clone(n.Tasks)
+	for i := range n.Tasks {
+		ops := slices.Clone(n.Tasks[i].Ops)
+		for k := range ops {
+			o := &ops[k]
+			o.Off, o.N, o.Source, o.Short, o.MapOff = o.Off*times, o.N*times, o.Source*times, o.Short*times, o.MapOff*times
+		}
+		n.Tasks[i].Ops = ops
+	}
+	return n
+}
+
 // WithEnd is the scenario judged by f and not by its rule: f is asked at the end of every execution
 // what it says to the history, whose slices are its own only until it returns. A search with
 // several jobs asks it concurrently. No command line replays it.

@@ -3,6 +3,7 @@ package wrecks
 import (
 	"errors"
 	"slices"
+	"strings"
 
 	"btrlab/internal/format"
 )
@@ -154,6 +155,9 @@ func (v *victim) sumItem(logical uint64) (item format.Key, at int, err error) {
 	return item, at, err
 }
 
+// overwritten is how many bytes of a block hitSum changes.
+const overwritten = 16
+
 // hitSum changes the data of some blocks of the file, or the checksums of as many.
 func hitSum(v *victim) (uint64, format.Key, error) {
 	list, err := v.blocks()
@@ -174,7 +178,7 @@ func hitSum(v *victim) (uint64, format.Key, error) {
 			if err != nil {
 				return 0, k, err
 			}
-			copy(b[8:], "################")
+			copy(b[8:], strings.Repeat("#", overwritten))
 			err = v.store(logical, b)
 			if err != nil {
 				return 0, k, err
