@@ -190,7 +190,7 @@ const exitCrashed = 137
 
 // faultVerb shows or changes the faults of the device.
 func (a *app) faultVerb() *cobra.Command {
-	cmd := &cobra.Command{Use: "fault [eio:OP:N...|none]", Short: "let the Nth read, write or flush from now on fail, or with N+ all from it on",
+	cmd := &cobra.Command{Use: "fault [KIND:OP:N...|none]", Short: "let the Nth read, write or flush from now on fail, or with N+ all from it on",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				for _, f := range a.flakeys {

@@ -14,7 +14,7 @@ import (
 type faults []dm.Fault
 
 func (l *faults) String() string { return "" }
-func (l *faults) Type() string   { return "eio:OP:N" }
+func (l *faults) Type() string   { return "KIND:OP:N" }
 
 func (l *faults) Set(s string) error {
 	f, err := dm.ParseFault(s)
@@ -35,8 +35,9 @@ func (l faults) on(dev blockdev.Device) blockdev.Device {
 // faultFlags gives --fault to the verbs that open an existing image.
 func (a *app) faultFlags(root *cobra.Command) {
 	for _, c := range root.Commands() {
-		if c.GroupID == "files" || c.GroupID == "image" && c.Name() != "mkfs" || c.Name() == "bench" {
-			c.PersistentFlags().Var(&a.faults, "fault", "let the Nth read, write or flush of the device fail, as eio:write:3, or all from it on, as eio:write:3+; may be repeated")
+		if c.GroupID == "files" || c.GroupID == "image" || c.Name() == "bench" {
+			c.PersistentFlags().Var(&a.faults, "fault", "let the Nth read, write or flush of the device fail, as eio:write:3 or enospc:write:3, or all from it on, as eio:write:3+; "+
+				"torn:write:3 writes half of it, and nothing later; may be repeated")
 			completeFault(c)
 		}
 	}
@@ -45,8 +46,8 @@ func (a *app) faultFlags(root *cobra.Command) {
 func completeFault(c *cobra.Command) {
 	_ = c.RegisterFlagCompletionFunc("fault", func(_ *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
 		var l []string
-		for _, op := range []string{"read", "write", "flush"} {
-			if s := "eio:" + op + ":"; strings.HasPrefix(s, word) {
+		for _, s := range []string{"eio:read:", "eio:write:", "eio:flush:", "enospc:write:", "torn:write:"} {
+			if strings.HasPrefix(s, word) {
 				l = append(l, s)
 			}
 		}

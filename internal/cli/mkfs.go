@@ -176,7 +176,7 @@ func (a *app) makeOn(images []string, n int64, want bool, tree *treeFlags, o mkf
 		if err != nil {
 			return info, named(image, err)
 		}
-		devs = append(devs, dev)
+		devs = append(devs, a.faults.on(dev))
 		if isNew {
 			made = append(made, image)
 		}

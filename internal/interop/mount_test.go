@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -840,5 +841,54 @@ func TestMountAddresses(t *testing.T) {
 	out, err := exec.Command("prlimit", "--as=3000000000", binary(t), "mount", img, dir, "--memory", "2G").CombinedOutput()
 	if err == nil || strings.Count(string(out), "\n") != 1 || !strings.Contains(string(out), "ulimit -v") {
 		t.Errorf("mount with too few addresses: %v, %q", err, out)
+	}
+}
+
+var mountFaults = flag.Int("mount.faults", 2, "mounts of TestMountFaults")
+
+// TestMountFaults: under programs that use a mount a write or a flush fails, the host has no room, or a
+// write is torn and nothing comes after it. Programs get errors, the server ends with 0 or 1, and
+// afterwards the image is sound for both checkers and has what was synced before.
+func TestMountFaults(t *testing.T) {
+	fuse(t)
+	bin := binary(t)
+	rng := rand.New(rand.NewPCG(7, 7))
+	for n := range *mountFaults {
+		img := image(t, fmt.Sprintf("faults-%d.img", n))
+		btrlab(t, "mkfs", "-q", "--size", "256M", img)
+		fault := fmt.Sprintf("%s:write:%d%s", []string{"eio", "enospc", "torn"}[rng.IntN(3)], 1+rng.IntN(80), []string{"", "+"}[rng.IntN(2)])
+		if rng.IntN(5) == 0 {
+			fault = fmt.Sprintf("eio:flush:%d+", 1+rng.IntN(20))
+		}
+		m := serve(t, bin, img, "--fault", fault)
+		synced := map[string][]byte{}
+		for i := range 20 {
+			name, p := fmt.Sprintf("f%d", i), bytes.Repeat([]byte{byte(i + 1)}, 1+rng.IntN(200_000))
+			f, err := os.Create(m.path(name))
+			if err != nil {
+				break
+			}
+			_, err = f.Write(p)
+			if err == nil && f.Sync() == nil {
+				synced[name] = p
+			}
+			f.Close()
+			if i%5 == 4 {
+				_ = os.Remove(m.path(fmt.Sprintf("f%d", i-4)))
+				delete(synced, fmt.Sprintf("f%d", i-4))
+			}
+		}
+		sh(t, "umount", m.dir)
+		var exit *exec.ExitError
+		if err := m.cmd.Wait(); err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 1 || strings.Contains(m.err.String(), "goroutine")) {
+			t.Errorf("--fault %s: the server ended with %v, %s", fault, err, m.err.String())
+		}
+		judged(t, img)
+		btrlab(t, "touch", img+":/replayed") // the log
+		for name, want := range synced {
+			if have, err := exec.Command(bin, "cat", img+":/"+name).Output(); err != nil || !bytes.Equal(have, want) {
+				t.Errorf("--fault %s: %s was synced, and has %d bytes of %d, %v", fault, name, len(have), len(want), err)
+			}
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package dm
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -11,9 +12,14 @@ import (
 	"btrlab/internal/sched"
 )
 
-// Fault says which bios fail with EIO. A failed write leaves the device as it was.
+// Fault says which bios fail. A failed write leaves the device as it was, unless it is torn.
 type Fault struct {
 	Op blockdev.Op
+	// Err is the error; nil is EIO.
+	Err error
+	// Torn lets the first half of a write reach the device, in sectors of 512 bytes. Together with
+	// On it is a power cut in the middle of a write, if flushes fail as well.
+	Torn bool
 	// Nth counts the bios of Op since the Flakey was made, from 1. 0 is all of them.
 	Nth int64
 	// On also fails those after the Nth.
@@ -71,9 +77,12 @@ func (f *Flakey) Submit(t *sched.Task, b *blockdev.Bio) {
 	n := f.count[b.Op].Add(1)
 	faults := *f.faults.Load()
 	for i := range faults {
-		if faults[i].hits(b, n) {
+		if x := &faults[i]; x.hits(b, n) {
 			f.failed.Add(1)
-			b.Err = &errno.OpError{Op: b.Op.String(), Path: f.dev.Name(), Off: uint64(b.Off), Len: uint64(b.Len()), Err: errno.EIO}
+			if x.Torn && n == x.Nth {
+				f.half(t, b)
+			}
+			b.Err = &errno.OpError{Op: b.Op.String(), Path: f.dev.Name(), Off: uint64(b.Off), Len: uint64(b.Len()), Err: cmp.Or[error](x.Err, errno.EIO)}
 			b.EndIO(t, b)
 			return
 		}
@@ -81,19 +90,44 @@ func (f *Flakey) Submit(t *sched.Task, b *blockdev.Bio) {
 	f.dev.Submit(t, b)
 }
 
+// half writes the first half of b.
+func (f *Flakey) half(t *sched.Task, b *blockdev.Bio) {
+	left := b.Len() / 2 / 512 * 512
+	off := b.Off
+	for _, v := range b.Vecs {
+		v = v[:min(len(v), left)]
+		if len(v) > 0 {
+			_ = blockdev.Write(t, f.dev, v, off) // b fails anyway
+		}
+		left, off = left-len(v), off+int64(len(v))
+	}
+}
+
 // ParseFault reads a fault as people write it: eio:write:3 is the third write, eio:write:3+ that
-// and all later ones. The operations are read, write and flush.
+// and all later ones. The operations are read, write and flush. enospc is another error, and
+// torn:write:3 lets half of that write reach the device and no later one.
 func ParseFault(spec string) (Fault, error) {
-	bad := fmt.Errorf("bad fault, have %q want eio:OP:N or eio:OP:N+, with OP read, write or flush and N from 1", spec)
+	bad := fmt.Errorf("bad fault, have %q want KIND:OP:N or KIND:OP:N+, with KIND eio, enospc or torn, OP read, write or flush and N from 1; torn is of writes", spec)
 	kind, rest, _ := strings.Cut(spec, ":")
 	name, num, ok := strings.Cut(rest, ":")
-	if !ok || kind != "eio" {
+	var f Fault
+	switch kind {
+	case "eio":
+	case "enospc":
+		f.Err = errno.ENOSPC
+	case "torn":
+		f.Torn = true
+		ok = ok && name == blockdev.OpWrite.String()
+	default:
+		ok = false
+	}
+	if !ok {
 		return Fault{}, bad
 	}
-	var f Fault
 	for _, f.Op = range []blockdev.Op{blockdev.OpRead, blockdev.OpWrite, blockdev.OpFlush} {
 		if f.Op.String() == name {
 			num, f.On = strings.CutSuffix(num, "+")
+			f.On = f.On || f.Torn
 			n, err := strconv.ParseInt(num, 10, 64)
 			if f.Nth = n; err != nil || n < 1 {
 				return Fault{}, bad
