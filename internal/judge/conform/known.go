@@ -131,7 +131,7 @@ var known = []Known{
 	{Name: "flush-after-super", Step: step(`block_bio_queue F `), Marks: []Mark{Extra, Count},
 		Why: "Linux writes the superblock with FUA. The engine's devices have no such flag, so a flush follows."},
 	{Name: "commit-bios", Step: step(`block_bio_queue W `), Ops: ops(commits + `|fsync-.*|write-fsync`),
-		Why: "The engine writes tree blocks that lie side by side with one bio; Linux one block at a time. Superblocks go out in another order: the primary last."},
+		Why: "The engine writes tree blocks that lie side by side with one bio; Linux one block at a time."},
 	{Name: "refs-in-order", Step: step(`run_delayed_|reserved_extent_|tree_(read_)?(lock|unlock) extent|add_delayed_|cow_block |reserve_extent METADATA |tree_lock new`), Marks: []Mark{Order, Count}, Ops: ops(commits),
 		Why: "A commit of Linux runs delayed references in several rounds, by its own order, and copies the blocks that come of them when it meets them. The engine runs rounds to a fixpoint, ascending by address. " +
 			"The references and the copies are the same ones."},
