@@ -13,9 +13,10 @@ import (
 
 var faultRuns = flag.Int("faults", 3, "runs of each verb in TestFaultsAnywhere")
 
-// TestFaultsAnywhere: a write or a flush fails, the host has no room, or a write is torn and nothing
-// comes after it, anywhere in a verb that changes an image. The verb ends with 0, or with 1 and a line;
-// the image is sound and has what was in it. Of mkfs nothing is left that opens and is not whole.
+// TestFaultsAnywhere: a write or a flush fails, the host has no room, or a write is torn and
+// nothing comes after it, anywhere in a verb that changes an image. The verb ends with 0, or with 1
+// and a line; the image is sound and has what was in it. Of mkfs nothing is left that opens and is
+// not whole.
 func TestFaultsAnywhere(t *testing.T) {
 	dir := t.TempDir()
 	path := func(name string) string { return filepath.Join(dir, name) }

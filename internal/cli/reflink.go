@@ -48,9 +48,9 @@ of 4k; a range may end at the end of the source if /dest is not longer.`,
 	return cmd
 }
 
-// reflinkFile makes a range of to share what from has. A file that it makes takes permissions and NOCOW
-// from the source, because a file with checksums shares nothing with one without, and the rest from
-// its directory; whole replaces what to has.
+// reflinkFile makes a range of to share what from has. A file that it makes takes permissions and
+// NOCOW from the source, because a file with checksums shares nothing with one without, and the
+// rest from its directory; whole replaces what to has.
 func (a *app) reflinkFile(x *fs.FS, from, to string, off, n, at int64, whole bool) (err error) {
 	src, err := x.OpenFile(a.t, from, fs.O_RDONLY, 0)
 	if err != nil {
@@ -69,7 +69,8 @@ func (a *app) reflinkFile(x *fs.FS, from, to string, off, n, at int64, whole boo
 	defer closeInto(a, dst, &err)
 	const nocow = format.InodeNoDataCow | format.InodeNoDataSum
 	if have := dst.Flags(); made && (have^st.Flags)&nocow != 0 {
-		if st.Flags&nocow != 0 && have&compress.FlagsOfProperty != 0 { // of the directory: it gives way
+		// What the directory says of compression gives way to NOCOW.
+		if st.Flags&nocow != 0 && have&compress.FlagsOfProperty != 0 {
 			have &^= compress.FlagsOfProperty
 			if err := dst.SetFlags(a.t, have); err != nil {
 				return err

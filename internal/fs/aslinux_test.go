@@ -12,8 +12,9 @@ import (
 	"btrlab/internal/testing/fstest"
 )
 
-// TestRenamesAsLinux: what renames of and over files, directories and subvolumes answer, as Linux did.
-// A file over a subvolume took the lock of subvolumes under that of the file, against the order.
+// TestRenamesAsLinux: what renames of and over files, directories and subvolumes answer, as Linux
+// did. A file over a subvolume took the lock of subvolumes under that of the file, against the
+// order.
 func TestRenamesAsLinux(t *testing.T) {
 	x := fstest.New(t)
 	for _, path := range []string{"/sv", "/sv/in", "/sv2"} {
@@ -52,9 +53,9 @@ func TestRenamesAsLinux(t *testing.T) {
 	}
 }
 
-// TestPunchTimesAsLinux: whether a punch changes mtime, for layouts of a file, offsets and lengths, as
-// Linux 6.18 did: T for yes. Only one hole that has all of the range leaves the file as it is, and the
-// map of a hole beyond EOF begins with a block.
+// TestPunchTimesAsLinux: whether a punch changes mtime, for layouts of a file, offsets and lengths,
+// as Linux 6.18 did: T for yes. Only one hole that has all of the range leaves the file as it is,
+// and the map of a hole beyond EOF begins with a block.
 func TestPunchTimesAsLinux(t *testing.T) {
 	x := fstest.New(t)
 	old := time.Unix(1e9, 0)

@@ -13,9 +13,9 @@ import (
 )
 
 // TestDevicesCut: the power is cut at each write of each of several devices, whose caches lose what
-// no flush of that very device has made durable. Every state is sound for check, opens, also without
-// the devices that the profile can do without, and has what fsync, syncfs and commits had promised. A
-// flush that leaves one device out loses it.
+// no flush of that very device has made durable. Every state is sound for check, opens, also
+// without the devices that the profile can do without, and has what fsync, syncfs and commits had
+// promised. A flush that leaves one device out loses it.
 func TestDevicesCut(t *testing.T) {
 	for _, c := range deviceCases {
 		if c.n == 1 || testing.Short() && c.data == "raid10" {

@@ -228,8 +228,8 @@ func (r *rename) locked(t *sched.Task, trap nodeKey) (err error) {
 	if r.flags != 0 && (r.isSubvol() && r.flags != RenameNoReplace || exchange && r.victim == nil) {
 		return fmt.Errorf("a subvolume changes no places and leaves no whiteout: %w", errno.EXDEV)
 	}
-	// What lists subvolumes, or goes up from one, finds one that moves under its old name or its new
-	// one. None is replaced. The lock stands between those of directories and of files.
+	// What lists subvolumes, or goes up from one, finds one that moves under its old name or its
+	// new one. None is replaced. The lock stands between those of directories and of files.
 	switch {
 	case !r.isSubvol():
 		lockMoved(t, r.n, r.victim)

@@ -22,8 +22,8 @@ const minDevice = 256 << 20
 // returns the size, and says how many stripes have moved.
 //
 // Errors: EINVAL for no such device, a size that the device under it has not, or one below 256 MiB
-// when it is to shrink; ENOSPC when no hole has room for a stripe: those before it have moved. After
-// an error the superblocks say which size the file system has.
+// when it is to shrink; ENOSPC when no hole has room for a stripe: those before it have moved.
+// After an error the superblocks say which size the file system has.
 //
 // Models fs/btrfs/volumes.c:btrfs_grow_device() and btrfs_shrink_device(). Difference: stripes
 // move, and keep their logical addresses; see volumes.MoveStripe and extenttree.Trim.

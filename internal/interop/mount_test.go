@@ -703,9 +703,9 @@ func TestMountGuest(t *testing.T) {
 
 var mappedWrites = flag.Int("mount.mapped", 3000, "writes of each task of TestMountMapped in each mode")
 
-// TestMountMapped: tasks store into words of a page through a shared mapping while others write other
-// words of it by pwrite, and none is lost, whoever caches (xfstests generic/344). With --cache none
-// the kernel gives whole pages back after a write has gone past them.
+// TestMountMapped: tasks store into words of a page through a shared mapping while others write
+// other words of it by pwrite, and none is lost, whoever caches (xfstests generic/344). With
+// --cache none the kernel gives whole pages back after a write has gone past them.
 func TestMountMapped(t *testing.T) {
 	fuse(t)
 	const pages, workers = 2, 2
@@ -769,7 +769,8 @@ func TestMountMapped(t *testing.T) {
 }
 
 // TestMountAttributes: ctime is new at once after chattr, and utime(NULL) works on an append-only
-// file and directory, as in Linux (xfstests generic/277 and generic/079); what names a time does not.
+// file and directory, as in Linux (xfstests generic/277 and generic/079); what names a time does
+// not.
 func TestMountAttributes(t *testing.T) {
 	fuse(t, "chattr", "touch")
 	img := image(t, "attributes.img")
@@ -812,8 +813,8 @@ func TestMountAttributes(t *testing.T) {
 }
 
 // TestMountAlone: a server makes no request of its own mount, neither when it begins nor when it
-// ends by a signal: killed while it waits for itself it could not end, and whoever touches the mount
-// would hang.
+// ends by a signal: killed while it waits for itself it could not end, and whoever touches the
+// mount would hang.
 func TestMountAlone(t *testing.T) {
 	fuse(t)
 	img := image(t, "alone.img")
@@ -831,8 +832,8 @@ func TestMountAlone(t *testing.T) {
 	}
 }
 
-// TestMountAddresses: a limit of the address space that is too small for the server is one line, and
-// under one that is not it works.
+// TestMountAddresses: a limit of the address space that is too small for the server is one line,
+// and under one that is not it works.
 func TestMountAddresses(t *testing.T) {
 	fuse(t, "prlimit")
 	img := image(t, "addresses.img")
@@ -846,9 +847,9 @@ func TestMountAddresses(t *testing.T) {
 
 var mountFaults = flag.Int("mount.faults", 2, "mounts of TestMountFaults")
 
-// TestMountFaults: under programs that use a mount a write or a flush fails, the host has no room, or a
-// write is torn and nothing comes after it. Programs get errors, the server ends with 0 or 1, and
-// afterwards the image is sound for both checkers and has what was synced before.
+// TestMountFaults: under programs that use a mount a write or a flush fails, the host has no room,
+// or a write is torn and nothing comes after it. Programs get errors, the server ends with 0 or 1,
+// and afterwards the image is sound for both checkers and has what was synced before.
 func TestMountFaults(t *testing.T) {
 	fuse(t)
 	bin := binary(t)

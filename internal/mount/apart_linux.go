@@ -12,8 +12,8 @@ import (
 )
 
 // A server must not wait for its own mount: killed at that moment it cannot end, because its thread
-// waits for an answer that it would have to give, and everybody who touches the mount waits with it.
-// So a call that may wait runs in this program once more, apart: without the server's file of
+// waits for an answer that it would have to give, and everybody who touches the mount waits with
+// it. So a call that may wait runs in this program once more, apart: without the server's file of
 // /dev/fuse, which ends the mount when the server is killed.
 
 // The environment of a process apart: what to do, and where.

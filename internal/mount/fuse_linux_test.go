@@ -238,8 +238,8 @@ func TestWriteKillsSUID(t *testing.T) {
 }
 
 // TestMappedWrites: a write past the kernel's cache, and a store into the same page through a
-// mapping, are both in the file, in whichever order the kernel gives the page back; without the base
-// of a page the kernel's old bytes take the write back (xfstests generic/344).
+// mapping, are both in the file, in whichever order the kernel gives the page back; without the
+// base of a page the kernel's old bytes take the write back (xfstests generic/344).
 func TestMappedWrites(t *testing.T) {
 	c := newClient(t)
 	id, fh := c.create(1, "f", unix.O_RDWR)

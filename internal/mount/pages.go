@@ -14,10 +14,10 @@ import (
 // A store through a shared mapping makes a page of the kernel dirty, and the kernel writes the page
 // back whole. If a write went past the cache after the kernel had read the page, the page still has
 // the old bytes where that write was, and would take the write back. Linux cannot see it: it drops
-// the pages of a direct write before and after the write, and a store in between brings the old page
-// back. So the server remembers, of each page that a write changes while the kernel may have it,
-// the bytes that the kernel was given: the base. When the page comes back, its bytes that are as in
-// the base were not stored to, and what the write left there stays.
+// the pages of a direct write before and after the write, and a store in between brings the old
+// page back. So the server remembers, of each page that a write changes while the kernel may have
+// it, the bytes that the kernel was given: the base. When the page comes back, its bytes that are
+// as in the base were not stored to, and what the write left there stays.
 //
 // Two limits. A store of the value that the byte had when the kernel read the page cannot be told
 // from no store; the kernel drops the page when the write ends, so this takes a store that is under
@@ -26,7 +26,7 @@ import (
 //
 // Model: none. A file system in the kernel has one page cache for both.
 //
-// Lock order: gate, kernelPages.mu, the locks of the engine; kernelPages.set is a leaf.
+// Its locks: the server's gate before mu, mu before those of the engine; set is a leaf.
 type kernelPages struct {
 	// mu is held for reading by writes while no page is with the kernel, so that they run beside
 	// each other, by reads into the kernel's cache, and by pages that come back without a base; for

@@ -228,7 +228,8 @@ func (k Keep) finish(h *inodeAttrs, xattrs func() ([]xattr, error), o *object, s
 		}
 	}
 	if !symlink {
-		if err := o.chmod(hostMode(modeOf(h.mode, trusted))); err != nil { // after the last write, which takes setuid away
+		// After the last write, which takes setuid away.
+		if err := o.chmod(hostMode(modeOf(h.mode, trusted))); err != nil {
 			return err
 		}
 	}

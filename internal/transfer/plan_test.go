@@ -165,9 +165,9 @@ func TestPlanOver(t *testing.T) {
 	}
 }
 
-// TestPlanLongLink: another name that no directory takes is left out of the directory that it is in,
-// once, and the rest is made. It had the directory of the first name, in which nobody found it to drop
-// it, and the build went on for ever.
+// TestPlanLongLink: another name that no directory takes is left out of the directory that it is
+// in, once, and the rest is made. It had the directory of the first name, in which nobody found it
+// to drop it, and the build went on for ever.
 func TestPlanLongLink(t *testing.T) {
 	dir := t.TempDir()
 	must(t, os.WriteFile(filepath.Join(dir, "hi"), []byte("hi"), 0o644))

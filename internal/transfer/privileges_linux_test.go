@@ -66,8 +66,8 @@ func damaged() *rescue.Object {
 }
 
 // TestPrivileges: on no way into an image or out of it does a program run for somebody else than
-// before: where its owner is not kept, because nobody wants it or the host refuses it, setuid, setgid
-// and capabilities are not either; where it is kept they are.
+// before: where its owner is not kept, because nobody wants it or the host refuses it, setuid,
+// setgid and capabilities are not either; where it is kept they are.
 func TestPrivileges(t *testing.T) {
 	host := func(name string) (mode uint32, uid int) {
 		t.Helper()

@@ -84,14 +84,15 @@ func planOf(t *sched.Task, env *iopath.Env, ip *inode.Inode, off, end uint64) po
 	return policy.ForAlloc(policy.Facts{Start: off, End: end, ISize: ip.Size(t)}, env.Policy())
 }
 
-// punchesNothing reports whether mode is a punch and one hole has all of [off, end) already: then the
-// file stays as it is, with its times. The range of a punch is written back, and its ordered extents
-// are finished, afterwards.
+// punchesNothing reports whether mode is a punch and one hole has all of [off, end) already: then
+// the file stays as it is, with its times. The range of a punch is written back, and its ordered
+// extents are finished, afterwards.
 //
 // Models the first find_first_non_hole() of btrfs_punch_hole(), which asks for one extent map only.
-// A map of a hole ends with the file, as btrfs_cont_expand() leaves it. Beyond that it begins with the
-// block of off and has as many bytes as the range, in whole blocks: of a range that begins inside a
-// block the last bytes may lie beyond it, and then the times change, though nothing else does.
+// A map of a hole ends with the file, as btrfs_cont_expand() leaves it. Beyond that it begins with
+// the block of off and has as many bytes as the range, in whole blocks: of a range that begins
+// inside a block the last bytes may lie beyond it, and then the times change, though nothing else
+// does.
 func punchesNothing(t *sched.Task, env *iopath.Env, ip *inode.Inode, mode uint32, off, end uint64) (bool, error) {
 	if mode&PunchHole == 0 {
 		return false, nil

@@ -124,8 +124,9 @@ func commitWaits(tt *testing.T, begin func(t *sched.Task, m *transaction.Manager
 }
 
 // One write of a commit fails, each in turn, and those after it succeed: the commit reports it, the
-// file system is read-only, and the device has the commit before, whole. Only a copy of the superblock
-// may fail: the primary makes the commit, as in Linux, and the next commit writes the copy again.
+// file system is read-only, and the device has the commit before, whole. Only a copy of the
+// superblock may fail: the primary makes the commit, as in Linux, and the next commit writes the
+// copy again.
 func TestCommitWriteFails(tt *testing.T) {
 	t := sched.NewTask("test")
 	base := newImage(tt, t, 128<<20).(*blockdev.Memory)

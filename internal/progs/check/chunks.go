@@ -157,7 +157,8 @@ func (c *checker) checkDevItem(d *device, it format.DevItem) {
 		case it.TotalBytes != s.TotalBytes:
 			c.find("super.dev_item", where, fmt.Sprintf("total_bytes %d", s.TotalBytes), num(it.TotalBytes))
 		case it.BytesUsed != s.BytesUsed:
-			// Linux reads it from the chunk tree only, and 5.10 leaves an old value in the superblock.
+			// Linux reads it from the chunk tree only, and 5.10 leaves an old value in the
+			// superblock.
 			c.note("the superblock of device %d says bytes_used %d, its item %d: some kernels leave that", it.Devid, s.BytesUsed, it.BytesUsed)
 		}
 	}

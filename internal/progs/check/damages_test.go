@@ -59,9 +59,9 @@ func (m *image) spoil(rng *rand.Rand, list map[string][]victim) string {
 }
 
 // TestDamagesLinux draws damages of an image of Linux, with quotas on and their status of an older
-// commit, as tools of btrfs-progs leave it: single ones, pairs and triples. What a repair calls clean
-// is clean to btrfs check, and no file that could be read has other bytes or is gone, unless the damage
-// itself did that.
+// commit, as tools of btrfs-progs leave it: single ones, pairs and triples. What a repair calls
+// clean is clean to btrfs check, and no file that could be read has other bytes or is gone, unless
+// the damage itself did that.
 func TestDamagesLinux(t *testing.T) {
 	need.All(t, need.Root, "bash", "mkfs.btrfs", "btrfs", "setfattr")
 	m, img, _ := linuxImage(t, deletedScript)

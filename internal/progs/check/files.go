@@ -230,8 +230,8 @@ func (c *checker) covered(fe *format.FileExtent, where func() string) {
 	}
 }
 
-// lost reports whether nothing in the image knows the logical address: no chunk, no block group and no
-// device extent, so that no lost chunk item is in the way of data that is there.
+// lost reports whether nothing in the image knows the logical address: no chunk, no block group and
+// no device extent, so that no lost chunk item is in the way of data that is there.
 func (c *checker) lost(at uint64) bool {
 	if c.chunkAt(at) != nil || c.groupAt(at) != nil {
 		return false

@@ -364,8 +364,8 @@ func TestBlockGroupTree(t *testing.T) {
 	}
 }
 
-// TestDevItemOfSuper: Linux 5.10 leaves an old bytes_used in the device item of the superblock, which
-// no kernel reads; btrfs check says nothing of it. Another size is damage.
+// TestDevItemOfSuper: Linux 5.10 leaves an old bytes_used in the device item of the superblock,
+// which no kernel reads; btrfs check says nothing of it. Another size is damage.
 func TestDevItemOfSuper(t *testing.T) {
 	m := newImage(t)
 	m.sb.DevItem.BytesUsed += blk

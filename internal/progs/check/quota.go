@@ -226,8 +226,8 @@ func (c *checker) mendQuotaItems(try func(what string, err error)) {
 
 // checkQuota compares the counts with what the subvolumes reach or have allocated, unless the quota
 // tree itself says that they are out of date. A status that is older than the superblock says
-// nothing of the kind: every offline tool of btrfs-progs leaves one, and Linux counts anew then, but
-// counts that are right stay right.
+// nothing of the kind: every offline tool of btrfs-progs leaves one, and Linux counts anew then,
+// but counts that are right stay right.
 func (c *checker) checkQuota() {
 	q := c.quota
 	if q == nil {

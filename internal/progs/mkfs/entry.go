@@ -43,7 +43,8 @@ func (e *Entry) Add(c *Entry) {
 	e.Entries = append(e.Entries, c)
 }
 
-// LinkTo makes e another name of first, whose attributes it has; it keeps its name and its directory.
+// LinkTo makes e another name of first, whose attributes it has; it keeps its name and its
+// directory.
 func (e *Entry) LinkTo(first *Entry) {
 	name, parent := e.Name, e.parent
 	*e = *first

@@ -203,8 +203,8 @@ func undoFile(t *testing.T, ranges ...[2]int64) *bytes.Reader {
 	return bytes.NewReader(b.Bytes())
 }
 
-// TestUndoWhole: an undo file of other devices, or one that is cut or changed, changes nothing, also
-// where its first ranges would fit; what a good one writes back is durable.
+// TestUndoWhole: an undo file of other devices, or one that is cut or changed, changes nothing,
+// also where its first ranges would fit; what a good one writes back is durable.
 func TestUndoWhole(t *testing.T) {
 	tk := sched.NewTask("test")
 	const size = 1 << 20
@@ -246,8 +246,8 @@ func TestUndoWhole(t *testing.T) {
 }
 
 // TestNewerThanSuper: superblocks whose last write was lost give the older state; a scan says that
-// there is a newer one, --generation of it copies it, and one that never was gives the newest before
-// it and says so.
+// there is a newer one, --generation of it copies it, and one that never was gives the newest
+// before it and says so.
 func TestNewerThanSuper(t *testing.T) {
 	x := fstest.New(t, fstest.NoCheck(), fstest.Size(300<<20))
 	old := x.Create("/old")
@@ -307,8 +307,8 @@ func (c counted) Submit(t *sched.Task, b *blockdev.Bio) {
 	c.Device.Submit(t, b)
 }
 
-// TestScanHoles: a scan does not read the holes of a sparse image, whether a file has them or memory,
-// also under an overlay.
+// TestScanHoles: a scan does not read the holes of a sparse image, whether a file has them or
+// memory, also under an overlay.
 func TestScanHoles(t *testing.T) {
 	tk := sched.NewTask("test")
 	const size = 50 << 30

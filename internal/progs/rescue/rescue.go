@@ -55,10 +55,10 @@ type edited struct {
 }
 
 // edit lets change have the primary superblock of each device and the copies of the same
-// generation, decoded and as bytes, and writes those for which it is true: the primaries first. When
-// it is not of a primary, it is not asked for the copies of that device. Nothing is written before
-// all are read; after a write that fails, what was written is put back as far as that goes, so that
-// the devices stay those of one file system.
+// generation, decoded and as bytes, and writes those for which it is true: the primaries first.
+// When it is not of a primary, it is not asked for the copies of that device. Nothing is written
+// before all are read; after a write that fails, what was written is put back as far as that goes,
+// so that the devices stay those of one file system.
 func edit(t *sched.Task, devs []blockdev.Device, change func(s *format.Super, b []byte) bool) error {
 	var primaries, copies []edited
 	for _, dev := range devs {

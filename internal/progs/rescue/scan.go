@@ -109,7 +109,8 @@ func (im *Image) sweep(see func(dev int, p []byte, off int64) int) error {
 			if err := im.stop(); err != nil {
 				return err
 			}
-			if next := blockdev.NextData(d.Device, at); next >= at+scanStep { // no block begins in a hole
+			// No block begins in a hole.
+			if next := blockdev.NextData(d.Device, at); next >= at+scanStep {
 				next -= next % scanStep
 				done += uint64(min(next, d.Size()) - at)
 				at = next - scanStep
