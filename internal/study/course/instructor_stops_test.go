@@ -33,7 +33,7 @@ func TestStops(t *testing.T) {
 		for eaten := [][]byte{}; ; {
 			eaten = append(eaten, make([]byte, 1<<16))
 		}
-	case end > 36<<10:
+	case end > 36<<10 && end < 1<<20: // and not where every row is asked as well
 		for {
 		}
 	}
