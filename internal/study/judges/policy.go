@@ -63,10 +63,11 @@ var families = []struct {
 }{
 	{family{"truncate", "writers, readers and writeback with a truncate: what was cut is gone, and i_size stays", 10}, []string{
 		"truncate-race", "truncate-into", "truncate-above", "truncate-grow", "two-writers-truncate", "truncate-rewrite",
-		"long-write-truncate", "truncate-writeback", "grow-writeback", "truncate-fsync"}, []string{"truncate-race", "two-writers-truncate"}},
-	{family{"writers", "two writers: no write is mixed into another, and none gets lost at the end of the file", 10}, []string{
+		"long-write-truncate", "three-truncate", "three-inside",
+		"truncate-writeback", "grow-writeback", "truncate-fsync"}, []string{"truncate-race", "two-writers-truncate"}},
+	{family{"writers", "two writers or three: no write is mixed into another, and none gets lost at the end of the file", 10}, []string{
 		"two-writers-same", "two-writers-nested", "two-writers-overlap", "two-writers-disjoint", "two-writers-page", "two-writers-eof",
-		"writer-eof-inside", "two-writers-extend", "two-appends", "page-and-extent"}, []string{"two-writers-same", "two-appends"}},
+		"writer-eof-inside", "two-writers-extend", "three-overlap", "two-appends", "page-and-extent"}, []string{"two-writers-same", "two-appends"}},
 	{family{"direct", "direct reads and writes, which keep the rules of Linux 4.17, beside yours", 6}, []string{
 		"direct-reader", "direct-buffered", "direct-readahead", "direct-truncate", "direct-read-truncate", "direct-punch", "direct-grow", "direct-fsync",
 		"direct-dsync"}, []string{"direct-truncate", "direct-buffered"}},
