@@ -124,7 +124,11 @@ func ReplayCommand(name, pol, schedule string, own bool) string {
 
 // replayCommand is the command line that shows a schedule.
 func (s *Scenario) replayCommand(pol, schedule string, own bool) string {
-	c := fmt.Sprintf("btrlab replay %s %s --policy %s", s.Name, prose.ShellWord(schedule), prose.ShellWord(pol)) + s.flags
+	name := s.Name
+	if s.file != "" {
+		name = "--scenario " + prose.ShellWord(s.file)
+	}
+	c := fmt.Sprintf("btrlab replay %s %s --policy %s", name, prose.ShellWord(schedule), prose.ShellWord(pol)) + s.flags
 	if own {
 		c += " --own"
 	}

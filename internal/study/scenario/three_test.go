@@ -1,4 +1,4 @@
-// Package scenario_test is outside: what an execution leaves of the types of package scenario stays.
+// Package scenario_test is outside package scenario, whose types an execution does not put back.
 package scenario_test
 
 import (
