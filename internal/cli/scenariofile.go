@@ -158,10 +158,11 @@ func (a *app) exploreRandom(cmd *cobra.Command, more *moreScenarios, pols []stri
 
 // tried says how much was tried: which scenarios, by how many schedules, within which bounds.
 func tried(which string, results []scenario.Result, limit string) string {
-	var exhausted, bounded, limited, schedules, most int
+	var exhausted, bounded, limited, schedules, spurious, most int
 	for i := range results {
 		r := &results[i]
 		schedules += r.Schedules
+		spurious += r.Spurious
 		switch {
 		case r.Verdict == explore.Exhausted:
 			exhausted++
@@ -177,8 +178,12 @@ func tried(which string, results []scenario.Result, limit string) string {
 	if bounded > 0 {
 		upTo = fmt.Sprintf("a number of preemptions (%d at most)", most)
 	}
-	return fmt.Sprintf("%s, %s, at most %s of each; nothing was tried beyond these scenarios. %d are kept in every schedule, %d up to %s, %d up to a number of schedules",
-		which, prose.Count(schedules, "schedule"), limit, exhausted, bounded, upTo, limited)
+	more := ""
+	if spurious > 0 {
+		more = fmt.Sprintf(" and %d with spurious wake-ups", spurious)
+	}
+	return fmt.Sprintf("%s, %s%s, at most %s of each; nothing was tried beyond these scenarios. %d are kept in every schedule, %d up to %s, %d up to a number of schedules",
+		which, prose.Count(schedules, "schedule"), more, limit, exhausted, bounded, upTo, limited)
 }
 
 // brokenOf says how many are broken.

@@ -2,6 +2,7 @@
 package scenario_test
 
 import (
+	"strings"
 	"testing"
 
 	"btrlab/internal/iopath"
@@ -24,6 +25,8 @@ type joiners struct {
 	// asOne makes the mistake that the scenarios of three writers are for: however many have
 	// joined, they count as one, and the first that leaves ends all of them.
 	asOne bool
+	// once makes another: the leader waits once, and does not ask again.
+	once bool
 }
 
 func newJoiners(asOne bool) *joiners {
@@ -76,7 +79,9 @@ func (p *joiners) Write(t *kit.Task, w *kit.WriteOp) {
 		p.mu.Lock(t)
 		p.open.Store(t, false)
 		for p.members.Load(t) > 0 {
-			p.left.Wait(t, &p.mu)
+			if p.left.Wait(t, &p.mu); p.once {
+				break
+			}
 		}
 		p.mu.Unlock(t)
 	} else {
@@ -152,6 +157,41 @@ func TestThreeWritersBreakAWrongCount(t *testing.T) {
 		t.Logf("%s, counted as one %v: %s, %d schedules, %s", tt.scenario, tt.asOne, r.Bound, r.Schedules, r.Schedule)
 		if broken := r.Verdict == explore.Violated; broken != tt.broken {
 			t.Errorf("%s, counted as one %v: have broken %v want %v: %s: %s", tt.scenario, tt.asOne, broken, tt.broken, r.Bound, r.Violation)
+		}
+	}
+}
+
+// A leader with one member that waits with if and not in a loop: only a spurious wake-up tells. The
+// schedule says so, and is replayed.
+func TestSpuriousWakeUpOfAPolicy(t *testing.T) {
+	s, err := scenario.Parse("one-member", []byte("file --size 12K\ncached --offset 0 --length 12K\nswitch i_rwsem dio_wait\npreemptions 2\n"+
+		"task writer A\n  write --offset 4K --length 4K\ntask writer B\n  write --offset 8K --length 4K\ntask truncate\n  truncate --size 2K\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, once := range []bool{false, true} {
+		p := ownPolicy(func() kit.Policy {
+			x := newJoiners(false)
+			x.once = once
+			return x
+		})
+		r, err := scenario.Run(s, p, scenario.Options{Config: func(c *explore.Config) { c.Schedules = 10_000 }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("once %v: %s, %d schedules, %d with spurious wake-ups, %s", once, r.Bound, r.Schedules, r.Spurious, r.Schedule)
+		if !once {
+			if r.Verdict == explore.Violated || r.Spurious == 0 {
+				t.Errorf("a loop: %s, %d schedules with spurious wake-ups: %s", r.Bound, r.Spurious, r.Violation)
+			}
+			continue
+		}
+		if r.Verdict != explore.Violated || !strings.HasPrefix(r.Schedule, explore.SpuriousPrefix) {
+			t.Errorf("once: have %s, %q want a spurious wake-up", r.Bound, r.Schedule)
+			continue
+		}
+		if tr, err := scenario.Replay(s, p, r.Schedule, false); err != nil || tr.Kind != r.Kind {
+			t.Errorf("%s again: %v, have %v want %v", r.Schedule, err, tr.Kind, r.Kind)
 		}
 	}
 }
