@@ -246,6 +246,22 @@ func (h *holding) Alone(t *sched.Task) {
 	h.inode, h.name = t.Now(), "i_rwsem for writing"
 }
 
+func (h *holding) TryShare(t *sched.Task) bool {
+	ok := h.FileSteps.TryShare(t)
+	if ok {
+		h.inode, h.name = t.Now(), "i_rwsem shared"
+	}
+	return ok
+}
+
+func (h *holding) TryAlone(t *sched.Task) bool {
+	ok := h.FileSteps.TryAlone(t)
+	if ok {
+		h.inode, h.name = t.Now(), "i_rwsem for writing"
+	}
+	return ok
+}
+
 func (h *holding) Unlock(t *sched.Task) {
 	if t.Op != "" { // else the preparation of the file
 		h.to.add(h.name, 1, t.Now()-h.inode)
@@ -256,6 +272,14 @@ func (h *holding) Unlock(t *sched.Task) {
 func (h *holding) LockRange(t *sched.Task, start, end uint64) {
 	h.FileSteps.LockRange(t, start, end)
 	h.bytes = t.Now()
+}
+
+func (h *holding) TryLockRange(t *sched.Task, start, end uint64) bool {
+	ok := h.FileSteps.TryLockRange(t, start, end)
+	if ok {
+		h.bytes = t.Now()
+	}
+	return ok
 }
 
 func (h *holding) UnlockRange(t *sched.Task) {
