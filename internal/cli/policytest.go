@@ -100,8 +100,8 @@ Exit code 1 means that something is lost, or broken that locked keeps.`, scenari
 			o.out = x.Name + ".html"
 		}
 		switch {
-		case o.seconds < 0:
-			return usagef(cmd, "runtime-seconds %g, want 0 or more", o.seconds)
+		case !(o.seconds >= 0 && o.seconds <= maxSeconds): // nor NaN
+			return usagef(cmd, "runtime-seconds %g, want 0 to %d", o.seconds, maxSeconds)
 		case o.bounded < 0 || o.bounded > 2:
 			return usagef(cmd, "bad --bounded, have %d want 0, 1 or 2", o.bounded)
 		}

@@ -231,3 +231,31 @@ func TestNameable(t *testing.T) {
 		}
 	}
 }
+
+// TestAboutOfTemplate: the first line of a verdict and of its page was the sentence that the
+// template has about its preset. Until somebody says what the policy is, it says that nobody has.
+func TestAboutOfTemplate(t *testing.T) {
+	for _, preset := range own.Presets() {
+		dir := filepath.Join(t.TempDir(), "my-idea")
+		if err := own.Make(dir, preset, ""); err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(dir, "policy.go")
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, tt := range []struct{ text, want string }{
+			{string(text), "begun from " + preset + "; the package comment does not say yet what it is about"},
+			{"// Package myidea is a leader and its members.\n//\n" + string(text), "a leader and its members"},
+		} {
+			if err := os.WriteFile(file, []byte(tt.text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			x, err := own.Read(dir)
+			if err != nil || x.About != tt.want {
+				t.Errorf("%s: have %q (%v) want %q", preset, x.About, err, tt.want)
+			}
+		}
+	}
+}
