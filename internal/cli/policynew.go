@@ -46,7 +46,7 @@ sectors, Put those of an fsync's log. A file toggles.txt beside them says what h
 			return usagef(cmd, "%v", err)
 		}
 		dir := args[0]
-		if _, err := sandbox.Root("."); err != nil && toggles == "" { // Go is built with btrlab's source
+		if _, err := sandbox.Root("."); err != nil && toggles == "" {
 			if dir, err = filepath.Abs(dir); err != nil {
 				return err
 			}

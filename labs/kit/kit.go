@@ -164,8 +164,8 @@ func (c *Cond) Init() {
 
 // Wait lets m go, sleeps until a Broadcast that comes after, and takes m again. Meanwhile anything
 // may have changed. Call it in a loop: as with the conditions of POSIX, Java and most others, the
-// wake-up may be spurious, without a Broadcast. Explore, practice --own and the searches of a policy
-// try that, one for each task.
+// wake-up may be spurious, without a Broadcast. Explore, practice --own and the searches of a
+// policy try that, one for each task.
 //
 // Preconditions:
 //   - m is held by t.
@@ -177,9 +177,7 @@ func (c *Cond) Wait(t *Task, m *Mutex) {
 	}
 	seq := c.seq.Load()
 	m.Unlock(t)
-	if st, ok := t.t.Stepper().(interface{ Spurious() bool }); !ok || !st.Spurious() {
-		c.q.Wait(t.t, func() bool { return c.seq.Load() != seq })
-	}
+	c.q.WaitOrNot(t.t, func() bool { return c.seq.Load() != seq })
 	m.Lock(t)
 }
 

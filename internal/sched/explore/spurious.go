@@ -10,9 +10,9 @@ import (
 const SpuriousPrefix = "spurious,"
 
 // Spurious reports whether the task that runs, which is about to sleep in a condition, is to be
-// woken without a reason. Call it with the condition's lock released, and in place of the sleep when
-// it is true: whatever the others do until then, they do while the task takes its lock again. It
-// implements the optional interface that a condition asks its Stepper for.
+// woken without a reason. It is called with the condition's lock released, and in place of the
+// sleep when it is true: whatever the others do until then, they do while the task takes its lock
+// again.
 //
 // It is a choice of the search, with Config.Spurious for each task at most, so that a wait in a
 // loop ends. The bound is by task and not by execution: a count that tasks share would make their

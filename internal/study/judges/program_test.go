@@ -119,8 +119,8 @@ func TestExploreOwn(t *testing.T) {
 }
 
 // TestOwnSpurious: a waiter that asks with if and not in a loop was exhausted in six schedules,
-// because no wake-up came without a Broadcast. Conditions of the field do wake so; it is found, by a
-// schedule that says so and is replayed, and a loop keeps the rule in these schedules, too.
+// because no wake-up came without a Broadcast. Conditions of the field do wake so; it is found, by
+// a schedule that says so and is replayed, and a loop keeps the rule in these schedules, too.
 func TestOwnSpurious(t *testing.T) {
 	waits := func(loop bool) func(w *kit.World) {
 		return func(w *kit.World) {
