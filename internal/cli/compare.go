@@ -76,6 +76,9 @@ func (a *app) compare() *cobra.Command {
 	return cmd
 }
 
+// maxSeconds is the longest run of a comparison: a day.
+const maxSeconds = 24 * 60 * 60
+
 func (c *compareFlags) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringSliceVar(&c.policies, "policy", policy.Names(), "policies to compare")
@@ -122,8 +125,8 @@ func (c *compareFlags) check(cmd *cobra.Command, seed *seeds.Seed) error {
 	switch {
 	case c.rounds < 1:
 		return usagef(cmd, "rounds %d, want at least 1", c.rounds)
-	case c.seconds <= 0:
-		return usagef(cmd, "runtime-seconds %g, want more than 0 seconds", c.seconds)
+	case !(c.seconds > 0 && c.seconds <= maxSeconds): // nor NaN
+		return usagef(cmd, "runtime-seconds %g, want more than 0 seconds and at most %d", c.seconds, maxSeconds)
 	case seed.Compare.Baseline != "" && f.Changed("policy"):
 		return usagef(cmd, "--policy is for seed 002: the rows of seed %s have policies of their own", seed.Name)
 	case c.ablation && len(seed.Compare.Ablation) == 0:

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 
@@ -14,7 +15,9 @@ import (
 
 func (a *app) explore() *cobra.Command {
 	var pols []string
-	var all, list, asJSON bool
+	var all, list, print, asJSON bool
+	var file string
+	var more moreScenarios
 	var sf searchFlags
 	var view viewFlags
 	var lf layoutFlags
@@ -41,12 +44,18 @@ do not sample remember what they have seen; each part remembers for itself, so t
 A search of more than two seconds prints on standard error how far it is, with an estimate of what remains. The estimate is
 mostly within a factor of two; at a tenth of the work it may be ten times too high or too low.
 
+--scenario reads a scenario of your own from a file. A scenario is data: a file, tasks with operations, the lock classes at
+which tasks are switched, and the rule. --print prints one of the catalogue as such a file, to begin with. --random draws
+scenarios by --seed, explores each and says how much was tried; random-SEED-NUMBER is the name of one.
+
 SIGINT or SIGTERM ends the search; it prints what it has found so far and exits with code 130.
 Exit code 1 means that a contract was violated.`,
 		Example: `  btrlab explore truncate-race --policy unlocked
   btrlab explore truncate-race --policy unlocked-drain
   btrlab explore two-writers-overlap --policy unlocked --own
   btrlab explore --all
+  btrlab explore three-truncate --print > mine.scenario; btrlab explore --scenario mine.scenario
+  btrlab explore --random 20 --seed 7 --schedules 500
   btrlab explore two-writers-truncate --policy unlocked-drain --shard 3/16 --json > part-3.json; btrlab explore merge part-*.json`,
 		Args: cobra.MaximumNArgs(1),
 	}
@@ -54,6 +63,9 @@ Exit code 1 means that a contract was violated.`,
 	f.StringSliceVar(&pols, "policy", []string{"locked"}, policyUsage())
 	f.BoolVar(&all, "all", false, fmt.Sprintf("every scenario under every policy: the matrix, with at most %d schedules a cell, and --jobs cells at a time (default: one for every core)", scenario.CellSchedules))
 	f.BoolVar(&list, "list", false, "list the scenarios")
+	f.StringVar(&file, "scenario", "", "explore the scenario in this file")
+	f.BoolVar(&print, "print", false, "print the scenario as a file for --scenario, and explore nothing")
+	more.flags(cmd)
 	sf.flags(cmd)
 	sf.shardFlag(cmd)
 	view.flags(cmd)
@@ -65,8 +77,20 @@ Exit code 1 means that a contract was violated.`,
 		if list {
 			return a.listScenarios(asJSON)
 		}
-		if all != (len(args) == 0) {
-			return usagef(cmd, "want a scenario, or --all")
+		if err := more.check(cmd); err != nil {
+			return err
+		}
+		ways := len(args)
+		for _, on := range []bool{all, file != "", more.random > 0} {
+			if on {
+				ways++
+			}
+		}
+		switch {
+		case ways != 1:
+			return usagef(cmd, "want one of: a scenario, --scenario FILE, --random N, --all")
+		case print && (all || more.random > 0):
+			return usagef(cmd, "--print prints one scenario, want its name or its file")
 		}
 		if err := parsePolicies(cmd, pols); err != nil {
 			return err
@@ -77,18 +101,25 @@ Exit code 1 means that a contract was violated.`,
 		if err != nil {
 			return err
 		}
+		if (all || more.random > 0) && sf.shard != "" {
+			return usagef(cmd, "--shard divides the search of one scenario, not --all nor --random")
+		}
+		if more.random > 0 {
+			return a.exploreRandom(cmd, &more, pols, o, &sf, &view, st, asJSON)
+		}
 		if all {
-			if sf.shard != "" {
-				return usagef(cmd, "--shard divides the search of one scenario, not --all")
-			}
 			if !f.Changed("policy") {
 				pols = policy.Names()
 			}
 			return a.matrix(cmd, pols, o, &sf, &view, st, asJSON)
 		}
-		s, err := scenario.Lookup(args[0])
+		s, err := oneScenario(cmd, file, args)
 		if err != nil {
-			return usagef(cmd, "%v", err)
+			return err
+		}
+		if print {
+			_, err := io.WriteString(a.out, s.Text())
+			return err
 		}
 		if s, err = view.of(cmd, s); err != nil {
 			return err

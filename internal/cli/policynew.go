@@ -4,12 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"btrlab/internal/prose"
 	"btrlab/internal/study/own"
+	"btrlab/internal/study/sandbox"
 )
 
 func (a *app) policyNew() *cobra.Command {
@@ -43,8 +45,14 @@ sectors, Put those of an fsync's log. A file toggles.txt beside them says what h
 		case err != nil:
 			return usagef(cmd, "%v", err)
 		}
-		dir := prose.ShellWord(args[0])
-		fmt.Fprintln(a.out, prose.Command("test it: ", "btrlab policy test "+dir, a.width()))
+		dir := args[0]
+		if _, err := sandbox.Root("."); err != nil && toggles == "" {
+			if dir, err = filepath.Abs(dir); err != nil {
+				return err
+			}
+			a.say("", "Go is built with btrlab's source, and this is no clone of it: cd to a clone first.")
+		}
+		fmt.Fprintln(a.out, prose.Command("test it: ", "btrlab policy test "+prose.ShellWord(dir), a.width()))
 		return nil
 	}
 	return cmd

@@ -35,6 +35,7 @@ type policyTestFlags struct {
 	seconds float64
 	models  []string
 	bounded int
+	more    moreScenarios
 }
 
 // tested is what policy test finds, as it prints it with --json.
@@ -55,6 +56,7 @@ type tested struct {
 
 	traces []*scenario.Trace // of what is broken, in the order of Explored
 	limit  string            // of each search, in words
+	which  string            // scenarios, in words
 }
 
 func (a *app) policyTest() *cobra.Command {
@@ -67,14 +69,19 @@ func (a *app) policyTest() *cobra.Command {
 sequence of --bounded operations; and, in virtual time, runs seed 002's job under it and under every preset. It prints what the policy keeps,
 what breaks it by which schedule, what it gains, and what its tasks wait for, and writes the same as a page with the steps of each schedule,
 and a profile of the waits for go tool pprof.
+The catalogue has the scenarios that somebody has thought of. --scenario adds one of your own, in a file as explore --print writes it, and
+--random draws more by --seed: what needs other tasks than these is not tried, and the verdict says how much was.
 Exit code 1 means that something is lost, or broken that locked keeps.`, scenario.CellSchedules),
 		Example: `  btrlab policy new mine --from unlocked; btrlab policy test mine
-  btrlab policy test mine --schedules 2000 --bounded 0`,
+  btrlab policy test mine --schedules 2000 --bounded 0
+  btrlab policy test mine --scenario mine.scenario --random 100 --seed 7`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs),
 	}
 	f := cmd.Flags()
 	o.sf.flags(cmd)
+	o.more.flags(cmd)
+	f.StringArrayVar(&o.more.files, "scenario", nil, "try the scenario in this file as well; may be repeated")
 	f.StringVar(&o.out, "out", "", "the page (default: the policy's name with .html)")
 	f.Float64Var(&o.seconds, "runtime-seconds", 0.5, "simulated seconds of each run of the comparison; 0 compares nothing")
 	f.StringArrayVar(&o.models, "device-model", []string{"ssd-raid5"}, "latency model of the device; may be repeated")
@@ -86,12 +93,15 @@ Exit code 1 means that something is lost, or broken that locked keeps.`, scenari
 		if err != nil {
 			return usagef(cmd, "%v", err)
 		}
+		if err := o.more.check(cmd); err != nil {
+			return err
+		}
 		if o.out == "" {
 			o.out = x.Name + ".html"
 		}
 		switch {
-		case o.seconds < 0:
-			return usagef(cmd, "runtime-seconds %g, want 0 or more", o.seconds)
+		case !(o.seconds >= 0 && o.seconds <= maxSeconds): // nor NaN
+			return usagef(cmd, "runtime-seconds %g, want 0 to %d", o.seconds, maxSeconds)
 		case o.bounded < 0 || o.bounded > 2:
 			return usagef(cmd, "bad --bounded, have %d want 0, 1 or 2", o.bounded)
 		}
@@ -172,11 +182,16 @@ func (a *app) exploreOwnPolicy(cmd *cobra.Command, o *policyTestFlags, p *policy
 	if jobs > 1 {
 		progress = st.several(&s)
 	}
-	r.Explored, err = scenario.Matrix(scenario.All(), []string{p.Name}, s, jobs, progress)
+	all, err := o.more.addTo(cmd, scenario.All(), o.sf.seed)
+	if err != nil {
+		return err
+	}
+	r.Explored, err = scenario.Matrix(all, []string{p.Name}, s, jobs, progress)
 	st.done()
 	if err != nil {
 		return err
 	}
+	r.which = o.more.which(len(r.Explored)-len(all)+len(scenario.All()), o.sf.seed)
 	for i := range r.Explored {
 		x := &r.Explored[i]
 		switch {
@@ -185,10 +200,7 @@ func (a *app) exploreOwnPolicy(cmd *cobra.Command, o *policyTestFlags, p *policy
 		case x.Verdict != explore.Violated:
 			continue
 		}
-		sc, err := scenario.Lookup(x.Scenario)
-		if err != nil {
-			return err
-		}
+		sc := all[slices.IndexFunc(all, func(sc *scenario.Scenario) bool { return sc.Name == x.Scenario })]
 		tr, err := scenario.Replay(sc, p, x.Schedule, o.sf.own)
 		if err != nil {
 			return err
@@ -344,34 +356,11 @@ func brokenAt(tr *scenario.Trace) string {
 
 // explored says in how many scenarios what was found.
 func (r *tested) explored() string {
-	var exhausted, bounded, limited int
-	for i := range r.Explored {
-		switch x := &r.Explored[i]; {
-		case x.Verdict == explore.Exhausted:
-			exhausted++
-		case x.Verdict == explore.Violated:
-		case x.Preemptions >= 0:
-			bounded++
-		default:
-			limited++
-		}
-	}
-	schedules := 0
-	for i := range r.Explored {
-		schedules += r.Explored[i].Schedules
-	}
-	return fmt.Sprintf("%s, %s, at most %s of each. %d are kept in every schedule, %d up to a number of preemptions, %d up to a number of schedules; %s.",
-		prose.Count(len(r.Explored), "scenario"), prose.Count(schedules, "schedule"), r.limit, exhausted, bounded, limited, r.brokenCount())
+	return fmt.Sprintf("%s; %s.", tried(r.which, r.Explored, r.limit), r.brokenCount())
 }
 
 func (r *tested) brokenCount() string {
-	s := "none is broken"
-	switch n := r.broken(); {
-	case n == 1:
-		s = "1 is broken"
-	case n > 1:
-		s = fmt.Sprintf("%d are broken", n)
-	}
+	s := brokenOf(r.Explored)
 	if n := len(r.Baseline); n > 0 {
 		s += fmt.Sprintf(", of which %s breaks %d as well", baseline, n)
 	}

@@ -50,7 +50,9 @@ pages; then writes of two batches, or three tasks.
 
 With --own it explores a program of your own instead: a Go file with func Program(w *kit.World), ten lines of package labs/kit.
 --template prints one that shows a race, or writes it to a file. Like a lab's code it is checked, built in the clone of btrlab
-around the working directory, and stopped by its processor time; --answer runs one schedule of it.
+around the working directory, and stopped by its processor time; --answer runs one schedule of it. A Cond may wake a task without a
+Broadcast, as the field's conditions may: if nothing else breaks the program, one such wake-up for each task is tried, and a schedule with
+one begins with "spurious".
 Exit code 1 means that the answer is wrong or the program breaks; 2 that it is no answer to the question.`,
 		Example: `  btrlab practice
   btrlab practice --seed 7 --level 2

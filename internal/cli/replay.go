@@ -8,13 +8,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"btrlab/internal/iopath/policy"
+	"btrlab/internal/prose"
 	"btrlab/internal/sched/explore"
 	"btrlab/internal/study/scenario"
 	"btrlab/internal/study/timeline"
 )
 
 func (a *app) replay() *cobra.Command {
-	var pol, page string
+	var pol, page, file string
 	var asJSON, own bool
 	var view viewFlags
 	var lf layoutFlags
@@ -29,12 +30,14 @@ schedule belongs to one policy, because other policies have other steps.
 Exit code 1 means that the schedule violates the contract.`,
 		Example: `  btrlab replay truncate-race 11:1 --policy unlocked
   btrlab replay truncate-race 11:1 --policy unlocked --out race.html
-  btrlab replay truncate-race '' --policy modern`,
-		Args: cobra.ExactArgs(2),
+  btrlab replay truncate-race '' --policy modern
+  btrlab explore three-truncate --print > mine.scenario; btrlab replay --scenario mine.scenario '' --policy unlocked`,
+		Args: cobra.RangeArgs(1, 2),
 	}
 	f := cmd.Flags()
 	f.StringVar(&pol, "policy", "locked", policyUsage())
 	f.BoolVar(&own, "own", false, "judge by what the policy promises, not by the scenario's rule")
+	f.StringVar(&file, "scenario", "", "replay a schedule of the scenario in this file, which explore --scenario has printed")
 	view.flags(cmd)
 	lf.flags(cmd)
 	f.StringVar(&page, "out", "", "also write the timeline to this file, as one HTML page, or a picture if it ends in .svg")
@@ -46,14 +49,19 @@ Exit code 1 means that the schedule violates the contract.`,
 		if err := parsePolicies(cmd, []string{pol}); err != nil {
 			return err
 		}
-		s, err := scenario.Lookup(args[0])
+		if have := len(args); file == "" && have != 2 {
+			return usagef(cmd, "have %s, want a scenario and a schedule, or --scenario FILE and a schedule", prose.Count(have, "argument"))
+		} else if file != "" && have != 1 {
+			return usagef(cmd, "have %s with --scenario, want a schedule", prose.Count(have, "argument"))
+		}
+		s, err := oneScenario(cmd, file, args)
 		if err != nil {
-			return usagef(cmd, "%v", err)
+			return err
 		}
 		if s, err = view.of(cmd, s); err != nil {
 			return err
 		}
-		tr, err := scenario.Replay(s, policy.MustParse(pol), args[1], own)
+		tr, err := scenario.Replay(s, policy.MustParse(pol), args[len(args)-1], own)
 		if err != nil {
 			return err
 		}

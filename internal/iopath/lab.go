@@ -180,8 +180,11 @@ type FsyncSteps interface {
 type FileSteps interface {
 	Share(t *sched.Task)
 	Alone(t *sched.Task)
+	TryShare(t *sched.Task) bool
+	TryAlone(t *sched.Task) bool
 	Unlock(t *sched.Task)
 	LockRange(t *sched.Task, start, end uint64)
+	TryLockRange(t *sched.Task, start, end uint64) bool
 	UnlockRange(t *sched.Task)
 	Count(t *sched.Task)
 	Uncount(t *sched.Task)
@@ -205,6 +208,22 @@ func (l *FileLocks) Share(t *sched.Task) { l.ip.RLock(t); l.shared = true }
 // Alone takes i_rwsem for writing.
 func (l *FileLocks) Alone(t *sched.Task) { l.ip.Lock(t); l.shared = false }
 
+// TryShare is Share where that need not wait; else it takes nothing and is false. Models
+// inode_trylock_shared().
+func (l *FileLocks) TryShare(t *sched.Task) bool {
+	ok := l.ip.TryRLock(t)
+	l.shared = l.shared || ok
+	return ok
+}
+
+// TryAlone is Alone where that need not wait; else it takes nothing and is false. Models
+// inode_trylock().
+func (l *FileLocks) TryAlone(t *sched.Task) bool {
+	ok := l.ip.TryLock(t)
+	l.shared = l.shared && !ok
+	return ok
+}
+
 // Unlock lets i_rwsem go.
 func (l *FileLocks) Unlock(t *sched.Task) {
 	if l.shared {
@@ -220,7 +239,17 @@ func (l *FileLocks) LockRange(t *sched.Task, start, end uint64) {
 	l.ip.Range.Lock(t, l.lo, l.hi)
 }
 
-// UnlockRange ends LockRange.
+// TryLockRange is LockRange where that need not wait; else it takes nothing and is false.
+func (l *FileLocks) TryLockRange(t *sched.Task, start, end uint64) bool {
+	lo, hi := format.AlignDown(start, format.SectorSize), format.AlignUp(end, format.SectorSize)
+	ok := l.ip.Range.TryLock(t, lo, hi)
+	if ok {
+		l.lo, l.hi = lo, hi
+	}
+	return ok
+}
+
+// UnlockRange ends LockRange or TryLockRange.
 func (l *FileLocks) UnlockRange(t *sched.Task) { l.ip.Range.Unlock(t, l.lo, l.hi) }
 
 // Count counts the operation in i_dio_count.

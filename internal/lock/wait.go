@@ -89,6 +89,14 @@ func (q *WaitQueue) Objects(f func(*sched.Obj)) { f(&q.obj) }
 // Wait sleeps until cond holds. It does not sleep when cond holds already.
 func (q *WaitQueue) Wait(t *sched.Task, cond func() bool) { q.wait(t, q, cond) }
 
+// WaitOrNot is Wait that may end although cond does not hold, as the conditions of POSIX and Java
+// may: a Stepper chooses, and no other runtime does it. The caller looks at its condition again.
+func (q *WaitQueue) WaitOrNot(t *sched.Task, cond func() bool) {
+	if st := t.Stepper(); st == nil || !st.Spurious() {
+		q.Wait(t, cond)
+	}
+}
+
 // WaitFor is Wait for an event that some task owes (sched.WaitGraph), on a queue that many events
 // share.
 func (q *WaitQueue) WaitFor(t *sched.Task, ev any, cond func() bool) { q.wait(t, ev, cond) }

@@ -13,6 +13,9 @@ type Stepper interface {
 	Touch(t *Task, o *Obj, use Use)
 	// Aborting says that the run is over and tasks only unwind: deferred unlocks must do nothing.
 	Aborting() bool
+	// Spurious reports whether the task that runs is to be woken without a reason: see
+	// lock.WaitQueue.WaitOrNot.
+	Spurious() bool
 	// Data checks an access to plain memory, which reports call what, for a race.
 	Data(t *Task, o *Obj, write bool, what fmt.Stringer)
 	// Keep says that x is state which neither the tasks' own histories nor an object of theirs

@@ -67,6 +67,9 @@ type Result struct {
 	// count once.
 	Proved    bool
 	Schedules int
+	// Spurious is how many more schedules were tried in which Cond.Wait may return without a
+	// Broadcast, once for each task; 0 if no task waits. Proved is of these, too.
+	Spurious int
 	// Broken is the violation in words, empty when none was found, and Schedule the one that shows
 	// it with the fewest preemptions.
 	Broken, Schedule string
@@ -77,9 +80,16 @@ func (r Result) String() string {
 	case r.Broken != "":
 		return fmt.Sprintf("broken by schedule %q: %s", r.Schedule, r.Broken)
 	case r.Proved:
-		return fmt.Sprintf("proved: exhausted after %d schedules", r.Schedules)
+		return fmt.Sprintf("proved: exhausted after %d schedules", r.Schedules) + r.andSpurious()
 	}
-	return fmt.Sprintf("no violation in %d schedules, which is no proof", r.Schedules)
+	return fmt.Sprintf("no violation in %d schedules%s, which is no proof", r.Schedules, r.andSpurious())
+}
+
+func (r Result) andSpurious() string {
+	if r.Spurious == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", and %d with a spurious wake-up of each task", r.Spurious)
 }
 
 // maxSchedules and maxSteps bound Explore.
@@ -98,10 +108,17 @@ func Runs(program func(w *World)) func(w *explore.World) {
 // Explore runs program by every schedule, as far as 200,000 of them go, fewest preemptions first,
 // until one breaks a rule: a Check fails, tasks wait for each other, two accesses of a Var race, a
 // task panics, or an execution does not end. The violation is shrunk: no part of its schedule can
-// be left out. The program must do the same each time it is called.
+// be left out. If nothing breaks and a task waits in a Cond, it runs as many schedules again in
+// which the wait may end without a Broadcast, once for each task; the schedule of what that breaks
+// begins with "spurious". The program must do the same each time it is called.
 func Explore(program func(w *World)) Result {
-	r := explore.Run(config(), Runs(program))
+	r, more := explore.RunSpurious(config(), Runs(program))
 	x := Result{Proved: r.Verdict == explore.Exhausted, Schedules: r.Schedules, Schedule: r.Schedule}
+	if more != nil {
+		x.Proved = x.Proved && more.Verdict == explore.Exhausted
+		x.Spurious = more.Schedules
+		r, x.Schedule = *more, more.Schedule
+	}
 	if r.Verdict == explore.Violated {
 		x.Broken = r.Violation.Line()
 	}

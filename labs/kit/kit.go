@@ -102,17 +102,33 @@ func (m *Mutex) Init() {
 
 // Lock takes m. A task holds one Mutex at a time.
 func (m *Mutex) Lock(t *Task) {
-	use(t, m.ready, "Mutex.Lock")
+	m.free(t, "Mutex.Lock", "it would wait for itself")
+	m.mu.Lock(t.t)
+	m.owner.Store(t.t)
+}
+
+// TryLock takes m if no task holds it, and reports whether it has. False has taken nothing: do not
+// call Unlock.
+func (m *Mutex) TryLock(t *Task) bool {
+	m.free(t, "Mutex.TryLock", "it would never get it")
+	ok := m.mu.TryLock(t.t)
+	if ok {
+		m.owner.Store(t.t)
+	}
+	return ok
+}
+
+// free panics, in words for the student, if t holds m or another Mutex.
+func (m *Mutex) free(t *Task, what, why string) {
+	use(t, m.ready, what)
 	if m.owner.Load() == t.t {
-		panic("kit.Mutex.Lock by the task that holds it: it would wait for itself")
+		panic("kit." + what + " by the task that holds it: " + why)
 	}
 	for _, h := range t.t.HeldLocks { // empty with real tasks
 		if h.Class == mutexClass.ID {
-			panic("kit.Mutex.Lock by a task that holds another Mutex: it may wait with one held")
+			panic("kit." + what + " by a task that holds another Mutex: it may wait with one held")
 		}
 	}
-	m.mu.Lock(t.t)
-	m.owner.Store(t.t)
 }
 
 // Unlock lets m go.
@@ -147,7 +163,9 @@ func (c *Cond) Init() {
 }
 
 // Wait lets m go, sleeps until a Broadcast that comes after, and takes m again. Meanwhile anything
-// may have changed.
+// may have changed. Call it in a loop: as with the conditions of POSIX, Java and most others, the
+// wake-up may be spurious, without a Broadcast. Explore, practice --own and the searches of a
+// policy try that, one for each task.
 //
 // Preconditions:
 //   - m is held by t.
@@ -159,7 +177,7 @@ func (c *Cond) Wait(t *Task, m *Mutex) {
 	}
 	seq := c.seq.Load()
 	m.Unlock(t)
-	c.q.Wait(t.t, func() bool { return c.seq.Load() != seq })
+	c.q.WaitOrNot(t.t, func() bool { return c.seq.Load() != seq })
 	m.Lock(t)
 }
 

@@ -17,6 +17,9 @@ import (
 //	Count, Uncount, Drain       i_dio_count: operations in flight that hold no lock. Drain waits until it is zero
 //	Size                        i_size now. It stays only under a lock that keeps all others from changing it
 //
+// TryShare, TryAlone and TryLockRange take the same locks where that needs no wait, and report
+// whether they have; false has taken nothing.
+//
 // A use that no policy can have, or one that leaves something undone, is a panic in words.
 // Everything else is allowed, and judged by what it does.
 type Policy interface {
@@ -82,6 +85,21 @@ func (o *op) Alone(t *Task) {
 	o.alone = true
 }
 
+// TryShare is Share where that need not wait. False has taken nothing: another task has i_rwsem for
+// writing, or waits for it so. By the time that the policy goes on this may be otherwise.
+func (o *op) TryShare(t *Task) bool {
+	o.free(t, "TryShare")
+	o.shared = o.side.TryShare(t.t)
+	return o.shared
+}
+
+// TryAlone is Alone where that need not wait. False has taken nothing.
+func (o *op) TryAlone(t *Task) bool {
+	o.free(t, "TryAlone")
+	o.alone = o.side.TryAlone(t.t)
+	return o.alone
+}
+
 func (o *op) free(t *Task, call string) {
 	if o.use(t, call); o.shared || o.alone {
 		o.wrong(call, "by an operation that has i_rwsem: it would wait for itself")
@@ -99,14 +117,26 @@ func (o *op) Unlock(t *Task) {
 
 // LockRange locks [start, end), rounded to blocks. An operation holds one range.
 func (o *op) LockRange(t *Task, start, end uint64) {
-	switch o.use(t, "LockRange"); {
-	case o.ranged:
-		o.wrong("LockRange", "by an operation that has a range: two tasks could wait for each other")
-	case start >= end || end > EndOfFiles:
-		o.wrong("LockRange", "of no bytes, or beyond EndOfFiles")
-	}
+	o.noRange(t, "LockRange", start, end)
 	o.side.LockRange(t.t, start, end)
 	o.ranged = true
+}
+
+// TryLockRange is LockRange where that need not wait. False has taken nothing: another task has a
+// byte of the range, or the range lock is one of one's own (NewRangeLock), which has no try.
+func (o *op) TryLockRange(t *Task, start, end uint64) bool {
+	o.noRange(t, "TryLockRange", start, end)
+	o.ranged = o.side.TryLockRange(t.t, start, end)
+	return o.ranged
+}
+
+func (o *op) noRange(t *Task, call string, start, end uint64) {
+	switch o.use(t, call); {
+	case o.ranged:
+		o.wrong(call, "by an operation that has a range: two tasks could wait for each other")
+	case start >= end || end > EndOfFiles:
+		o.wrong(call, "of no bytes, or beyond EndOfFiles")
+	}
 }
 
 // UnlockRange lets the range go.

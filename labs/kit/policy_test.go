@@ -18,11 +18,18 @@ type fileSide struct {
 	batches      int
 	start        uint64 // of the operation; the file has 100 bytes
 	begin, batch error  // of Begin and of the second batch
+	free         bool   // a try gets what it wants
 }
 
-func (s *fileSide) note(call string)                      { s.calls = append(s.calls, call) }
-func (s *fileSide) Share(*sched.Task)                     { s.note("Share") }
-func (s *fileSide) Alone(*sched.Task)                     { s.note("Alone") }
+func (s *fileSide) note(call string)          { s.calls = append(s.calls, call) }
+func (s *fileSide) Share(*sched.Task)         { s.note("Share") }
+func (s *fileSide) Alone(*sched.Task)         { s.note("Alone") }
+func (s *fileSide) TryShare(*sched.Task) bool { s.note("TryShare"); return s.free }
+func (s *fileSide) TryAlone(*sched.Task) bool { s.note("TryAlone"); return s.free }
+func (s *fileSide) TryLockRange(_ *sched.Task, a, b uint64) bool {
+	s.note(fmt.Sprint("TryLockRange ", a, " ", b))
+	return s.free
+}
 func (s *fileSide) Unlock(*sched.Task)                    { s.note("Unlock") }
 func (s *fileSide) LockRange(_ *sched.Task, a, b uint64)  { s.note(fmt.Sprint("LockRange ", a, " ", b)) }
 func (s *fileSide) UnlockRange(*sched.Task)               { s.note("UnlockRange") }
@@ -195,5 +202,64 @@ func TestWriteFails(t *testing.T) {
 				t.Errorf("%s: have %v after %q want %v after %q", name, err, side.calls, failed, tt.calls)
 			}
 		}
+	}
+}
+
+// TestTries: a try that gets its lock must let it go, and one that does not must not; a lock is not
+// tried by who has it. TryLock of a Mutex is alike.
+func TestTries(t *testing.T) {
+	finish := func(t *Task, w *WriteOp) {
+		for more := w.Begin(t); more; {
+			more = w.Batch(t, BatchMax)
+		}
+	}
+	for _, tt := range []struct {
+		free  bool
+		write func(t *Task, w *WriteOp)
+		want  string
+	}{
+		{true, func(t *Task, w *WriteOp) { w.TryAlone(t); finish(t, w); w.Unlock(t) }, "=TryAlone Begin Batch 512 Batch 512 Unlock"},
+		{true, func(t *Task, w *WriteOp) { w.TryShare(t); finish(t, w); w.Unlock(t) }, "=TryShare Begin Batch 512 Batch 512 Unlock"},
+		{true, func(t *Task, w *WriteOp) { w.TryLockRange(t, 0, 9); finish(t, w); w.UnlockRange(t) }, "=TryLockRange 0 9 Begin Batch 512 Batch 512 UnlockRange"},
+		{false, func(t *Task, w *WriteOp) { w.TryAlone(t); w.Alone(t); finish(t, w); w.Unlock(t) }, "=TryAlone Alone Begin Batch 512 Batch 512 Unlock"},
+		{false, func(t *Task, w *WriteOp) { w.TryAlone(t); w.Unlock(t) }, "kit.WriteOp.Unlock without i_rwsem"},
+		{false, func(t *Task, w *WriteOp) { w.TryShare(t); w.Unlock(t) }, "kit.WriteOp.Unlock without i_rwsem"},
+		{false, func(t *Task, w *WriteOp) { w.TryLockRange(t, 0, 9); w.UnlockRange(t) }, "kit.WriteOp.UnlockRange without a range"},
+		{true, func(t *Task, w *WriteOp) { w.TryAlone(t); finish(t, w) }, "Write has returned with i_rwsem held"},
+		{true, func(t *Task, w *WriteOp) { w.TryLockRange(t, 0, 9); finish(t, w) }, "Write has returned with its range held"},
+		{true, func(t *Task, w *WriteOp) { w.Share(t); w.TryAlone(t) }, "kit.WriteOp.TryAlone by an operation that has i_rwsem"},
+		{true, func(t *Task, w *WriteOp) { w.TryLockRange(t, 0, 9); w.TryLockRange(t, 20, 30) }, "kit.WriteOp.TryLockRange by an operation that has a range"},
+		{true, func(t *Task, w *WriteOp) { w.TryLockRange(t, 9, 9) }, "kit.WriteOp.TryLockRange of no bytes"},
+	} {
+		side, got := &fileSide{start: 20, free: tt.free}, ""
+		func() {
+			defer func() {
+				if p := recover(); p != nil {
+					got = fmt.Sprint(p)
+				}
+			}()
+			_ = PolicyRunner{Policy: funcs{write: tt.write}}.Write(&sched.Task{}, side)
+			got = "=" + strings.Join(side.calls, " ")
+		}()
+		if !strings.HasPrefix(got, tt.want) {
+			t.Errorf("have %q want %q", got, tt.want)
+		}
+	}
+	var m Mutex
+	m.Init()
+	a, b := On(&sched.Task{}), On(&sched.Task{})
+	if !m.TryLock(a) || m.TryLock(b) {
+		t.Error("a lock that is free, and then one that is held: have otherwise than true and false")
+	}
+	func() {
+		defer func() {
+			if p := fmt.Sprint(recover()); !strings.HasPrefix(p, "kit.Mutex.TryLock by the task that holds it") {
+				t.Errorf("tried by its holder: %s", p)
+			}
+		}()
+		m.TryLock(a)
+	}()
+	if m.Unlock(a); !m.TryLock(b) {
+		t.Error("let go, and not to be had")
 	}
 }

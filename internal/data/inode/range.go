@@ -36,6 +36,12 @@ func (r *RangeLock) Lock(t *sched.Task, start, end uint64) {
 	r.tree.Lock(t, start, end)
 }
 
+// TryLock takes [start, end) if no other task has a byte of it, without a wait. Of a lock that
+// FS.NewRangeLocker made it is false: such a lock has no try.
+func (r *RangeLock) TryLock(t *sched.Task, start, end uint64) bool {
+	return r.other == nil && r.tree.TryLock(t, start, end)
+}
+
 // LockNested is Lock for a task that has locked bytes of another inode, and holds i_rwsem of both.
 func (r *RangeLock) LockNested(t *sched.Task, start, end uint64) {
 	if r.other != nil {
@@ -45,7 +51,7 @@ func (r *RangeLock) LockNested(t *sched.Task, start, end uint64) {
 	r.tree.LockNested(t, start, end)
 }
 
-// Unlock ends Lock or LockNested.
+// Unlock ends Lock, TryLock or LockNested.
 func (r *RangeLock) Unlock(t *sched.Task, start, end uint64) {
 	if r.other != nil {
 		r.other.Unlock(t, start, end)

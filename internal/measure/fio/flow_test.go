@@ -124,6 +124,7 @@ func TestPauses(t *testing.T) {
 	for job, want := range map[string]time.Duration{
 		"rw=write\nsize=32k":                                    8 * time.Millisecond,
 		"rw=write\nsize=32k\nthinktime=500":                     12 * time.Millisecond,
+		"rw=write\nsize=32k\nthinktime=500us":                   12 * time.Millisecond,
 		"rw=write\nsize=32k\nthinktime=500\nthinktime_blocks=4": 9 * time.Millisecond,
 		// 4k each 10 ms, the first at once
 		"rw=write\nsize=40k\nrate=400k":                      91 * time.Millisecond,

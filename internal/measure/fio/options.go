@@ -163,6 +163,7 @@ func init() {
 		"no job ends because it is slow":                           "exec_prerun exec_postrun ratemin rate_min ratecycle rate_cycle rate_iops_min",
 		"a job that has had its share waits for the others":        "flow_sleep",
 		"all files of a task stay open":                            "openfiles",
+		"devices here have no write streams":                       "write_hint",
 		"":                                                         "kb_base unit_base profile ioscheduler disk_util eta eta_interval status_interval minimal",
 	} {
 		for _, n := range strings.Fields(names) {
@@ -328,7 +329,16 @@ var options = []option{
 		}
 		return err
 	}},
-	intOption("thinktime", 0, math.MaxInt32, func(j *Job, n int64) { j.Think = time.Duration(n) * time.Microsecond }),
+	{name: "thinktime", set: func(j *Job, v string) error {
+		d, err := parseTimeIn(v, time.Microsecond)
+		if err == nil && d > math.MaxInt32*time.Microsecond {
+			err = wantError("2147483647us, which is 35 minutes, or less")
+		}
+		if err == nil {
+			j.Think = d
+		}
+		return err
+	}},
 	intOption("thinktime_blocks", 1, math.MaxInt32, func(j *Job, n int64) { j.ThinkBlocks = int(n) }),
 	{name: "wait_for", set: func(j *Job, v string) error { j.WaitFor = v; return nil }},
 	intOption("flow", 0, 1000, func(j *Job, n int64) { j.Flow = int(n) }),

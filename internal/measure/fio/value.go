@@ -74,7 +74,10 @@ func parsePercent(s string) (pct int, ok bool, err error) {
 	return n, true, nil
 }
 
-func parseTime(s string) (time.Duration, error) {
+func parseTime(s string) (time.Duration, error) { return parseTimeIn(s, time.Second) }
+
+// parseTimeIn is parseTime for an option whose numbers without a unit are in plain.
+func parseTimeIn(s string, plain time.Duration) (time.Duration, error) {
 	const want = wantError("a time such as 30, 30s, 500ms, 2m or 1h")
 	l := strings.ToLower(strings.TrimSpace(s))
 	i := 0
@@ -87,7 +90,9 @@ func parseTime(s string) (time.Duration, error) {
 	}
 	var u time.Duration
 	switch l[i:] {
-	case "", "s", "sec":
+	case "":
+		u = plain
+	case "s", "sec":
 		u = time.Second
 	case "us", "usec":
 		u = time.Microsecond

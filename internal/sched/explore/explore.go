@@ -40,6 +40,7 @@ import (
 	"math/bits"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"btrlab/internal/sched"
@@ -100,6 +101,11 @@ type Config struct {
 	// Commute are the classes whose operations never make steps depend on each other: counters,
 	// statistics.
 	Commute []sched.ClassID
+	// Spurious is how often a condition may wake each task without a reason, as a choice of the
+	// search; 0 is never. See RunSpurious.
+	Spurious int
+	// Asleep, if set, becomes true once a task is about to sleep in such a condition.
+	Asleep *atomic.Bool
 	// Off are checks not made.
 	Off Checks
 	// Plain says that the tasks share data under locks that is in no Var, Atomic or HashData, so
@@ -203,6 +209,14 @@ type Result struct {
 // Run searches the executions of prog and reports the first violation, with a schedule that shows
 // it.
 func Run(cfg Config, prog func(w *World)) Result {
+	r := run(cfg, prog)
+	if r.Verdict == Violated {
+		r.Schedule = cfg.mark() + r.Schedule
+	}
+	return r
+}
+
+func run(cfg Config, prog func(w *World)) Result {
 	c := cfg.filled()
 	start := time.Now()
 	s := &search{cfg: c, prog: prog, start: start, pre: -1}

@@ -95,11 +95,16 @@ func (w *world) pending(n int) Step {
 	return p
 }
 
-// Replay runs prog once by a schedule and records every step for a reader.
+// Replay runs prog once by a schedule and records every step for a reader. A schedule that begins
+// with SpuriousPrefix has spurious wake-ups among its choices.
 func Replay(cfg Config, schedule string, prog func(w *World)) Execution {
-	devs, err := parseSchedule(schedule)
+	rest, spurious := cutSpurious(schedule)
+	devs, err := parseSchedule(rest)
 	if err != nil {
 		return Execution{Verdict: KindMisfit, Violation: Violation{Kind: KindMisfit, What: err.Error()}, Schedule: schedule}
+	}
+	if cfg.Spurious = 0; spurious {
+		cfg.Spurious = 1
 	}
 	w := newWorld(cfg.filled())
 	defer w.close()
@@ -110,7 +115,11 @@ func Replay(cfg Config, schedule string, prog func(w *World)) Execution {
 	if w.viol != nil && w.viol.Kind == KindMismatch { // one execution tells nothing of another
 		w.viol.Kind = KindMisfit
 	}
-	return w.execution()
+	x := w.execution()
+	if spurious {
+		x.Schedule = SpuriousPrefix + x.Schedule
+	}
+	return x
 }
 
 // complete checks that the whole schedule was used.

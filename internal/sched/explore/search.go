@@ -230,7 +230,7 @@ func (s *search) result() Result {
 			s.shrink()
 			// a search keeps neither locks nor stacks; one execution more has them
 			if s.viol.Kind == KindRace {
-				if x := Replay(*c, s.sched.String(), s.prog); x.Verdict == KindRace {
+				if x := Replay(*c, c.mark()+s.sched.String(), s.prog); x.Verdict == KindRace {
 					s.viol = &x.Violation
 				}
 			}

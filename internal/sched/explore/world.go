@@ -76,6 +76,8 @@ type life struct {
 	nval    int    // of a choice
 	choice  string // what it is about
 	val     int
+	// spurious are the wake-ups without a reason that it has had.
+	spurious int32
 
 	// epochs so far: one for each event, and one more whenever plain data follows an object in it
 	n          int32

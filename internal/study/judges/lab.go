@@ -63,14 +63,15 @@ type Workload struct {
 	answer func(ctx context.Context, answer string, tell func(sandbox.Progress), r *grade.Row) error
 	// ratio compares nothing: it says whether the code is right, and what comes after it is not
 	// measured if not
-	judges bool
-	family *family                // whose row it is in, if it has none of its own
-	policy string                 // of the scenario
-	order  func(p *policy.Policy) // a student's, in the place of the policy's; it names itself
-	lab    iopath.Lab             // of the scenario's file system
-	limit  int                    // schedules of each pass; 0 is maxSchedules
-	quick  bool                   // one pass only
-	far    []farWorkload          // the same elsewhere, in the same row
+	judges   bool
+	family   *family                // whose row it is in, if it has none of its own
+	policy   string                 // of the scenario
+	order    func(p *policy.Policy) // a student's, in the place of the policy's; it names itself
+	lab      iopath.Lab             // of the scenario's file system
+	limit    int                    // schedules of each pass; 0 is maxSchedules
+	quick    bool                   // one pass only
+	spurious bool                   // try spurious wake-ups as well, where a task waits in a Cond
+	far      []farWorkload          // the same elsewhere, in the same row
 	// at, if set, says where in the student's code an execution has gone wrong.
 	at func(tr *scenario.Trace) string
 	// what it means that a task waits in a Cond for ever; empty is what the explorer says

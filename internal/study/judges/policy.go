@@ -63,10 +63,11 @@ var families = []struct {
 }{
 	{family{"truncate", "writers, readers and writeback with a truncate: what was cut is gone, and i_size stays", 10}, []string{
 		"truncate-race", "truncate-into", "truncate-above", "truncate-grow", "two-writers-truncate", "truncate-rewrite",
-		"long-write-truncate", "truncate-writeback", "grow-writeback", "truncate-fsync"}, []string{"truncate-race", "two-writers-truncate"}},
-	{family{"writers", "two writers: no write is mixed into another, and none gets lost at the end of the file", 10}, []string{
+		"long-write-truncate", "three-truncate", "three-inside",
+		"truncate-writeback", "grow-writeback", "truncate-fsync"}, []string{"truncate-race", "two-writers-truncate"}},
+	{family{"writers", "two writers or three: no write is mixed into another, and none gets lost at the end of the file", 10}, []string{
 		"two-writers-same", "two-writers-nested", "two-writers-overlap", "two-writers-disjoint", "two-writers-page", "two-writers-eof",
-		"writer-eof-inside", "two-writers-extend", "two-appends", "page-and-extent"}, []string{"two-writers-same", "two-appends"}},
+		"writer-eof-inside", "two-writers-extend", "three-overlap", "two-appends", "page-and-extent"}, []string{"two-writers-same", "two-appends"}},
 	{family{"direct", "direct reads and writes, which keep the rules of Linux 4.17, beside yours", 6}, []string{
 		"direct-reader", "direct-buffered", "direct-readahead", "direct-truncate", "direct-read-truncate", "direct-punch", "direct-grow", "direct-fsync",
 		"direct-dsync"}, []string{"direct-truncate", "direct-buffered"}},
@@ -245,6 +246,22 @@ func (h *holding) Alone(t *sched.Task) {
 	h.inode, h.name = t.Now(), "i_rwsem for writing"
 }
 
+func (h *holding) TryShare(t *sched.Task) bool {
+	ok := h.FileSteps.TryShare(t)
+	if ok {
+		h.inode, h.name = t.Now(), "i_rwsem shared"
+	}
+	return ok
+}
+
+func (h *holding) TryAlone(t *sched.Task) bool {
+	ok := h.FileSteps.TryAlone(t)
+	if ok {
+		h.inode, h.name = t.Now(), "i_rwsem for writing"
+	}
+	return ok
+}
+
 func (h *holding) Unlock(t *sched.Task) {
 	if t.Op != "" { // else the preparation of the file
 		h.to.add(h.name, 1, t.Now()-h.inode)
@@ -255,6 +272,14 @@ func (h *holding) Unlock(t *sched.Task) {
 func (h *holding) LockRange(t *sched.Task, start, end uint64) {
 	h.FileSteps.LockRange(t, start, end)
 	h.bytes = t.Now()
+}
+
+func (h *holding) TryLockRange(t *sched.Task, start, end uint64) bool {
+	ok := h.FileSteps.TryLockRange(t, start, end)
+	if ok {
+		h.bytes = t.Now()
+	}
+	return ok
 }
 
 func (h *holding) UnlockRange(t *sched.Task) {

@@ -32,7 +32,7 @@ const ownName = "own"
 
 // Workloads are one row.
 func (l Program) Workloads() []Workload {
-	return []Workload{{name: ownName, asks: "a program of your own keeps its rules in every schedule", points: 1, program: kit.Runs(l.Program)}}
+	return []Workload{{name: ownName, asks: "a program of your own keeps its rules in every schedule", points: 1, program: kit.Runs(l.Program), spurious: true}}
 }
 
 // RefusedError says why a program of one's own does not run: it is not allowed, not Go, or does not

@@ -117,3 +117,64 @@ func TestExploreOwn(t *testing.T) {
 		t.Error("a file that is not there")
 	}
 }
+
+// TestOwnSpurious: a waiter that asks with if and not in a loop was exhausted in six schedules,
+// because no wake-up came without a Broadcast. Conditions of the field do wake so; it is found, by
+// a schedule that says so and is replayed, and a loop keeps the rule in these schedules, too.
+func TestOwnSpurious(t *testing.T) {
+	waits := func(loop bool) func(w *kit.World) {
+		return func(w *kit.World) {
+			var m kit.Mutex
+			var c kit.Cond
+			var ready, seen kit.Var[bool]
+			m.Init()
+			c.Init()
+			w.Go("waiter", func(t *kit.Task) {
+				m.Lock(t)
+				for !ready.Load(t) {
+					if c.Wait(t, &m); !loop {
+						break
+					}
+				}
+				seen.Store(t, ready.Load(t))
+				m.Unlock(t)
+			})
+			w.Go("sender", func(t *kit.Task) {
+				m.Lock(t)
+				ready.Store(t, true)
+				c.Broadcast(t)
+				m.Unlock(t)
+			})
+			w.Check(func() error {
+				if !seen.Value() {
+					return errors.New("went on before it was ready")
+				}
+				return nil
+			})
+		}
+	}
+	r := Judge(Program{waits(false)}, &sandbox.Run{})[0]
+	if r.Pass || !strings.HasPrefix(r.Schedule, explore.SpuriousPrefix) || !strings.Contains(r.Result, "went on before it was ready") ||
+		!strings.Contains(r.Trace, "spurious wake-up") {
+		t.Errorf("with if: %+v", r)
+	}
+	if again := replayed(Program{waits(false)}, ownName, r.Schedule)[0]; !again.Violated || again.Result != r.Result {
+		t.Errorf("%s again: %+v", r.Schedule, again)
+	}
+	if x := replayed(Program{waits(false)}, ownName, strings.TrimPrefix(r.Schedule, explore.SpuriousPrefix))[0]; !x.Misfit {
+		t.Errorf("without its mark: %+v", x)
+	}
+	r = Judge(Program{waits(true)}, &sandbox.Run{})[0]
+	if !r.Pass || !r.Exhausted || !strings.Contains(r.Result, "; with a spurious wake-up of each task that waits in a Cond: exhausted: ") {
+		t.Errorf("with for: %+v", r)
+	}
+	for loop, want := range map[bool]string{true: "proved: exhausted after", false: "broken by schedule \"spurious,"} {
+		x := kit.Explore(waits(loop))
+		if !strings.HasPrefix(x.String(), want) || loop && (!x.Proved || x.Spurious == 0) {
+			t.Errorf("kit.Explore, a loop %v: %v want %s", loop, x, want)
+		}
+		if !loop && !strings.Contains(kit.Draw(waits(loop), x.Schedule), "went on before it was ready") {
+			t.Errorf("kit.Draw of %s: %s", x.Schedule, kit.Draw(waits(loop), x.Schedule))
+		}
+	}
+}

@@ -3,6 +3,7 @@ package judges
 import (
 	"cmp"
 	"strings"
+	"sync/atomic"
 
 	"btrlab/internal/iopath"
 	"btrlab/internal/iopath/policy"
@@ -97,6 +98,8 @@ func (w *Workload) explore(j *judging, r *grade.Row) error {
 	if j.Schedules > 0 {
 		cfg.Schedules = min(cfg.Schedules, j.Schedules)
 	}
+	var asleep atomic.Bool
+	cfg.Asleep = &asleep
 	cfg.Preemptions, cfg.Progress = maxPreemptions, sandbox.Of(w.name, j.Progress)
 	first := explore.Run(cfg, prog)
 	r.Schedules, r.Result, r.Switch = first.Schedules, bound(first.Bound), first.Switch
@@ -107,6 +110,16 @@ func (w *Workload) explore(j *judging, r *grade.Row) error {
 		r.Schedules, r.Result = x.Schedules, bound(x.Bound)
 		if x.Verdict == explore.Bounded {
 			r.Schedules, r.Result = first.Schedules+x.Schedules, bound(first.Bound)+"; "+bound(x.Bound)
+		}
+	}
+	if w.spurious && asleep.Load() && x.Verdict != explore.Violated && !x.Stopped {
+		cfg.Method, cfg.Preemptions, cfg.Spurious = explore.Bound, 0, 1
+		before := x.Verdict == explore.Exhausted
+		x = explore.Run(cfg, prog)
+		r.Schedules += x.Schedules
+		r.Result += "; with a spurious wake-up of each task that waits in a Cond: " + bound(x.Bound)
+		if x.Verdict == explore.Exhausted && !before {
+			x.Verdict = explore.Bounded // what has none was not
 		}
 	}
 	r.Pass, r.Exhausted = x.Verdict != explore.Violated, x.Verdict == explore.Exhausted

@@ -215,6 +215,9 @@ func (x *Folder) declared() error {
 		}
 		if file.Doc != nil {
 			x.About = firstSentence(file.Doc.Text())
+			if preset := fromTemplate(x.Name, x.About); preset != "" {
+				x.About = fmt.Sprintf("begun from %s; the package comment does not say yet what it is about", preset)
+			}
 		}
 		for _, d := range file.Decls {
 			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil {

@@ -30,6 +30,32 @@ func part(name string) string {
 // notInNames is what a package's name must not have.
 var notInNames = regexp.MustCompile(`[^a-z0-9]`)
 
+// packageOf is the package's name of a policy.
+func packageOf(name string) string {
+	pkg := notInNames.ReplaceAllString(strings.ToLower(name), "")
+	if pkg == "" || pkg[0] >= '0' && pkg[0] <= '9' || pkg == "kit" {
+		pkg = "own" + pkg
+	}
+	return pkg
+}
+
+// head is the first sentence of a template's package comment.
+func head(name, preset string) string {
+	p := policy.MustParse(preset)
+	return fmt.Sprintf("Package %s is policy %s (%s), as the steps of a policy of one's own.", packageOf(name), p.Name, p.About)
+}
+
+// fromTemplate is the preset whose template begins with about, empty if none does: then somebody
+// has said what the policy is.
+func fromTemplate(name, about string) string {
+	for _, preset := range Presets() {
+		if about == firstSentence(head(name, preset)+" ") {
+			return preset
+		}
+	}
+	return ""
+}
+
 // Template is Go of a policy of the given name that does what the preset does, and
 // compiles. The error says which presets there are.
 func Template(name, preset string) ([]byte, error) {
@@ -41,21 +67,17 @@ func Template(name, preset string) ([]byte, error) {
 	if rest == "" {
 		rest = part("rest")
 	}
-	p := policy.MustParse(preset)
-	pkg := notInNames.ReplaceAllString(strings.ToLower(name), "")
-	if pkg == "" || pkg[0] >= '0' && pkg[0] <= '9' || pkg == "kit" {
-		pkg = "own" + pkg
-	}
-	doc := prose.Fill(fmt.Sprintf("Package %s is policy %s (%s), as the steps of a policy of one's own. Change it.\n\n"+
+	pkg := packageOf(name)
+	doc := prose.Fill(fmt.Sprintf("%s Change it.\n\n"+
 		"btrlab policy test explores it in every scenario, cuts the power, compares it with every preset and writes a page. "+
 		"The flag --policy-dir, with its folder, gives it to the other verbs by its name, %s.\n\n"+
-		"What an operation may do is in package kit: go doc ./labs/kit Policy.", pkg, p.Name, p.About, name), 97)
-	var head strings.Builder
+		"What an operation may do is in package kit: go doc ./labs/kit Policy.", head(name, preset), name), 97)
+	var b strings.Builder
 	for line := range strings.Lines(doc) {
-		head.WriteString(strings.TrimRight("// "+line, " \n") + "\n")
+		b.WriteString(strings.TrimRight("// "+line, " \n") + "\n")
 	}
-	head.WriteString(strings.Replace(part("head"), "PACKAGE", pkg, 1))
-	return []byte(head.String() + write + rest + part("foot")), nil
+	b.WriteString(strings.Replace(part("head"), "PACKAGE", pkg, 1))
+	return []byte(b.String() + write + rest + part("foot")), nil
 }
 
 // Make makes a folder with a policy: Go that begins as the preset, with the preset's switches for

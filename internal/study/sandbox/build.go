@@ -308,7 +308,7 @@ func Root(dir string) (string, error) {
 			return at, nil
 		}
 		if at == filepath.Dir(at) {
-			return "", fmt.Errorf("%s is in no clone of btrlab: labs need its source and the go tool", dir)
+			return "", fmt.Errorf("%s is in no clone of btrlab: its source and the go tool are needed, so cd to a clone", dir)
 		}
 	}
 }

@@ -15,6 +15,11 @@ var inodeClasses = []string{"i_rwsem", "dio_wait", "range_lock", "page", "extent
 // batches.
 var rangeClasses = []string{"i_rwsem", "dio_wait", "range_lock", "extent", "fault_in"}
 
+// joinClasses are the locks of whole operations: a task is switched where it begins, where it ends,
+// and at the locks of the policy (under), and never while it copies. Four operations of three tasks
+// have few schedules so.
+var joinClasses = []string{"i_rwsem", "dio_wait", "range_lock"}
+
 // deviceClasses are the classes that writeback and its completion wait for.
 var deviceClasses = []string{"i_rwsem", "page", "stable_page", "extent", "ordered_extent", "device"}
 
@@ -57,6 +62,12 @@ func writers(a, b Op) []Task { return []Task{{"writer A", []Op{a}}, {"writer B",
 
 func writerAnd(w Op, name string, ops ...Op) []Task {
 	return []Task{{"writer", []Op{w}}, {name, ops}}
+}
+
+// three are writers of a page each, of which the third goes on with another operation: what a
+// policy remembers of two writers may be undone by a third.
+func three(then Op) []Task {
+	return []Task{{"writer A", []Op{Write(4*k, 4*k)}}, {"writer B", []Op{Write(8*k, 4*k)}}, {"writer C", []Op{Write(12*k, 4*k), then}}}
 }
 
 // nowaitBuffered are the presets that have buffered writes with NOWAIT.
@@ -156,6 +167,28 @@ var catalog = []*Scenario{
 		Goal:  "put a whole write between the batches of one that has the inode lock",
 		File:  File{Size: big}, Tasks: writers(Write(0, big+8*k), Write(28*k, 8*k)),
 		Switch: rangeClasses, Rule: calls,
+	},
+	{
+		Name:  "three-truncate",
+		About: "three writers inside EOF, of which the third cuts the file below the others when it has written",
+		Goal:  "let the third end what two writers had together, and cut the file while one of them still copies",
+		File:  File{Size: 16 * k, Cached: all(16 * k)}, Tasks: three(Truncate(2 * k)),
+		Switch: joinClasses, Rule: calls, Preemptions: 2,
+	},
+	{
+		Name:  "three-inside",
+		About: "three writers inside EOF, of which the third cuts the file in the middle of another's page when it has written",
+		Goal:  "leave bytes beyond the new end of the file",
+		File:  File{Size: 16 * k, Cached: all(16 * k)}, Tasks: three(Truncate(10 * k)),
+		Switch: joinClasses, Rule: calls, Preemptions: 2,
+	},
+	{
+		Name:   "three-overlap",
+		About:  "three writes of two batches to ranges that overlap in a chain: the first meets the second, which meets the third",
+		Goal:   "end with a mix although each pair alone is kept apart",
+		File:   File{Size: 2*big + 8*k},
+		Tasks:  []Task{{"writer A", []Op{Write(0, big)}}, {"writer B", []Op{Write(28*k, big)}}, {"writer C", []Op{Write(56*k, 24*k)}}},
+		Switch: []string{"i_rwsem", "range_lock", "fault_in"}, Rule: calls, Preemptions: 2,
 	},
 	{
 		Name:  "writer-punch",

@@ -20,6 +20,8 @@ var Groups = []Group{
 		strings.Fields("truncate-race truncate-into truncate-above truncate-grow two-writers-truncate truncate-rewrite long-write-truncate")},
 	{"Two writers", "buffered writes beside each other",
 		strings.Fields("two-writers-* writer-eof-inside two-appends")},
+	{"Three writers", "what a policy remembers of two writers, and a third",
+		strings.Fields("three-*")},
 	{"Holes, allocation, reads", "a buffered write beside a punch, a fallocate or a reader",
 		strings.Fields("writer-punch long-write-punch writer-fallocate prealloc-punch writer-reader")},
 	{"The source of a write", "page faults and short copies",

@@ -3,6 +3,7 @@ package scenario
 import (
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/prose"
@@ -42,6 +43,10 @@ type Result struct {
 	Steps   int64            `json:"steps"`
 	Shard   int              `json:"shard"`
 	Shards  int              `json:"shards"`
+	// Spurious is how many schedules more were tried in which a Cond of a policy of somebody's own
+	// wakes each task once without a reason; none of them violates anything. 0 if no task waits in
+	// a Cond.
+	Spurious int `json:"spurious,omitempty"`
 }
 
 // Run explores the scenario under policy p.
@@ -58,10 +63,25 @@ func Run(s *Scenario, p *policy.Policy, o Options) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
+	var asleep atomic.Bool
+	cfg.Asleep = &asleep
 	x := s.search(cfg, prog, p)
+	var spurious *explore.Result
+	if p.Own != nil && cfg.Shards <= 1 && asleep.Load() && x.Verdict != explore.Violated && !x.Stopped {
+		// a Cond of the policy may wake a task without a reason
+		cfg.Spurious = 1
+		more := explore.Run(cfg, prog)
+		if spurious = &more; more.Verdict == explore.Violated {
+			more.Schedules, more.Steps, more.Cut, more.Seconds = more.Schedules+x.Schedules, more.Steps+x.Steps, more.Cut+x.Cut, more.Seconds+x.Seconds
+			x, spurious = more, nil
+		}
+	}
 	r := Result{Scenario: s.Name, Policy: p.Name, Verdict: x.Verdict, Schedules: x.Schedules, Preemptions: x.Preemptions, Seconds: x.Seconds,
 		Violation: x.Violation, Schedule: x.Schedule, Bound: x.Bound, Switch: x.Switch, Kind: x.Kind, Method: string(x.Method),
 		Rule: s.rule(p, o.Own).String(), Cut: x.Cut, Found: x.Found, Steps: x.Steps, Shard: x.Shard, Shards: x.Shards, Stopped: x.Stopped, Own: o.Own}
+	if spurious != nil {
+		r.Spurious, r.Stopped = spurious.Schedules, spurious.Stopped
+	}
 	if x.Verdict == explore.Violated {
 		// a search keeps no words; one execution more has them
 		if (x.Kind == explore.KindOracle || x.Kind == explore.KindDeadlock) && !cfg.NoShrink {
@@ -109,8 +129,12 @@ func (r *Result) Lines() []Line {
 	if at == "" {
 		at = "every lock, wait, atomic and device transfer"
 	}
+	verdict := fmt.Sprintf("%s, policy %s: %s", r.Scenario, r.Policy, r.Bound)
+	if r.Spurious > 0 {
+		verdict += fmt.Sprintf("; nothing in %d more with a spurious wake-up of each task", r.Spurious)
+	}
 	return []Line{
-		{"", fmt.Sprintf("%s, policy %s: %s", r.Scenario, r.Policy, r.Bound)},
+		{"", verdict},
 		{"judged", rule},
 		{"switch points", at},
 		{"", fmt.Sprintf("%s by %s, %d cut off as repetitions, %s, %.3f s", prose.Count(r.Schedules, "schedule"), r.Method, r.Cut, prose.Count(r.Steps, "step"), r.Seconds)},
@@ -124,7 +148,11 @@ func ReplayCommand(name, pol, schedule string, own bool) string {
 
 // replayCommand is the command line that shows a schedule.
 func (s *Scenario) replayCommand(pol, schedule string, own bool) string {
-	c := fmt.Sprintf("btrlab replay %s %s --policy %s", s.Name, prose.ShellWord(schedule), prose.ShellWord(pol)) + s.flags
+	name := s.Name
+	if s.file != "" {
+		name = "--scenario " + prose.ShellWord(s.file)
+	}
+	c := fmt.Sprintf("btrlab replay %s %s --policy %s", name, prose.ShellWord(schedule), prose.ShellWord(pol)) + s.flags
 	if own {
 		c += " --own"
 	}

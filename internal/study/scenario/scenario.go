@@ -297,6 +297,7 @@ type Scenario struct {
 	Image string
 
 	flags string                      // how replay is told of With
+	file  string                      // that it was read from, empty for the table's
 	end   func(*oracle.History) error // WithEnd
 	lab   iopath.Lab                  // WithLab
 }
@@ -413,12 +414,15 @@ func Names() []string {
 	return l
 }
 
-// Lookup finds a scenario by name.
+// Lookup finds a scenario of the table, or a drawn one (Random), by name.
 func Lookup(name string) (*Scenario, error) {
 	for _, s := range catalog {
 		if s.Name == name {
 			return s, nil
 		}
+	}
+	if s, ok := drawn(name); ok {
+		return s, nil
 	}
 	if n := prose.Nearest(name, Names()); n != "" {
 		return nil, fmt.Errorf("unknown scenario %q (did you mean %q?)", name, n)
