@@ -70,9 +70,9 @@ type Binary struct {
 	dir  string // in which its tests run
 }
 
-// Build compiles the test binaries of pkgs with the first n of the sites that build, numbers those
-// and returns them. dir gets all files; the tree at top is not changed.
-func Build(dir, top string, sites []*Site, n int, pkgs []string) ([]*Site, []Binary, error) {
+// Build compiles the test binaries of the packages that guard names, with the first n of the sites
+// that build, numbers those and returns them. dir gets all files; the tree at top is not changed.
+func Build(dir, top string, sites []*Site, n int, guard func([]*Site) []string) ([]*Site, []Binary, error) {
 	sites = slices.Clone(sites)
 	var overlay string
 	for {
@@ -93,7 +93,7 @@ func Build(dir, top string, sites []*Site, n int, pkgs []string) ([]*Site, []Bin
 		sites = slices.DeleteFunc(sites, func(s *Site) bool { return bad[s] })
 	}
 	var bins []Binary
-	for _, pkg := range pkgs {
+	for _, pkg := range guard(sites) {
 		b := Binary{Pkg: pkg, Path: filepath.Join(dir, strings.ReplaceAll(strings.TrimPrefix(pkg, "./"), "/", "_")+".test"), dir: filepath.Join(top, pkg)}
 		c := exec.Command("go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", b.Path, pkg)
 		c.Dir = top
