@@ -70,39 +70,37 @@ type Binary struct {
 	dir  string // in which its tests run
 }
 
-// Build compiles the test binaries of the packages that guard names, with the first n of the sites
-// that build, numbers those and returns them. dir gets all files; the tree at top is not changed.
-func Build(dir, top string, sites []*Site, n int, guard func([]*Site) []string) ([]*Site, []Binary, error) {
+// Build plants the first n of the sites that build, numbers those and returns them, and the overlay
+// that has them, for Link. dir gets all files; the tree at top is not changed.
+func Build(dir, top string, sites []*Site, n int) ([]*Site, string, error) {
 	sites = slices.Clone(sites)
-	var overlay string
 	for {
 		use := sites[:min(n, len(sites))]
-		lines, name, err := plant(dir, top, use)
+		lines, overlay, err := plant(dir, top, use)
 		if err != nil {
-			return nil, nil, err
+			return nil, "", err
 		}
-		overlay = name
 		bad, err := compile(top, overlay, use, lines)
-		if err != nil {
-			return nil, nil, err
-		}
-		if len(bad) == 0 {
-			sites = use
-			break
+		if err != nil || len(bad) == 0 {
+			return use, overlay, err
 		}
 		sites = slices.DeleteFunc(sites, func(s *Site) bool { return bad[s] })
 	}
+}
+
+// Link compiles the test binaries of pkgs, with what the overlay of Build has planted.
+func Link(dir, top, overlay string, pkgs []string) ([]Binary, error) {
 	var bins []Binary
-	for _, pkg := range guard(sites) {
+	for _, pkg := range pkgs {
 		b := Binary{Pkg: pkg, Path: filepath.Join(dir, strings.ReplaceAll(strings.TrimPrefix(pkg, "./"), "/", "_")+".test"), dir: filepath.Join(top, pkg)}
 		c := exec.Command("go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", b.Path, pkg)
 		c.Dir = top
 		if out, err := c.CombinedOutput(); err != nil {
-			return nil, nil, fmt.Errorf("%s does not build: %w\n%s", pkg, err, out)
+			return nil, fmt.Errorf("%s does not build: %w\n%s", pkg, err, out)
 		}
 		bins = append(bins, b)
 	}
-	return sites, bins, nil
+	return bins, nil
 }
 
 // span is the lines of a changed file that a site has.

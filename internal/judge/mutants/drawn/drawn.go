@@ -4,8 +4,9 @@
 //
 //	Find       all sites of the given packages            sites.go, typed.go
 //	Draw       as many as wanted, by a seed               sites.go
-//	Build      one build of the test binaries that has    build.go
-//	           all of them, each after a switch
+//	Build      one build that has all of them, each       build.go
+//	           after a switch
+//	Link       the test binaries of that build            build.go
 //	Reach      which test comes to which site             run.go
 //	Try        the tests that come to a site, with its    run.go
 //	           fault on, until one fails

@@ -71,27 +71,35 @@ func shipped(t *testing.T, top string) []string {
 	return dirs
 }
 
-// guards are the packages whose tests must notice a fault in the package dir.
-func guards(dir string) []string {
+// near are the packages whose tests are asked first about a fault in the package dir.
+func near(dir string) []string {
 	list := []string{dir}
-	if slices.Contains(engine, strings.TrimPrefix(dir, "internal/")) {
-		for _, b := range battery {
-			list = append(list, "internal/"+b)
-		}
-	}
 	for _, b := range elsewhere[dir] {
 		list = append(list, "internal/"+b)
 	}
 	return list
 }
 
-// tested are the packages with tests that guard sites, as go test takes them.
-func tested(top string, sites []*Site) []string {
+// far are those that are asked about a fault of the engine that is not noticed yet.
+func far(dir string) []string {
 	var list []string
-	for _, s := range sites {
-		for _, g := range guards(s.Dir()) {
-			if names, _ := filepath.Glob(filepath.Join(top, g, "*_test.go")); len(names) > 0 {
-				list = append(list, "./"+g)
+	if slices.Contains(engine, strings.TrimPrefix(dir, "internal/")) {
+		for _, b := range battery {
+			if b = "internal/" + b; b != dir {
+				list = append(list, b)
+			}
+		}
+	}
+	return list
+}
+
+// tested are the packages with tests that g names for faults, as go test takes them.
+func tested(top string, left []*Outcome, g func(dir string) []string) []string {
+	var list []string
+	for _, o := range left {
+		for _, pkg := range g(o.Dir()) {
+			if names, _ := filepath.Glob(filepath.Join(top, pkg, "*_test.go")); len(names) > 0 {
+				list = append(list, "./"+pkg)
 			}
 		}
 	}
@@ -117,7 +125,7 @@ func TestRooms(t *testing.T) {
 	}
 	for _, d := range dirs {
 		tests := 0
-		for _, g := range guards(d) {
+		for _, g := range append(near(d), far(d)...) {
 			names, err := filepath.Glob(filepath.Join(top, g, "*_test.go"))
 			must(t, err)
 			tests += len(names)
@@ -164,56 +172,71 @@ func TestDrawn(t *testing.T) {
 		fmt.Printf("%5.0f s  %s\n", time.Since(began).Seconds(), fmt.Sprintf(what, args...))
 	}
 	dir := t.TempDir()
-	sites, bins, err := Build(dir, top, sites, n, func(sites []*Site) []string { return tested(top, sites) })
+	sites, overlay, err := Build(dir, top, sites, n)
 	must(t, err)
-	since("%d of %d sites, drawn by %q, in %d test binaries", len(sites), len(all), by, len(bins))
-
-	reach := make([][]Test, len(sites)+1)
-	var mu sync.Mutex
-	parallel(bins, func(b *Binary, each func(func())) {
-		names, err := b.Tests()
+	since("%d of %d sites, drawn by %q", len(sites), len(all), by)
+	outcomes := make([]Outcome, len(sites))
+	for i, s := range sites {
+		outcomes[i] = Outcome{Site: s, Verdict: Unreached, Argued: argued[s.ID]}
+	}
+	// The tests of a fault's own package first; the battery is for what these do not notice.
+	for _, g := range []func(dir string) []string{near, far} {
+		var left []*Outcome
+		for i := range outcomes {
+			if o := &outcomes[i]; !o.Verdict.Noticed() && len(g(o.Dir())) > 0 {
+				left = append(left, o)
+			}
+		}
+		bins, err := Link(dir, top, overlay, tested(top, left, g))
 		must(t, err)
-		for _, name := range names {
-			each(func() {
-				test, at, err := b.Reach(name, dir)
-				mu.Lock()
-				defer mu.Unlock()
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				for _, n := range at {
-					if slices.Contains(guards(sites[n-1].Dir()), strings.TrimPrefix(b.Pkg, "./")) {
-						reach[n] = append(reach[n], test)
+		since("%d test binaries for %d of them", len(bins), len(left))
+		reach := make([][]Test, len(sites)+1)
+		var mu sync.Mutex
+		parallel(bins, func(b *Binary, each func(func())) {
+			names, err := b.Tests()
+			must(t, err)
+			for _, name := range names {
+				each(func() {
+					test, at, err := b.Reach(name, dir)
+					mu.Lock()
+					defer mu.Unlock()
+					if err != nil {
+						t.Error(err)
+						return
 					}
+					for _, n := range at {
+						if slices.Contains(g(sites[n-1].Dir()), strings.TrimPrefix(b.Pkg, "./")) {
+							reach[n] = append(reach[n], test)
+						}
+					}
+				})
+			}
+		})
+		since("it is known which test reaches which site")
+		work := make(chan *Outcome)
+		var workers sync.WaitGroup
+		done := 0
+		for range *jobs {
+			workers.Go(func() {
+				for o := range work {
+					from, tests := time.Now(), reach[o.nth]
+					if len(tests) > 0 {
+						o.Verdict, o.By = Try(o.Site, tests)
+					}
+					o.Tests, o.Took = o.Tests+len(tests), o.Took+time.Since(from)
+					mu.Lock()
+					done++
+					since("%d of %d, %s  %s %s", done, len(left), o.ID, o.Verdict, o.By)
+					mu.Unlock()
 				}
 			})
 		}
-	})
-	since("it is known which test reaches which site")
-
-	outcomes := make([]Outcome, len(sites))
-	work := make(chan int)
-	var workers sync.WaitGroup
-	done := 0
-	for range *jobs {
-		workers.Go(func() {
-			for i := range work {
-				s, from := sites[i], time.Now()
-				v, test := Try(s, reach[s.nth])
-				outcomes[i] = Outcome{Site: s, Verdict: v, By: test, Tests: len(reach[s.nth]), Took: time.Since(from), Argued: argued[s.ID]}
-				mu.Lock()
-				done++
-				since("%d of %d, %s  %s %s", done, len(sites), s.ID, v, test)
-				mu.Unlock()
-			}
-		})
+		for _, o := range left {
+			work <- o
+		}
+		close(work)
+		workers.Wait()
 	}
-	for i := range sites {
-		work <- i
-	}
-	close(work)
-	workers.Wait()
 
 	text := fmt.Sprintf("drawn by %q\n%s", by, Table(outcomes))
 	fmt.Print("\n", text)

@@ -192,7 +192,9 @@ func TestTypedVerdicts(t *testing.T) {
 	for len(sites) > 0 {
 		use := Draw(sites, len(sites), "all that do not overlap")
 		sites = slices.DeleteFunc(sites, func(s *Site) bool { return slices.Contains(use, s) })
-		built, bins, err := Build(dir, top, use, len(use), func([]*Site) []string { return []string{"./kinds"} })
+		built, overlay, err := Build(dir, top, use, len(use))
+		must(t, err)
+		bins, err := Link(dir, top, overlay, []string{"./kinds"})
 		must(t, err)
 		if len(built) != len(use) {
 			t.Errorf("%d of %d sites build", len(built), len(use))
