@@ -175,3 +175,21 @@ func TestEncodePadding(t *testing.T) {
 		}
 	}
 }
+
+// The stream begins at the beginning of the buffer that it is given, whatever that holds: writeback
+// gives the buffer of the extent before.
+func TestEncodeAgain(t *testing.T) {
+	src := bytes.Repeat([]byte("0123456789abcdef"), 2000)
+	for _, s := range methods {
+		m, err := Parse(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := m.Encode(nil, src, MaxLen)
+		for _, used := range [][]byte{bytes.Repeat([]byte{0xee}, 100), make([]byte, 7, MaxLen)} {
+			if have := m.Encode(used, src, MaxLen); !bytes.Equal(have, want) || len(want) == 0 {
+				t.Errorf("%s: %d bytes into a used buffer, %d into a new one", s, len(have), len(want))
+			}
+		}
+	}
+}

@@ -55,7 +55,9 @@ func (c *client) write(id, fh uint64, flags uint32, off uint64, text string) {
 // with mtime and ctime, also to the size that it has (ftruncate(2), and O_TRUNC of an empty file).
 func TestSetAttr(t *testing.T) {
 	var now atomic.Int64 // each time stamp is a second after the one before
-	x := fstest.New(t, fstest.FSOptions(func(o *fs.Options) { o.Now = func() time.Time { return fstest.Epoch.Add(time.Duration(now.Add(1)) * time.Second) } }))
+	x := fstest.New(t, fstest.FSOptions(func(o *fs.Options) {
+		o.Now = func() time.Time { return fstest.Epoch.Add(time.Duration(now.Add(1)) * time.Second) }
+	}))
 	c := &client{x, newServer(x.FS, Options{})}
 	t.Cleanup(func() { x.Must((&Mount{s: c.s}).Release(x.T)) })
 	id, _ := c.create(1, "f", unix.O_RDWR)
