@@ -70,6 +70,9 @@ type Binary struct {
 	dir  string // in which its tests run
 }
 
+// Dir is the package's folder, from the top of the module.
+func (b *Binary) Dir() string { return strings.TrimPrefix(b.Pkg, "./") }
+
 // Build plants the first n of the sites that build, numbers those and returns them, and the overlay
 // that has them, for Link. dir gets all files; the tree at top is not changed.
 func Build(dir, top string, sites []*Site, n int) ([]*Site, string, error) {

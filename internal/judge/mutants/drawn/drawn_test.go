@@ -49,6 +49,29 @@ var elsewhere = map[string][]string{
 	"cmd/btrlab":                  {"cli"},
 }
 
+// verbs are the scripts of the command line (testdata/script) that judge a room by what a verb
+// promises: they are asked about a fault that the tests of the room do not notice.
+var verbs = map[string][]string{
+	"internal/transfer":        {"attrs", "files", "fault", "restore", "tree", "send"},
+	"internal/sendstream":      {"send"},
+	"internal/compress":        {"compress", "property"},
+	"internal/mount":           {"mount"},
+	"internal/nbd":             {"serve"},
+	"internal/nbd/filedisk":    {"serve"},
+	"internal/measure/served":  {"serve"},
+	"internal/progs/rescue":    {"rescue", "log", "damaged"},
+	"internal/progs/mkfs":      {"mkfs", "rootdir", "devices", "reproducible"},
+	"internal/progs/dump":      {"dump"},
+	"internal/progs/check":     {"repair", "damaged", "fsck"},
+	"internal/judge/conform":   {"conform"},
+	"internal/judge/crash":     {"crash"},
+	"internal/study/wrecks":    {"fsck"},
+	"internal/study/practice":  {"practice"},
+	"internal/blockdev/dm":     {"fault"},
+	"internal/measure/gantt":   {"gantt"},
+	"internal/measure/profile": {"gantt"},
+}
+
 // unshipped are packages that only tests and students have: judges of the tree itself, what tests
 // begin with, and the labs' files to change.
 var unshipped = regexp.MustCompile(`^(internal/(arch|interop|testing|judge/mutants)(/|$)|labs/(kit/starter|[^k]))`)
@@ -80,7 +103,10 @@ func near(dir string) []string {
 	return list
 }
 
-// far are those that are asked about a fault of the engine that is not noticed yet.
+// cli has the scripts.
+const cli = "internal/cli"
+
+// far are those that are asked about a fault that is not noticed yet.
 func far(dir string) []string {
 	var list []string
 	if slices.Contains(engine, strings.TrimPrefix(dir, "internal/")) {
@@ -90,7 +116,20 @@ func far(dir string) []string {
 			}
 		}
 	}
+	if verbs[dir] != nil {
+		list = append(list, cli)
+	}
 	return list
+}
+
+// judges reports whether the test of a package that guards dir is asked: of the command line a room
+// has its scripts only.
+func judges(dir, pkg, test string) bool {
+	if pkg != cli || verbs[dir] == nil {
+		return true
+	}
+	script, ok := strings.CutPrefix(test, scripts+"/")
+	return ok && slices.Contains(verbs[dir], script)
 }
 
 // tested are the packages with tests that g names for faults, as go test takes them.
@@ -121,6 +160,16 @@ func TestRooms(t *testing.T) {
 	for _, not := range []string{"internal/arch", "internal/testing/need", "internal/judge/mutants/drawn", "labs/05-range-lock", "labs/own"} {
 		if slices.Contains(dirs, not) {
 			t.Errorf("%s is drawn from", not)
+		}
+	}
+	for d, names := range verbs {
+		if !slices.Contains(dirs, d) {
+			t.Errorf("scripts judge %s, which is not there", d)
+		}
+		for _, s := range names {
+			if _, err := os.Stat(filepath.Join(top, "testdata/script", s+".txtar")); err != nil {
+				t.Error(err)
+			}
 		}
 	}
 	for _, d := range dirs {
@@ -196,6 +245,10 @@ func TestDrawn(t *testing.T) {
 			names, err := b.Tests()
 			must(t, err)
 			for _, name := range names {
+				asked := func(o *Outcome) bool { return slices.Contains(g(o.Dir()), b.Dir()) && judges(o.Dir(), b.Dir(), name) }
+				if !slices.ContainsFunc(left, asked) {
+					continue
+				}
 				each(func() {
 					test, at, err := b.Reach(name, dir)
 					mu.Lock()
@@ -205,7 +258,7 @@ func TestDrawn(t *testing.T) {
 						return
 					}
 					for _, n := range at {
-						if slices.Contains(g(sites[n-1].Dir()), strings.TrimPrefix(b.Pkg, "./")) {
+						if asked(&outcomes[n-1]) {
 							reach[n] = append(reach[n], test)
 						}
 					}
