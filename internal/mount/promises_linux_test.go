@@ -2,6 +2,7 @@ package mount
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -501,5 +502,27 @@ func TestExclusive(t *testing.T) {
 	c.want("a name for a file without one", c.s.Link(nil, &fuse.LinkIn{InHeader: head(1), Oldnodeid: out.NodeId}, "g", &e), 0)
 	if e.NodeId != out.NodeId || e.Nlink != 1 {
 		t.Errorf("with its name: %+v", e)
+	}
+}
+
+// TestBackUnread: what the kernel gives back is laid over what the file holds by now. If that cannot
+// be read nothing is written, and the kernel is told: zeros would take another's bytes away.
+func TestBackUnread(t *testing.T) {
+	k := new(kernelPages)
+	k.open()
+	none := func() error { return nil }
+	file := bytes.Repeat([]byte{'f'}, page)
+	whole := func(p []byte, off uint64) error { copy(p, file[off:]); return nil }
+	if err := errors.Join(k.give(0, page, none), k.change(0, 10, whole, func() error { copy(file, "0123456789"); return nil })); err != nil {
+		t.Fatal(err)
+	}
+	kernel := append(bytes.Repeat([]byte{'f'}, page-5), "store"...)
+	wrote := 0
+	write := func(p []byte) error { wrote++; copy(file, p); return nil }
+	if err := k.back(0, kernel, func([]byte, uint64) error { return syscall.EIO }, write); !errors.Is(err, syscall.EIO) || wrote > 0 {
+		t.Errorf("have %v, %d writes; want EIO and none", err, wrote)
+	}
+	if err := k.back(0, kernel, whole, write); err != nil || wrote != 1 || !bytes.HasPrefix(file, []byte("0123456789f")) || !bytes.HasSuffix(file, []byte("fstore")) {
+		t.Errorf("have %v, %d writes, %q", err, wrote, file)
 	}
 }
