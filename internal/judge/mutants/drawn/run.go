@@ -103,7 +103,7 @@ const longest = 5 * time.Minute
 // Reach runs a test of b without a fault and returns the numbers of the sites that it comes to. A
 // test that fails by itself is an error.
 func (b *Binary) Reach(name, dir string) (Test, []int, error) {
-	file := filepath.Join(dir, filepath.Base(b.Path)+"."+strings.ReplaceAll(name, "/", "."))
+	file := filepath.Join(dir, strings.ReplaceAll(b.Dir()+"."+name, "/", "."))
 	began := time.Now()
 	out, late, err := run(b, []string{name}, longest, Env+"=0", EnvReached+"="+file)
 	t := Test{Bin: b, Name: name, Took: time.Since(began)}
