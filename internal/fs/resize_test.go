@@ -212,8 +212,8 @@ func TestResizeCutsIfNeeded(t *testing.T) {
 }
 
 // A file system that shrinks takes its copies of the superblock along: one beyond the new end would
-// show a rescue, years later, a file system that is no more. The copies before the end stay, and say
-// the new size; one in the part that is gained is written.
+// show a rescue, years later, a file system that is no more. The copies before the end stay, and
+// say the new size; one in the part that is gained is written.
 func TestResizeSupers(t *testing.T) {
 	const far, small, large = 2, 200 << 30, 300 << 30 // the copy at 256 GiB
 	x := fstest.New(t, fstest.Size(large))

@@ -191,8 +191,8 @@ func TestLinkHolds(t *testing.T) {
 	}
 }
 
-// TestSubvolumeNumbers: an inode has one number, by whichever request it is asked for, and inodes of
-// different subvolumes different ones: tar and rsync take files with one number for hard links.
+// TestSubvolumeNumbers: an inode has one number, by whichever request it is asked for, and inodes
+// of different subvolumes different ones: tar and rsync take files with one number for hard links.
 func TestSubvolumeNumbers(t *testing.T) {
 	x := fstest.New(t)
 	x.Must(x.FS.Subvolume(x.T, "/s1", 0o755))
@@ -505,8 +505,8 @@ func TestExclusive(t *testing.T) {
 	}
 }
 
-// TestBackUnread: what the kernel gives back is laid over what the file holds by now. If that cannot
-// be read nothing is written, and the kernel is told: zeros would take another's bytes away.
+// TestBackUnread: what the kernel gives back is laid over what the file holds by now. If that
+// cannot be read nothing is written, and the kernel is told: zeros would take another's bytes away.
 func TestBackUnread(t *testing.T) {
 	k := new(kernelPages)
 	k.open()

@@ -509,8 +509,8 @@ func wholeReplies(t *testing.T, out *bytes.Buffer) {
 	}
 }
 
-// TestCutName: a name ends inside what was sent, and is as long as the protocol allows: a length that
-// says more is refused, and read nowhere.
+// TestCutName: a name ends inside what was sent, and is as long as the protocol allows: a length
+// that says more is refused, and read nowhere.
 func TestCutName(t *testing.T) {
 	of := func(n uint32, rest int) []byte { return append(be.AppendUint32(nil, n), make([]byte, rest)...) }
 	for _, k := range []struct {

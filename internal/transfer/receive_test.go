@@ -458,8 +458,8 @@ func TestReceiveMore(t *testing.T) {
 	}
 }
 
-// A stream writes a file, gives its name to another and goes on writing: each write goes to what has
-// the name then. The file that receive keeps open between two writes is that of the old name.
+// A stream writes a file, gives its name to another and goes on writing: each write goes to what
+// has the name then. The file that receive keeps open between two writes is that of the old name.
 func TestReceiveRenamed(t *testing.T) {
 	for _, how := range []struct {
 		name string

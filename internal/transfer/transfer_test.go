@@ -807,8 +807,8 @@ func TestSparseWriter(t *testing.T) {
 	}
 }
 
-// TestIntoNothing: what is not there is said, for a file and for a directory, and nothing is made on
-// the host; nor where the folder of the host is not there.
+// TestIntoNothing: what is not there is said, for a file and for a directory, and nothing is made
+// on the host; nor where the folder of the host is not there.
 func TestIntoNothing(t *testing.T) {
 	x := fstest.New(t)
 	must(t, x.FS.Mkdir(x.T, "/d", 0o755))

@@ -12,7 +12,8 @@ import (
 // Each feature that can be chosen is in the superblock of what is made, under the number that Linux
 // has for it, and no other comes or goes with it.
 func TestFeatureFlags(t *testing.T) {
-	const usual = 1<<0 | 1<<5 | 1<<6 | 1<<8 | 1<<9 // mixed_backref, big_metadata, extended_iref, skinny_metadata, no_holes
+	// mixed_backref, big_metadata, extended_iref, skinny_metadata and no_holes
+	const usual = 1<<0 | 1<<5 | 1<<6 | 1<<8 | 1<<9
 	for _, k := range []struct {
 		feature          string
 		more, less       uint64 // incompat flags

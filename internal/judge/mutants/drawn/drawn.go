@@ -19,7 +19,7 @@
 // type is taken, an error is ignored, what may fail is not done (a flush among it), a lock and its
 // unlock go together, and a message has two of its values swapped.
 //
-// Left out are other texts (what is inside fmt, errors and panic, and functions that only describe),
-// assertions, and tests. A fault that changes nothing anybody can see is equivalent; it is argued
-// in testdata/argued.txt, by its identity.
+// Left out are other texts (what is inside fmt, errors and panic, and functions that only
+// describe), assertions, and tests. A fault that changes nothing anybody can see is equivalent; it
+// is argued in testdata/argued.txt, by its identity.
 package drawn

@@ -295,8 +295,8 @@ func (f *finder) lockOf(s ast.Stmt) string {
 	return strings.TrimSuffix(f.textOf(c.Fun), name) + unlock
 }
 
-// pairs drops what locks together with what unlocks, of one list of statements, where it is unlocked
-// nowhere else in the function.
+// pairs drops what locks together with what unlocks, of one list of statements, where it is
+// unlocked nowhere else in the function.
 func (f *finder) pairs(list []ast.Stmt, body *ast.BlockStmt) {
 	for i, s := range list {
 		unlock := f.lockOf(s)
