@@ -127,9 +127,9 @@ mutants: ## plant every fault of the catalogue: the tests must notice (half an h
 	$(GO) test -count=1 -v -timeout 5h -run '^TestPlanted$$' ./internal/judge/mutants -plant '$(or $(ID),.)' -sample $(or $(SAMPLE),0) \
 		-jobs $(or $(JOBS),2) -report $(CURDIR)/$(ART)/mutants.txt
 
-drawn: ## plant faults that a seed draws from the engine and its judges (N=100 SEED=text, or ONLY=file of identities)
-	$(GO) test -count=1 -v -timeout 10h -run '^TestDrawn$$' ./internal/judge/mutants/drawn -draw $(or $(N),100) -seed '$(SEED)' $(if $(ONLY),-only $(abspath $(ONLY))) \
-		-least $(or $(LEAST),0.9) -jobs $(or $(JOBS),2) -report $(CURDIR)/$(ART)/drawn.txt
+drawn: ## plant faults that a seed draws from all that ships (N=100 SEED=text ROOMS=regexp, or ONLY=file of identities)
+	$(GO) test -count=1 -v -timeout 10h -run '^TestDrawn$$' ./internal/judge/mutants/drawn -draw $(or $(N),100) -seed '$(SEED)' -rooms '$(ROOMS)' $(if $(ONLY),-only $(abspath $(ONLY))) \
+		-least $(or $(LEAST),0.4) -jobs $(or $(JOBS),2) -report $(CURDIR)/$(ART)/drawn.txt
 
 fuzz: ## fuzz every target for FUZZTIME each
 	$(GO) list ./... | while read -r pkg; do \

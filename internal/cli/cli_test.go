@@ -37,6 +37,14 @@ var programs = map[string]func(){
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "../../testdata/script",
+		Setup: func(env *testscript.Env) error {
+			for _, name := range []string{"BTRLAB_FAULT", "BTRLAB_FAULT_REACHED"} { // of make drawn: the programs have the fault
+				if v := os.Getenv(name); v != "" {
+					env.Setenv(name, v)
+				}
+			}
+			return nil
+		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"exits": exits, "damage": damage, "cut": cut, "random": random, "logged": logged,
 		},

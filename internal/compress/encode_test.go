@@ -2,6 +2,7 @@ package compress
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -116,5 +117,79 @@ func BenchmarkEncode(b *testing.B) {
 			}
 			b.ReportMetric(float64(n)/MaxLen, "ratio")
 		})
+	}
+}
+
+// Before a segment of LZO there is room for its length in the sector, or the sector is filled up:
+// with exactly four bytes left the length goes there, and the bytes after it into the next sector.
+// Linux reads no other stream, and its own never has another. Noise of each length brings the end
+// of the first segment to each place before the end of a sector.
+func TestEncodePadding(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 3))
+	noise := make([]byte, 3*format.SectorSize)
+	for i := range noise {
+		noise[i] = byte(r.Uint32())
+	}
+	seen := map[int]bool{}
+	// A sector with a run of n bytes becomes shorter with n, so that its end goes over all places.
+	for run := 1; run < 200; run++ {
+		src := bytes.Clone(noise)
+		for i := range run {
+			src[100+i] = 'x'
+		}
+		p := Method{Kind: format.CompressLZO}.Encode(nil, src, MaxLen)
+		if p == nil {
+			t.Fatal("not encoded")
+		}
+		if n := binary.LittleEndian.Uint32(p); int(n) != len(p) {
+			t.Fatalf("the stream says %d bytes, and has %d", n, len(p))
+		}
+		// Walk over the segments as Linux does: lzo_decompress_bio().
+		at := lzoWord
+		for range len(src) / format.SectorSize {
+			if left := format.SectorSize - at%format.SectorSize; left < lzoWord {
+				if len(bytes.Trim(p[at:at+left], "\x00")) > 0 {
+					t.Fatalf("run of %d: the padding at %d is %x", run, at, p[at:at+left])
+				}
+				at += left
+				seen[left] = true
+			} else if left < 2*lzoWord {
+				seen[left] = true
+			}
+			if at+lzoWord > len(p) {
+				t.Fatalf("run of %d: no segment at %d of %d bytes", run, at, len(p))
+			}
+			at += lzoWord + int(binary.LittleEndian.Uint32(p[at:]))
+		}
+		if at != len(p) {
+			t.Fatalf("run of %d: the segments end at %d of %d bytes", run, at, len(p))
+		}
+		have := make([]byte, len(src))
+		if err := Decode(format.CompressLZO, have, p); err != nil || !bytes.Equal(have, src) {
+			t.Fatalf("run of %d: %v", run, err)
+		}
+	}
+	for left := 1; left < 2*lzoWord; left++ {
+		if !seen[left] {
+			t.Errorf("no segment begins with %d bytes left in its sector", left)
+		}
+	}
+}
+
+// The stream begins at the beginning of the buffer that it is given, whatever that holds: writeback
+// gives the buffer of the extent before.
+func TestEncodeAgain(t *testing.T) {
+	src := bytes.Repeat([]byte("0123456789abcdef"), 2000)
+	for _, s := range methods {
+		m, err := Parse(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := m.Encode(nil, src, MaxLen)
+		for _, used := range [][]byte{bytes.Repeat([]byte{0xee}, 100), make([]byte, 7, MaxLen)} {
+			if have := m.Encode(used, src, MaxLen); !bytes.Equal(have, want) || len(want) == 0 {
+				t.Errorf("%s: %d bytes into a used buffer, %d into a new one", s, len(have), len(want))
+			}
+		}
 	}
 }

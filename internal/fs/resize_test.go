@@ -210,3 +210,38 @@ func TestResizeCutsIfNeeded(t *testing.T) {
 		t.Errorf("profiles %v", profiles)
 	}
 }
+
+// A file system that shrinks takes its copies of the superblock along: one beyond the new end would
+// show a rescue, years later, a file system that is no more. The copies before the end stay, and
+// say the new size; one in the part that is gained is written.
+func TestResizeSupers(t *testing.T) {
+	const far, small, large = 2, 200 << 30, 300 << 30 // the copy at 256 GiB
+	x := fstest.New(t, fstest.Size(large))
+	valid := func(mirror int) bool {
+		t.Helper()
+		b := make([]byte, format.SuperSize)
+		x.Must(blockdev.Read(x.T, x.Dev, b, int64(format.SuperMirror(mirror))))
+		var sb format.Super
+		sb.Decode(b)
+		if zero := len(bytes.Trim(b, "\x00")) == 0; zero || format.SuperMagic(b) != format.Magic {
+			if !zero {
+				t.Errorf("copy %d is neither zeros nor a superblock", mirror)
+			}
+			return false
+		}
+		if now := x.FS.Super(x.T); sb.TotalBytes != now.TotalBytes || sb.Generation != now.Generation {
+			t.Errorf("copy %d: %d bytes of transaction %d, want %d of %d", mirror, sb.TotalBytes, sb.Generation, now.TotalBytes, now.Generation)
+		}
+		return true
+	}
+	for _, size := range []uint64{large, small, large} {
+		if _, _, err := x.FS.Resize(x.T, 1, size); err != nil {
+			t.Fatal(err)
+		}
+		for mirror := range format.SuperMirrorMax {
+			if have, want := valid(mirror), mirror < far || size == large; have != want {
+				t.Errorf("at %d GiB: copy %d is there %v, want %v", size>>30, mirror, have, want)
+			}
+		}
+	}
+}

@@ -508,3 +508,31 @@ func wholeReplies(t *testing.T, out *bytes.Buffer) {
 		}
 	}
 }
+
+// TestCutName: a name ends inside what was sent, and is as long as the protocol allows: a length
+// that says more is refused, and read nowhere.
+func TestCutName(t *testing.T) {
+	of := func(n uint32, rest int) []byte { return append(be.AppendUint32(nil, n), make([]byte, rest)...) }
+	for _, k := range []struct {
+		name string
+		p    []byte
+		n    int // of the name; -1 is refused
+		rest int
+	}{
+		{"nothing", nil, -1, 0},
+		{"half a length", of(0, 0)[:3], -1, 0},
+		{"empty", of(0, 0), 0, 0},
+		{"empty, and more", of(0, 9), 0, 9},
+		{"all", of(9, 9), 9, 0},
+		{"a part", of(4, 9), 4, 5},
+		{"one byte short", of(10, 9), -1, 0},
+		{"as long as can be", of(nameMax, nameMax+2), nameMax, 2},
+		{"longer, and sent", of(nameMax+1, nameMax+2), -1, 0},
+		{"more than there is of all", of(1<<32-1, 9), -1, 0},
+	} {
+		name, rest, ok := cutName(k.p)
+		if ok != (k.n >= 0) || ok && (len(name) != k.n || len(rest) != k.rest) {
+			t.Errorf("%s: name of %d bytes, %d more, %v; want %d and %d", k.name, len(name), len(rest), ok, k.n, k.rest)
+		}
+	}
+}

@@ -457,3 +457,57 @@ func TestReceiveMore(t *testing.T) {
 		t.Errorf("have %d subvolumes, want 2", len(items))
 	}
 }
+
+// A stream writes a file, gives its name to another and goes on writing: each write goes to what
+// has the name then. The file that receive keeps open between two writes is that of the old name.
+func TestReceiveRenamed(t *testing.T) {
+	for _, how := range []struct {
+		name string
+		move func(w *ss.Writer)
+		a, b string // what a and b hold afterwards; empty is a name that is not there
+	}{
+		{"moved over", func(w *ss.Writer) {
+			command(w, ss.C_RENAME, ss.A_PATH, "b", ss.A_PATH_TO, "a")
+		}, "b2a2", ""},
+		{"exchanged", func(w *ss.Writer) {
+			command(w, ss.C_RENAME, ss.A_PATH, "a", ss.A_PATH_TO, "c")
+			command(w, ss.C_RENAME, ss.A_PATH, "b", ss.A_PATH_TO, "a")
+			command(w, ss.C_RENAME, ss.A_PATH, "c", ss.A_PATH_TO, "b")
+		}, "b2a2", "a1"},
+		{"made anew", func(w *ss.Writer) {
+			command(w, ss.C_UNLINK, ss.A_PATH, "a")
+			command(w, ss.C_MKFILE, ss.A_PATH, "a")
+		}, "\x00\x00a2", "b2"},
+		{"in a directory that is moved", func(w *ss.Writer) {
+			command(w, ss.C_MKDIR, ss.A_PATH, "d")
+			command(w, ss.C_RENAME, ss.A_PATH, "a", ss.A_PATH_TO, "d/a")
+			command(w, ss.C_WRITE, ss.A_PATH, "d/a", ss.A_FILE_OFFSET, 0, ss.A_DATA, "d1")
+			command(w, ss.C_RENAME, ss.A_PATH, "d", ss.A_PATH_TO, "e")
+			command(w, ss.C_MKDIR, ss.A_PATH, "d")
+			command(w, ss.C_MKFILE, ss.A_PATH, "d/a")
+			command(w, ss.C_WRITE, ss.A_PATH, "d/a", ss.A_FILE_OFFSET, 0, ss.A_DATA, "d2")
+			command(w, ss.C_RENAME, ss.A_PATH, "e/a", ss.A_PATH_TO, "a")
+		}, "d1a2", "b2"},
+	} {
+		x := fstest.New(t)
+		receiveAll(x, stream(func(w *ss.Writer) {
+			begin(w, "s")
+			command(w, ss.C_MKFILE, ss.A_PATH, "b")
+			command(w, ss.C_WRITE, ss.A_PATH, "b", ss.A_FILE_OFFSET, 0, ss.A_DATA, "b2")
+			command(w, ss.C_MKFILE, ss.A_PATH, "a")
+			command(w, ss.C_WRITE, ss.A_PATH, "a", ss.A_FILE_OFFSET, 0, ss.A_DATA, "a1")
+			how.move(w)
+			command(w, ss.C_WRITE, ss.A_PATH, "a", ss.A_FILE_OFFSET, 2, ss.A_DATA, "a2")
+			command(w, ss.C_END)
+		}))
+		for path, want := range map[string]string{"/s/a": how.a, "/s/b": how.b} {
+			if _, err := x.FS.Lstat(x.T, path); want == "" {
+				if !errors.Is(err, errno.ENOENT) {
+					t.Errorf("%s: %s is still there, %v", how.name, path, err)
+				}
+			} else if have := string(x.ReadFile(path)); have != want {
+				t.Errorf("%s: %s has %q, want %q", how.name, path, have, want)
+			}
+		}
+	}
+}

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"btrlab/internal/blockdev"
+	"btrlab/internal/blockdev/dm"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
@@ -400,5 +402,47 @@ func TestSendSelfClone(t *testing.T) {
 	}
 	if list := strings.Join(commands(t, b), "\n"); strings.Count(list, "clone f f") != 2 {
 		t.Errorf("have\n%s\nwant two clones", list)
+	}
+}
+
+// A send that cannot read what it sends fails: a stream without an error is whole, and its receiver
+// deletes nothing. The rest of a file, or an empty file, would be taken for the file.
+func TestSendUnread(t *testing.T) {
+	var dev *dm.Flakey
+	x := fstest.New(t, fstest.Faults(&dev))
+	f := x.Create("/f")
+	x.WriteAt(f, noise(3<<20), 0)
+	x.Must(f.Close(x.T))
+	x.Must(x.FS.Snapshot(x.T, "/", "/s", true))
+	x.Must(x.FS.Sync(x.T))
+	whole := len(sent(x, 1, "", "/s"))
+	read := func(faults ...dm.Fault) (n int, err error) {
+		t.Helper()
+		z := frozenAt(x, "/s")
+		x.FS.DropCaches(x.T)
+		for i := range faults {
+			faults[i].Nth += dev.Count(blockdev.OpRead)
+		}
+		dev.Set(faults...)
+		defer dev.Set()
+		var b bytes.Buffer
+		s := Send{Version: 1}
+		err = s.Send(x.T, x.FS, quiet{}, z, &b)
+		return b.Len(), err
+	}
+	before := dev.Count(blockdev.OpRead)
+	if n, err := read(); n != whole || err != nil {
+		t.Fatalf("%d bytes, %v, want %d", n, err, whole)
+	}
+	reads := dev.Count(blockdev.OpRead) - before
+	for nth := int64(1); nth <= reads; nth++ {
+		failed := dev.Failed()
+		n, err := read(dm.Fault{Op: blockdev.OpRead, Nth: nth, On: true})
+		if dev.Failed() > failed && (!errors.Is(err, errno.EIO) || n >= whole) {
+			t.Errorf("read %d of %d fails: %v, after %d of %d bytes", nth, reads, err, n, whole)
+		}
+	}
+	if dev.Failed() < 2 || reads < 2 {
+		t.Errorf("%d of %d reads have failed", dev.Failed(), reads)
 	}
 }

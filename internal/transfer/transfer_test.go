@@ -806,3 +806,20 @@ func TestSparseWriter(t *testing.T) {
 		t.Errorf("%d bytes, want %d with a hole in the middle", len(have), len(want))
 	}
 }
+
+// TestIntoNothing: what is not there is said, for a file and for a directory, and nothing is made
+// on the host; nor where the folder of the host is not there.
+func TestIntoNothing(t *testing.T) {
+	x := fstest.New(t)
+	must(t, x.FS.Mkdir(x.T, "/d", 0o755))
+	for _, k := range []struct{ path, dir string }{{"/nothing", "."}, {"/d/nothing", "."}, {"/d", "missing"}} {
+		top := t.TempDir()
+		err := NewOut(x.T, x.FS, &watch{t: t}).Into(k.path, filepath.Join(top, k.dir), "out")
+		if !errors.Is(err, errno.ENOENT) && !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s into %s: %v", k.path, k.dir, err)
+		}
+		if list, err := os.ReadDir(top); err != nil || len(list) > 0 {
+			t.Errorf("%s into %s leaves %v, %v", k.path, k.dir, list, err)
+		}
+	}
+}

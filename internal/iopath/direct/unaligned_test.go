@@ -486,6 +486,47 @@ func TestSectorSteps(t *testing.T) {
 	x.Must(f.Close(x.T))
 }
 
+// TestSectorsReleased: when the wait for a preallocated block ends, which is marked written by an
+// ordered extent, the promise of metadata and what keeps snapshots out have gone with that: a full
+// image or a snapshot would wait, or be refused, for what nobody needs. The end of the write gives
+// the rest back, and there is none.
+func TestSectorsReleased(t *testing.T) {
+	var f *fs.File
+	ran := false
+	x := fstest.New(t, fstest.Policy("unaligned-check-first"), fstest.FSOptions(func(o *fs.Options) {
+		o.Lab.Sectors = func(tk *sched.Task, w iopath.SectorSteps) {
+			ip := f.Inode()
+			w.Alone(tk)
+			w.Drain(tk)
+			if !w.Submit(tk) {
+				t.Error("not submitted")
+			}
+			if ip.Outstanding() != 1 {
+				t.Errorf("%d extents are promised while the sectors are under way, want 1", ip.Outstanding())
+			}
+			w.Wait(tk)
+			if n, s := ip.Outstanding(), ip.Root.SnapshotLock.Writers(); n != 0 || s != 0 {
+				t.Errorf("marked written: %d extents are promised, %d keep snapshots out; want none", n, s)
+			}
+			w.Unlock(tk)
+			ran = true
+		}
+	}))
+	f = x.Create("/f")
+	x.Must(f.SetFlags(x.T, fstest.Nocow))
+	x.Must(f.Fallocate(x.T, 0, 0, 8192))
+	x.Must(x.FS.Sync(x.T))
+	if n, err := f.WriteDirect(x.T, bytes.Repeat([]byte{2}, 512), 512); n != 512 || err != nil || !ran {
+		t.Errorf("have %d, %v, by the steps %v; want 512", n, err, ran)
+	}
+	want := make([]byte, 8192)
+	copy(want[512:], bytes.Repeat([]byte{2}, 512))
+	if have := x.ReadFile("/f"); !bytes.Equal(have, want) {
+		t.Errorf("the file differs%s", fstest.DiffAt(have, want))
+	}
+	x.Must(f.Close(x.T))
+}
+
 // TestUnalignedCrash: tasks keep direct writes of sectors in flight, in blocks that were written
 // and in preallocated ones, and the file is synced after each round. After a crash the image is
 // clean, and each sector holds what the last fsync has promised or what was written since.

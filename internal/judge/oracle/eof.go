@@ -157,7 +157,8 @@ func (h *History) op(id ID) *Op {
 // CheckStale finds bytes that nobody can have put there, in whatever order things happened: foreign
 // ones; bytes of an operation that never changed them, or that had not started when they were seen;
 // initial content where there was none; zeroes where there was no hole and no truncate or punch
-// reached. Time is O(bytes seen, as ranges · operations).
+// reached; and zeroes where a write had returned before they were seen and no truncate or punch can
+// have come after it. Time is O(bytes seen, as ranges · operations²).
 func CheckStale(h *History) []Finding {
 	var out []Finding
 	var cover []Range
@@ -190,8 +191,32 @@ func CheckStale(h *History) []Finding {
 					}
 				}
 			}
-			for _, r := range uncovered(Range{s.Lo, s.Hi}, cover) {
+			say := func(r Range, why string) {
 				out = append(out, Finding{s.From, v.by, r, s.From, fmt.Sprintf("stale data: %s saw %s as %s, but %s", v, bytesText(r), h.whose(s.From), why)})
+			}
+			said := uncovered(Range{s.Lo, s.Hi}, cover)
+			for _, r := range said {
+				say(r, why)
+			}
+			if s.From != Zero {
+				continue
+			}
+			for i := range h.Ops {
+				w := &h.Ops[i]
+				if w.Kind != Write && w.Kind != Append || w.End >= v.start {
+					continue
+				}
+				in := Range{max(s.Lo, w.Lo), min(s.Hi, w.Hi)}
+				cover = append(cover[:0], said...)
+				for j := range h.Ops {
+					if o := &h.Ops[j]; o.Kind.zeroes() && o.Start <= v.end && o.End >= w.Start {
+						cover = append(cover, o.changed())
+					}
+				}
+				for _, r := range uncovered(in, cover) {
+					say(r, fmt.Sprintf("%v %d had returned, and no truncate or punch can have come after it", w.Kind, int32(w.ID)))
+					said = append(said, r)
+				}
 			}
 		}
 	}

@@ -343,6 +343,54 @@ func TestStale(t *testing.T) {
 	}
 }
 
+// Zeroes over data that was written need somebody who put them there. A truncate zeroes what is
+// beyond its size, and nothing before it; one that had returned before the write, or began after
+// the look, zeroed nothing of it. Before, zeroes beyond the first end of the file were never asked
+// about.
+func TestStaleZeroes(t *testing.T) {
+	write := func(id ID, lo, hi, start, end int64) Op {
+		return Op{ID: id, Kind: Write, Lo: lo, Hi: hi, Start: start, End: end}
+	}
+	truncate := func(id ID, size, start, end int64) Op {
+		return Op{ID: id, Kind: Truncate, Lo: size, Start: start, End: end}
+	}
+	punch := func(id ID, lo, hi, start, end int64) Op {
+		return Op{ID: id, Kind: Punch, Lo: lo, Hi: hi, Start: start, End: end}
+	}
+	const begin, end = 50, 60 // of the look
+	for _, k := range []struct {
+		name string
+		ops  []Op
+		want []Range // of the zeroes at [0, 200) of a file of 100 bytes without holes
+	}{
+		{"nothing but data before the end", nil, []Range{{0, 100}}},
+		{"a truncate before it", []Op{truncate(1, 30, 1, 2)}, []Range{{0, 30}}},
+		{"a truncate to nothing", []Op{truncate(1, 0, 1, 2)}, nil},
+		{"a truncate beyond it", []Op{truncate(1, 120, 1, 2)}, []Range{{0, 100}}},
+		{"a write beyond the end", []Op{truncate(1, 0, 1, 2), write(2, 150, 180, 3, 4)}, []Range{{150, 180}}},
+		{"a write beyond the end, still under way", []Op{truncate(1, 0, 1, 2), write(2, 150, 180, 3, begin)}, nil},
+		{"a truncate after the write", []Op{truncate(1, 0, 1, 2), write(2, 150, 180, 3, 4), truncate(3, 160, 5, 6)}, []Range{{150, 160}}},
+		{"a truncate beside the write", []Op{truncate(1, 0, 1, 2), write(2, 150, 180, 3, 5), truncate(3, 160, 4, 6)}, []Range{{150, 160}}},
+		{"a punch of a part", []Op{truncate(1, 0, 1, 2), write(2, 150, 180, 3, 4), punch(3, 155, 170, 5, 6)}, []Range{{150, 155}, {170, 180}}},
+		{"a punch beside the look", []Op{truncate(1, 0, 1, 2), write(2, 150, 180, 3, 4), punch(3, 150, 180, end, end+1)}, nil},
+		{"a punch after the look", []Op{truncate(1, 0, 1, 2), write(2, 150, 180, 3, 4), punch(3, 150, 180, end+1, end+2)}, []Range{{150, 180}}},
+		{"two writes, one of them punched", []Op{truncate(1, 0, 1, 2), write(2, 10, 20, 3, 4), punch(3, 10, 20, 5, 6), write(4, 15, 30, 7, 8)}, []Range{{15, 30}}},
+		{"two writes of the same", []Op{truncate(1, 0, 1, 2), write(2, 10, 20, 3, 4), write(3, 10, 20, 5, 6)}, []Range{{10, 20}}},
+	} {
+		h := &History{Size: 100, FinalSize: NoSize, Ops: append([]Op{{ID: 99, Kind: Read, Lo: 0, Hi: 200, Got: 200, Start: begin, End: end, See: []Seen{{0, 200, Zero}}}}, k.ops...)}
+		if err := h.Validate(); err != nil {
+			t.Fatalf("%s: %v", k.name, err)
+		}
+		var have []Range
+		for _, f := range CheckStale(h) {
+			have = append(have, f.Bytes)
+		}
+		if !slices.Equal(have, k.want) {
+			t.Errorf("%s: have %v want %v", k.name, have, k.want)
+		}
+	}
+}
+
 // A write that returned before fsync was called must be in the image; one that ran beside fsync, or
 // after it, may be.
 func TestFsync(t *testing.T) {

@@ -72,12 +72,9 @@ func Run(t *sched.Task, o Options) ([]Row, error) {
 		}
 		rows[i].Policy = p
 	}
-	r, err := rig.Open(t, rig.Config{Model: o.Model, Size: max(rig.DefaultSize, 3*o.Size), Seed: o.Seed})
+	r, err := used(t, &o)
 	if err != nil {
 		return nil, err
-	}
-	if err = r.Prepare(t, o.Size); err == nil {
-		err = write(t, r, o.Size)
 	}
 	for round := 0; round < o.Rounds && err == nil; round++ {
 		for i := range rows {
@@ -93,10 +90,25 @@ func Run(t *sched.Task, o Options) ([]Row, error) {
 				err = fmt.Errorf("policy %s: %w", rows[i].Policy, err)
 				break
 			}
-			rows[i].Ratio = append(rows[i].Ratio, rows[i].Rate[round]/rows[0].Rate[round])
+			rows[i].compare(&rows[0])
 		}
 	}
 	return rows, errors.Join(err, r.Close())
+}
+
+// used is a rig whose file is a disk that has been used: NOCOW, and each block written.
+func used(t *sched.Task, o *Options) (*rig.Rig, error) {
+	r, err := rig.Open(t, rig.Config{Model: o.Model, Size: max(rig.DefaultSize, 3*o.Size), Seed: o.Seed})
+	if err != nil {
+		return nil, err
+	}
+	if err = r.Prepare(t, o.Size); err == nil {
+		err = write(t, r, o.Size)
+	}
+	if err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	return r, nil
 }
 
 // write writes the file once, past the model, or the first runs would pay for the extents that are
@@ -150,15 +162,26 @@ func (w *Row) run(t *sched.Task, r *rig.Rig, o *Options, round uint64) (err erro
 	if err != nil {
 		return err
 	}
+	w.add(&g, waits.ByClass("read", "write"))
+	return nil
+}
+
+// compare adds the ratio of the last round to that of the first policy: above 1 is faster.
+func (w *Row) compare(first *Row) {
+	i := len(w.Rate) - 1
+	w.Ratio = append(w.Ratio, w.Rate[i]/first.Rate[i])
+}
+
+// add adds the figures of a run; by is how long its reads and writes have waited in all, in
+// nanoseconds, by class of lock. Depth requests at a time share the time of the run.
+func (w *Row) add(g *guest, by map[string]int64) {
 	w.Rate = append(w.Rate, float64(g.requests)/g.took.Seconds())
 	w.P50 = append(w.P50, float64(g.writes.Percentile(50)))
 	w.P99 = append(w.P99, float64(g.writes.Percentile(99)))
-	all := g.took.Seconds() * 1e9 * float64(o.Depth)
-	by := waits.ByClass("read", "write")
+	all := g.took.Seconds() * 1e9 * float64(g.o.Depth)
 	w.Stable = append(w.Stable, float64(by["stable_page"])/all)
 	w.Lock = append(w.Lock, float64(by["i_rwsem"]+by["range_lock"])/all)
 	w.Ordered = append(w.Ordered, float64(by["ordered_extent"])/all)
-	return nil
 }
 
 // guest is the clients of a run.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -70,39 +71,57 @@ type Binary struct {
 	dir  string // in which its tests run
 }
 
-// Build compiles the test binaries of pkgs with the first n of the sites that build, numbers those
-// and returns them. dir gets all files; the tree at top is not changed.
-func Build(dir, top string, sites []*Site, n int, pkgs []string) ([]*Site, []Binary, error) {
+// Dir is the package's folder, from the top of the module.
+func (b *Binary) Dir() string { return strings.TrimPrefix(b.Pkg, "./") }
+
+// Build plants the first n of the sites that build, numbers those and returns them, and the overlay
+// that has them, for Link. dir gets all files; the tree at top is not changed.
+func Build(dir, top string, sites []*Site, n int) ([]*Site, string, error) {
 	sites = slices.Clone(sites)
-	var overlay string
 	for {
 		use := sites[:min(n, len(sites))]
-		lines, name, err := plant(dir, top, use)
+		lines, overlay, err := plant(dir, top, use)
 		if err != nil {
-			return nil, nil, err
+			return nil, "", err
 		}
-		overlay = name
 		bad, err := compile(top, overlay, use, lines)
-		if err != nil {
-			return nil, nil, err
-		}
-		if len(bad) == 0 {
-			sites = use
-			break
+		if err != nil || len(bad) == 0 {
+			return use, overlay, err
 		}
 		sites = slices.DeleteFunc(sites, func(s *Site) bool { return bad[s] })
 	}
+}
+
+// Link compiles the test binaries of pkgs, with what the overlay of Build has planted: as many with
+// one command as have names of their own, so that they share what it compiles, and the processors.
+func Link(dir, top, overlay string, pkgs []string) ([]Binary, error) {
 	var bins []Binary
-	for _, pkg := range pkgs {
-		b := Binary{Pkg: pkg, Path: filepath.Join(dir, strings.ReplaceAll(strings.TrimPrefix(pkg, "./"), "/", "_")+".test"), dir: filepath.Join(top, pkg)}
-		c := exec.Command("go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", b.Path, pkg)
+	for n := 0; len(pkgs) > 0; n++ {
+		to := filepath.Join(dir, "bin"+strconv.Itoa(n)+"."+strconv.Itoa(len(pkgs)))
+		if err := os.MkdirAll(to, 0o755); err != nil {
+			return nil, err
+		}
+		args := []string{"test", "-c", "-vet=off", "-overlay", overlay, "-o", to + string(filepath.Separator)}
+		names := map[string]bool{}
+		var later []string
+		for _, pkg := range pkgs {
+			name := path.Base(pkg)
+			if names[name] {
+				later = append(later, pkg)
+				continue
+			}
+			names[name] = true
+			args = append(args, pkg)
+			bins = append(bins, Binary{Pkg: pkg, Path: filepath.Join(to, name+".test"), dir: filepath.Join(top, pkg)})
+		}
+		c := exec.Command("go", args...)
 		c.Dir = top
 		if out, err := c.CombinedOutput(); err != nil {
-			return nil, nil, fmt.Errorf("%s does not build: %w\n%s", pkg, err, out)
+			return nil, fmt.Errorf("%s do not build: %w\n%s", strings.Join(pkgs, " "), err, out)
 		}
-		bins = append(bins, b)
+		pkgs = later
 	}
-	return sites, bins, nil
+	return bins, nil
 }
 
 // span is the lines of a changed file that a site has.

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -17,20 +19,171 @@ var (
 	draw   = flag.Int("draw", 0, "draw so many faults and plant them")
 	seed   = flag.String("seed", "", "by which they are drawn; empty is the commit")
 	only   = flag.String("only", "", "plant the faults whose identities are the lines of this file, whatever the seed")
+	rooms  = flag.String("rooms", "", "draw only from the packages, or files, that this regular expression names, without internal/")
 	jobs   = flag.Int("jobs", 2, "test processes at a time")
 	report = flag.String("report", "", "write the report into this file as well")
-	least  = flag.Float64("least", 0.9, "the share of the faults, of those not equivalent, that must be noticed")
+	least  = flag.Float64("least", 0.4, "the share of the faults, of those not equivalent, that must be noticed")
 )
 
-// rooms are the engine and its judges.
-var rooms = []string{"lock", "lock/extentio", "lock/workqueue", "sched/explore", "blockdev", "blockdev/dm", "format",
+// engine are the rooms whose promises other rooms judge: the engine and its judges.
+var engine = []string{"lock", "lock/extentio", "lock/workqueue", "sched/explore", "blockdev", "blockdev/dm", "format",
 	"meta/volumes", "meta/ctree", "meta/spaceinfo", "meta/extenttree", "meta/qgroup", "meta/transaction", "meta/fstree",
 	"data/pagecache", "data/extentmap", "data/ordered", "data/inode", "data/place", "data/delalloc", "data/fileread", "data/finish",
 	"data/writeback", "data/zero", "data/treelog", "iopath", "iopath/policy", "iopath/buffered", "iopath/direct", "iopath/setsize",
 	"iopath/fallocate", "iopath/reflink", "iopath/fsync", "fs", "uring", "aio", "judge/oracle", "judge/crash", "progs/check"}
 
-// battery are the packages whose tests must notice beside those of the fault's own.
+// battery are the packages whose tests must notice a fault of the engine, beside those of its own
+// package.
 var battery = []string{"fs", "data/treelog", "meta/qgroup", "iopath/direct", "judge/crash", "progs/check", "uring", "data/writeback", "study/scenario"}
+
+// elsewhere are the packages whose tests judge a room that has none, or has its judge elsewhere.
+var elsewhere = map[string][]string{
+	"internal/measure/linuxprice": {"cli"},
+	"internal/measure/rig":        {"measure/experiment", "measure/calibrate", "measure/served"},
+	"internal/draw/chart":         {"measure/report", "measure/reproduce"},
+	"internal/trace":              {"measure/profile", "lock"},
+	"internal/module":             {"study/sandbox"},
+	"internal/sched":              {"sched/explore", "sched/vtime"},
+	"internal/sched/cost":         {"sched/vtime"},
+	"internal/kiocb":              {"uring", "aio"},
+	"cmd/btrlab":                  {"cli"},
+}
+
+// verbs are the scripts of the command line (testdata/script) that judge a room by what a verb
+// promises: they are asked about a fault that the tests of the room do not notice.
+var verbs = map[string][]string{
+	"internal/transfer":        {"attrs", "files", "fault", "restore", "tree", "send"},
+	"internal/sendstream":      {"send"},
+	"internal/compress":        {"compress", "property"},
+	"internal/mount":           {"mount"},
+	"internal/nbd":             {"serve"},
+	"internal/nbd/filedisk":    {"serve"},
+	"internal/measure/served":  {"serve"},
+	"internal/progs/rescue":    {"rescue", "log", "damaged"},
+	"internal/progs/mkfs":      {"mkfs", "rootdir", "devices", "reproducible"},
+	"internal/progs/dump":      {"dump"},
+	"internal/progs/check":     {"repair", "damaged", "fsck"},
+	"internal/judge/conform":   {"conform"},
+	"internal/judge/crash":     {"crash"},
+	"internal/study/wrecks":    {"fsck"},
+	"internal/study/practice":  {"practice"},
+	"internal/blockdev/dm":     {"fault"},
+	"internal/measure/gantt":   {"gantt"},
+	"internal/measure/profile": {"gantt"},
+}
+
+// unshipped are packages that only tests and students have: judges of the tree itself, what tests
+// begin with, and the labs' files to change.
+var unshipped = regexp.MustCompile(`^(internal/(arch|interop|testing|judge/mutants)(/|$)|labs/(kit/starter|[^k]))`)
+
+// shipped are the folders of all other packages.
+func shipped(t *testing.T, top string) []string {
+	t.Helper()
+	c := exec.Command("go", "list", "-f", "{{.Dir}}", "./...")
+	c.Dir = top
+	out, err := c.Output()
+	must(t, err)
+	var dirs []string
+	for _, d := range strings.Fields(string(out)) {
+		d, err := filepath.Rel(top, d)
+		must(t, err)
+		if d = filepath.ToSlash(d); !unshipped.MatchString(d) {
+			dirs = append(dirs, d)
+		}
+	}
+	return dirs
+}
+
+// near are the packages whose tests are asked first about a fault in the package dir.
+func near(dir string) []string {
+	list := []string{dir}
+	for _, b := range elsewhere[dir] {
+		list = append(list, "internal/"+b)
+	}
+	return list
+}
+
+// cli has the scripts.
+const cli = "internal/cli"
+
+// far are those that are asked about a fault that is not noticed yet.
+func far(dir string) []string {
+	var list []string
+	if slices.Contains(engine, strings.TrimPrefix(dir, "internal/")) {
+		for _, b := range battery {
+			if b = "internal/" + b; b != dir {
+				list = append(list, b)
+			}
+		}
+	}
+	if verbs[dir] != nil {
+		list = append(list, cli)
+	}
+	return list
+}
+
+// judges reports whether the test of a package that guards dir is asked: of the command line a room
+// has its scripts only.
+func judges(dir, pkg, test string) bool {
+	if pkg != cli || verbs[dir] == nil {
+		return true
+	}
+	script, ok := strings.CutPrefix(test, scripts+"/")
+	return ok && slices.Contains(verbs[dir], script)
+}
+
+// tested are the packages with tests that g names for faults, as go test takes them.
+func tested(top string, left []*Outcome, g func(dir string) []string) []string {
+	var list []string
+	for _, o := range left {
+		for _, pkg := range g(o.Dir()) {
+			if names, _ := filepath.Glob(filepath.Join(top, pkg, "*_test.go")); len(names) > 0 {
+				list = append(list, "./"+pkg)
+			}
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// Every package that ships is in the draw, and but for the commands, which have a few lines, has a
+// guard.
+func TestRooms(t *testing.T) {
+	top, err := filepath.Abs("../../../..")
+	must(t, err)
+	dirs := shipped(t, top)
+	for _, want := range []string{"internal/fs", "internal/mount", "internal/transfer", "internal/cli", "internal/measure/served", "labs/kit", "cmd/btrlab"} {
+		if !slices.Contains(dirs, want) {
+			t.Errorf("%s is not drawn from", want)
+		}
+	}
+	for _, not := range []string{"internal/arch", "internal/testing/need", "internal/judge/mutants/drawn", "labs/05-range-lock", "labs/own"} {
+		if slices.Contains(dirs, not) {
+			t.Errorf("%s is drawn from", not)
+		}
+	}
+	for d, names := range verbs {
+		if !slices.Contains(dirs, d) {
+			t.Errorf("scripts judge %s, which is not there", d)
+		}
+		for _, s := range names {
+			if _, err := os.Stat(filepath.Join(top, "testdata/script", s+".txtar")); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	for _, d := range dirs {
+		tests := 0
+		for _, g := range append(near(d), far(d)...) {
+			names, err := filepath.Glob(filepath.Join(top, g, "*_test.go"))
+			must(t, err)
+			tests += len(names)
+		}
+		if tests == 0 && !strings.HasPrefix(d, "cmd/") {
+			t.Errorf("no test guards %s", d)
+		}
+	}
+}
 
 // Faults that nobody chose, drawn by a seed. make bench draws a thousand, CI the thirty of its
 // commit.
@@ -42,12 +195,14 @@ func TestDrawn(t *testing.T) {
 	must(t, err)
 	argued, err := Argued("testdata/argued.txt")
 	must(t, err)
-	var dirs []string
-	for _, r := range rooms {
-		dirs = append(dirs, "internal/"+r)
-	}
+	dirs := shipped(t, top)
 	all, err := Find(top, dirs)
 	must(t, err)
+	if *rooms != "" {
+		in, err := regexp.Compile(`^(internal/)?(` + *rooms + `)(/[^/]*\.go)?$`)
+		must(t, err)
+		all = slices.DeleteFunc(all, func(s *Site) bool { return !in.MatchString(s.File) })
+	}
 	by := *seed
 	if by == "" {
 		by = commit(top)
@@ -65,69 +220,76 @@ func TestDrawn(t *testing.T) {
 	since := func(what string, args ...any) {
 		fmt.Printf("%5.0f s  %s\n", time.Since(began).Seconds(), fmt.Sprintf(what, args...))
 	}
-	pkgs := map[string]bool{}
-	for _, s := range sites[:min(n, len(sites))] {
-		pkgs["./"+s.Dir()] = true
-	}
-	for _, b := range battery {
-		pkgs["./internal/"+b] = true
-	}
-	var list []string
-	for p := range pkgs {
-		if names, _ := filepath.Glob(filepath.Join(top, p, "*_test.go")); len(names) > 0 {
-			list = append(list, p)
-		}
-	}
-	slices.Sort(list)
 	dir := t.TempDir()
-	sites, bins, err := Build(dir, top, sites, n, list)
+	sites, overlay, err := Build(dir, top, sites, n)
 	must(t, err)
-	since("%d of %d sites, drawn by %q, in %d test binaries", len(sites), len(all), by, len(bins))
-
-	reach := make([][]Test, len(sites)+1)
-	var mu sync.Mutex
-	parallel(bins, func(b *Binary, each func(func())) {
-		names, err := b.Tests()
+	since("%d of %d sites, drawn by %q", len(sites), len(all), by)
+	outcomes := make([]Outcome, len(sites))
+	for i, s := range sites {
+		outcomes[i] = Outcome{Site: s, Verdict: Unreached, Argued: argued[s.ID]}
+	}
+	// The tests of a fault's own package first; the battery is for what these do not notice.
+	for _, g := range []func(dir string) []string{near, far} {
+		var left []*Outcome
+		for i := range outcomes {
+			if o := &outcomes[i]; !o.Verdict.Noticed() && len(g(o.Dir())) > 0 {
+				left = append(left, o)
+			}
+		}
+		bins, err := Link(dir, top, overlay, tested(top, left, g))
 		must(t, err)
-		for _, name := range names {
-			each(func() {
-				test, at, err := b.Reach(name, dir)
-				mu.Lock()
-				defer mu.Unlock()
-				if err != nil {
-					t.Error(err)
-					return
+		since("%d test binaries for %d of them", len(bins), len(left))
+		reach := make([][]Test, len(sites)+1)
+		var mu sync.Mutex
+		parallel(bins, func(b *Binary, each func(func())) {
+			names, err := b.Tests()
+			must(t, err)
+			for _, name := range names {
+				asked := func(o *Outcome) bool { return slices.Contains(g(o.Dir()), b.Dir()) && judges(o.Dir(), b.Dir(), name) }
+				if !slices.ContainsFunc(left, asked) {
+					continue
 				}
-				for _, n := range at {
-					reach[n] = append(reach[n], test)
+				each(func() {
+					test, at, err := b.Reach(name, dir)
+					mu.Lock()
+					defer mu.Unlock()
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					for _, n := range at {
+						if asked(&outcomes[n-1]) {
+							reach[n] = append(reach[n], test)
+						}
+					}
+				})
+			}
+		})
+		since("it is known which test reaches which site")
+		work := make(chan *Outcome)
+		var workers sync.WaitGroup
+		done := 0
+		for range *jobs {
+			workers.Go(func() {
+				for o := range work {
+					from, tests := time.Now(), reach[o.nth]
+					if len(tests) > 0 {
+						o.Verdict, o.By = Try(o.Site, tests)
+					}
+					o.Tests, o.Took = o.Tests+len(tests), o.Took+time.Since(from)
+					mu.Lock()
+					done++
+					since("%d of %d, %s  %s %s", done, len(left), o.ID, o.Verdict, o.By)
+					mu.Unlock()
 				}
 			})
 		}
-	})
-	since("it is known which test reaches which site")
-
-	outcomes := make([]Outcome, len(sites))
-	work := make(chan int)
-	var workers sync.WaitGroup
-	done := 0
-	for range *jobs {
-		workers.Go(func() {
-			for i := range work {
-				s, from := sites[i], time.Now()
-				v, test := Try(s, reach[s.nth])
-				outcomes[i] = Outcome{Site: s, Verdict: v, By: test, Tests: len(reach[s.nth]), Took: time.Since(from), Argued: argued[s.ID]}
-				mu.Lock()
-				done++
-				since("%d of %d, %s  %s %s", done, len(sites), s.ID, v, test)
-				mu.Unlock()
-			}
-		})
+		for _, o := range left {
+			work <- o
+		}
+		close(work)
+		workers.Wait()
 	}
-	for i := range sites {
-		work <- i
-	}
-	close(work)
-	workers.Wait()
 
 	text := fmt.Sprintf("drawn by %q\n%s", by, Table(outcomes))
 	fmt.Print("\n", text)
@@ -151,10 +313,15 @@ func TestArguedExist(t *testing.T) {
 	argued, err := Argued("testdata/argued.txt")
 	must(t, err)
 	var dirs []string
-	for _, r := range rooms {
-		dirs = append(dirs, "internal/"+r)
+	for id := range argued {
+		file, _, _ := strings.Cut(id, ":")
+		if dir := path.Dir(file); !slices.Contains(dirs, dir) {
+			dirs = append(dirs, dir)
+		}
 	}
-	all, err := Find(filepath.FromSlash("../../../.."), dirs)
+	top, err := filepath.Abs("../../../..")
+	must(t, err)
+	all, err := Find(top, dirs)
 	must(t, err)
 	for _, s := range all {
 		delete(argued, s.ID)

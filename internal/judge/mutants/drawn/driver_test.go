@@ -175,7 +175,10 @@ func TestVerdicts(t *testing.T) {
 		find("constant", "return true", "return false"),
 	}
 	want := []Verdict{Survives, Killed, Hangs, Unreached}
-	sites, bins, err := Build(t.TempDir(), top, sites, len(sites), []string{"./toy"})
+	dir := t.TempDir()
+	sites, overlay, err := Build(dir, top, sites, len(sites))
+	must(t, err)
+	bins, err := Link(dir, top, overlay, []string{"./toy"})
 	must(t, err)
 	if len(sites) != len(want) {
 		t.Fatalf("%d sites build, want %d", len(sites), len(want))

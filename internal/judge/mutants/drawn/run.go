@@ -21,7 +21,7 @@ type Verdict int
 // The verdicts.
 const (
 	Killed    Verdict = iota // a test failed
-	Hangs                    // the tests took far longer than without it, and were ended
+	Hangs                    // the tests took far longer than without it, twice, and were ended
 	Survives                 // all tests passed that reach it
 	Unreached                // no test reaches it
 )
@@ -40,7 +40,8 @@ type Test struct {
 	Took time.Duration // without a fault
 }
 
-// patience is the time that the tests of a fault get beside ten times their time without it.
+// patience is the time that the tests of a fault get beside three times their time without it, and
+// the second time beside seven times.
 var patience = 30 * time.Second
 
 // memoryKiB bounds a test process: a fault may make a loop that allocates for ever.
@@ -50,8 +51,7 @@ const memoryKiB = 12 << 20
 func run(b *Binary, names []string, limit time.Duration, env ...string) (out []byte, late bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	pattern := "^(" + strings.Join(names, "|") + ")$"
-	c := exec.CommandContext(ctx, "sh", "-c", fmt.Sprintf(`ulimit -v %d; exec "$0" "$@"`, memoryKiB), b.Path, "-test.short", "-test.failfast", "-test.timeout=0", "-test.run", pattern)
+	c := exec.CommandContext(ctx, "sh", "-c", fmt.Sprintf(`ulimit -v %d; exec "$0" "$@"`, memoryKiB), b.Path, "-test.short", "-test.failfast", "-test.timeout=0", "-test.run", pattern(names))
 	c.Dir = b.dir
 	c.Env = append(os.Environ(), env...)
 	c.WaitDelay = time.Second
@@ -59,7 +59,20 @@ func run(b *Binary, names []string, limit time.Duration, env ...string) (out []b
 	return out, ctx.Err() != nil, err
 }
 
-// Tests lists the tests of a binary.
+// pattern matches the tests of these names, and of a name with a slash only this part of the test.
+func pattern(names []string) string {
+	var each []string
+	for _, name := range names {
+		each = append(each, "^"+strings.ReplaceAll(name, "/", "$/^")+"$")
+	}
+	return strings.Join(each, "|")
+}
+
+// scripts is the test that runs each script of a folder, seen from that of the test: a fault is
+// tried with those that reach it only.
+const scripts, scriptFiles = "TestScripts", "../../testdata/script/*.txtar"
+
+// Tests lists the tests of a binary, with TestScripts in its parts.
 func (b *Binary) Tests() ([]string, error) {
 	c := exec.Command(b.Path, "-test.list", "^Test")
 	c.Dir = b.dir
@@ -67,7 +80,21 @@ func (b *Binary) Tests() ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", b.Pkg, err)
 	}
-	return regexp.MustCompile(`(?m)^Test\S*`).FindAllString(string(out), -1), nil
+	names := regexp.MustCompile(`(?m)^Test\S*`).FindAllString(string(out), -1)
+	if i := slices.Index(names, scripts); i >= 0 {
+		files, err := filepath.Glob(filepath.Join(b.dir, scriptFiles))
+		if err != nil {
+			return nil, err
+		}
+		if len(files) == 0 {
+			return nil, fmt.Errorf("%s: %s has no files %s", b.Pkg, scripts, scriptFiles)
+		}
+		for j, f := range files {
+			files[j] = scripts + "/" + strings.TrimSuffix(filepath.Base(f), ".txtar")
+		}
+		names = slices.Replace(names, i, i+1, files...)
+	}
+	return names, nil
 }
 
 // longest is the time after which a test without a fault is given up.
@@ -76,7 +103,7 @@ const longest = 5 * time.Minute
 // Reach runs a test of b without a fault and returns the numbers of the sites that it comes to. A
 // test that fails by itself is an error.
 func (b *Binary) Reach(name, dir string) (Test, []int, error) {
-	file := filepath.Join(dir, filepath.Base(b.Path)+"."+name)
+	file := filepath.Join(dir, strings.ReplaceAll(b.Dir()+"."+name, "/", "."))
 	began := time.Now()
 	out, late, err := run(b, []string{name}, longest, Env+"=0", EnvReached+"="+file)
 	t := Test{Bin: b, Name: name, Took: time.Since(began)}
@@ -138,7 +165,13 @@ func Try(s *Site, tests []Test) (Verdict, string) {
 		for _, t := range groups[b] {
 			names = append(names, t.Name)
 		}
-		out, late, err := run(b, names, patience+10*took(b), fmt.Sprintf("%s=%d", Env, s.nth))
+		again := func(times time.Duration) ([]byte, bool, error) {
+			return run(b, names, patience+times*took(b), fmt.Sprintf("%s=%d", Env, s.nth))
+		}
+		out, late, err := again(3)
+		if late { // The machine may have been busy.
+			out, late, err = again(7)
+		}
 		switch {
 		case late:
 			return Hangs, b.Pkg

@@ -4,9 +4,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"go/ast"
-	"go/parser"
 	"go/token"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -31,34 +29,31 @@ type Site struct {
 // Dir is the package's folder, from the top of the module.
 func (s *Site) Dir() string { return filepath.ToSlash(filepath.Dir(s.File)) }
 
-// Find returns the sites of the Go files in the given folders, in the order of the files' names and
-// their lines. top is the folder of the module.
+// Find returns the sites of the packages in the given folders, of the files that this system builds
+// without cgo, in the order of the files' names and their lines. top is the folder of the module.
 func Find(top string, dirs []string) ([]*Site, error) {
+	pkgs, err := list(top, dirs)
+	if err != nil {
+		return nil, err
+	}
+	exports := map[string]string{}
+	for _, p := range pkgs {
+		exports[p.ImportPath] = p.Export
+	}
 	var all []*Site
-	for _, dir := range dirs {
-		names, err := filepath.Glob(filepath.Join(top, dir, "*.go"))
+	for _, p := range pkgs {
+		if p.DepOnly {
+			continue
+		}
+		src, err := p.load(top, exports)
 		if err != nil {
 			return nil, err
 		}
-		for _, name := range names {
-			if strings.HasSuffix(name, "_test.go") || strings.Contains(filepath.Base(name), "_other") {
-				continue
-			}
-			src, err := os.ReadFile(name)
-			if err != nil {
-				return nil, err
-			}
-			rel, err := filepath.Rel(top, name)
-			if err != nil {
-				return nil, err
-			}
-			sites, err := sitesOf(filepath.ToSlash(rel), src)
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, sites...)
+		for i := range src.trees {
+			all = append(all, src.sites(i)...)
 		}
 	}
+	slices.SortStableFunc(all, func(a, b *Site) int { return strings.Compare(a.File, b.File) })
 	return all, nil
 }
 
@@ -89,25 +84,18 @@ func Draw(sites []*Site, n int, seed string) []*Site {
 // finder collects the sites of one file.
 type finder struct {
 	file  string
-	src   []byte
-	fset  *token.FileSet
+	text  []byte
+	tree  *ast.File
+	src   *source
 	fn    *ast.FuncDecl // the function that is walked
-	sites []*Site
+	found []*Site
 	alike map[string]int
 }
 
-func sitesOf(file string, src []byte) ([]*Site, error) {
-	f := &finder{file: file, src: src, fset: token.NewFileSet(), alike: map[string]int{}}
-	tree, err := parser.ParseFile(f.fset, file, src, parser.SkipObjectResolution|parser.ParseComments)
-	if err != nil {
-		return nil, err
-	}
-	for _, c := range tree.Comments { // files of other systems and tools build elsewhere
-		if c.Pos() < tree.Package && strings.HasPrefix(c.List[0].Text, "//go:build") {
-			return nil, nil
-		}
-	}
-	for _, d := range tree.Decls {
+// sites are those of the i-th file.
+func (s *source) sites(i int) []*Site {
+	f := &finder{file: s.names[i], text: s.texts[i], tree: s.trees[i], src: s, alike: map[string]int{}}
+	for _, d := range f.tree.Decls {
 		fd, ok := d.(*ast.FuncDecl)
 		if !ok || fd.Body == nil || describes[fd.Name.Name] {
 			continue
@@ -115,8 +103,9 @@ func sitesOf(file string, src []byte) ([]*Site, error) {
 		f.fn = fd
 		f.block(fd.Body.List, fd.Type.Results)
 		f.walk(fd.Body, fd.Type.Results)
+		f.typed(fd.Body)
 	}
-	return f.sites, nil
+	return f.found
 }
 
 // describes are functions whose result is a text for people.
@@ -142,17 +131,17 @@ func mute(c *ast.CallExpr) bool {
 	return strings.HasPrefix(name, "Assert") || strings.HasPrefix(name, "assert") || strings.HasPrefix(name, "corrupt")
 }
 
-func (f *finder) at(p token.Pos) int { return f.fset.Position(p).Offset }
+func (f *finder) at(p token.Pos) int { return f.src.fset.Position(p).Offset }
 
-func (f *finder) textOf(n ast.Node) string { return string(f.src[f.at(n.Pos()):f.at(n.End())]) }
+func (f *finder) textOf(n ast.Node) string { return string(f.text[f.at(n.Pos()):f.at(n.End())]) }
 
 // add adds a site that replaces [from, to). What stands there is old with the fault off, new with
 // it on.
 func (f *finder) add(op string, from, to token.Pos, old, new string, text func(n int) string) {
 	kind := f.file + ":" + f.fn.Name.Name + ":" + op + ":" + short(old)
 	f.alike[kind]++
-	f.sites = append(f.sites, &Site{ID: fmt.Sprintf("%s:%d", kind, f.alike[kind]), File: f.file, Line: f.fset.Position(from).Line, Op: op,
-		Old: old, New: new, start: f.at(from), end: f.at(to), fn: f.fset.Position(f.fn.Pos()).Line, text: text})
+	f.found = append(f.found, &Site{ID: fmt.Sprintf("%s:%d", kind, f.alike[kind]), File: f.file, Line: f.src.fset.Position(from).Line, Op: op,
+		Old: old, New: new, start: f.at(from), end: f.at(to), fn: f.src.fset.Position(f.fn.Pos()).Line, text: text})
 }
 
 // short is a text without spaces, cut to a length that still tells it from others.
