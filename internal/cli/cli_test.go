@@ -38,7 +38,8 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "../../testdata/script",
 		Setup: func(env *testscript.Env) error {
-			for _, name := range []string{"BTRLAB_FAULT", "BTRLAB_FAULT_REACHED"} { // of make drawn: the programs have the fault
+			// Of make drawn: the programs have the fault.
+			for _, name := range []string{"BTRLAB_FAULT", "BTRLAB_FAULT_REACHED"} {
 				if v := os.Getenv(name); v != "" {
 					env.Setenv(name, v)
 				}

@@ -28,7 +28,7 @@ type answering struct {
 	begun, ended kit.Var[int]
 	failed       kit.Var[error]
 	failures     kit.Var[int]
-	told         kit.Var[[100]int]
+	told         kit.Var[[400]int]
 }
 
 func (x faulty) lab() Disk {

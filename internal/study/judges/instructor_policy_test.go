@@ -153,8 +153,8 @@ func (p preset) student() Policy { return Policy{New: func() kit.Policy { return
 // presets.
 var broken = map[string][]string{
 	"unlocked": {"truncate-race", "truncate-into", "two-writers-truncate", "truncate-rewrite", "two-writers-same", "two-writers-nested",
-		"two-writers-overlap", "two-writers-extend", "long-write-punch", "long-write-truncate"},
-	"unlocked-drain": {"two-writers-same", "two-writers-nested", "two-writers-overlap", "two-writers-extend", "long-write-punch"},
+		"two-writers-overlap", "two-writers-extend", "long-write-punch", "long-write-truncate", "three-truncate", "three-inside", "three-overlap"},
+	"unlocked-drain": {"two-writers-same", "two-writers-nested", "two-writers-overlap", "two-writers-extend", "long-write-punch", "three-overlap"},
 }
 
 // TestPresetsByKit: the steps of the kit are enough for every preset, and what is written with them
