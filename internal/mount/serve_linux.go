@@ -255,11 +255,11 @@ func (m *Mount) Unmount(force bool) error {
 }
 
 // Device is the number of the device that is mounted at dir, or of that of dir. It does not wait
-// for the file system there.
+// for the file system there. The error is an errno.
 func Device(dir string) (major, minor uint32, err error) {
 	var st unix.Statx_t
 	if err := unix.Statx(unix.AT_FDCWD, dir, unix.AT_STATX_DONT_SYNC, 0, &st); err != nil {
-		return 0, 0, &os.PathError{Op: "statx", Path: dir, Err: err}
+		return 0, 0, err
 	}
 	return st.Dev_major, st.Dev_minor, nil
 }
