@@ -107,7 +107,7 @@ func (f *Flakey) half(t *sched.Task, b *blockdev.Bio) {
 // and all later ones. The operations are read, write and flush. enospc is another error, and
 // torn:write:3 lets half of that write reach the device and no later one.
 func ParseFault(spec string) (Fault, error) {
-	bad := fmt.Errorf("bad fault, have %q want KIND:OP:N or KIND:OP:N+, with KIND eio, enospc or torn, OP read, write or flush and N from 1; torn is of writes", spec)
+	bad := fmt.Errorf("bad fault, have %q want KIND:OP:N or KIND:OP:N+, with KIND eio, enospc or torn, OP read, write or flush and N from 1; torn is of writes, enospc not of reads", spec)
 	kind, rest, _ := strings.Cut(spec, ":")
 	name, num, ok := strings.Cut(rest, ":")
 	var f Fault
@@ -115,6 +115,7 @@ func ParseFault(spec string) (Fault, error) {
 	case "eio":
 	case "enospc":
 		f.Err = errno.ENOSPC
+		ok = ok && name != blockdev.OpRead.String()
 	case "torn":
 		f.Torn = true
 		ok = ok && name == blockdev.OpWrite.String()

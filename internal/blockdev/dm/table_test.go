@@ -1,9 +1,14 @@
 package dm
 
 import (
+	"bytes"
+	"errors"
+	"slices"
 	"testing"
 
 	"btrlab/internal/blockdev"
+	"btrlab/internal/errno"
+	"btrlab/internal/sched"
 )
 
 // Each way in which a fault can be written wrong is refused, one at a time, and each right way is
@@ -13,12 +18,15 @@ func TestParseFaultTable(t *testing.T) {
 		"eio:read:1":    {Op: blockdev.OpRead, Nth: 1},
 		"eio:write:3":   {Op: blockdev.OpWrite, Nth: 3},
 		"eio:flush:20+": {Op: blockdev.OpFlush, Nth: 20, On: true},
+
+		"enospc:write:2": {Op: blockdev.OpWrite, Nth: 2, Err: errno.ENOSPC},
+		"torn:write:5":   {Op: blockdev.OpWrite, Nth: 5, Torn: true, On: true},
 	} {
 		if have, err := ParseFault(spec); err != nil || have != want {
 			t.Errorf("%s: have %+v, %v want %+v", spec, have, err, want)
 		}
 	}
-	for _, spec := range []string{"", "eio", "eio:", "eio:read", "eio:read:", "eio:read:0", "eio:read:-1", "eio:read:x", "eio:read:1x", "eio:read:1++", "eio:read:+", "eio:trim:1", "eio::1", "enospc:read:1", ":read:1"} {
+	for _, spec := range []string{"", "eio", "eio:", "eio:read", "eio:read:", "eio:read:0", "eio:read:-1", "eio:read:x", "eio:read:1x", "eio:read:1++", "eio:read:+", "eio:trim:1", "eio::1", "enospc:read:1", "torn:flush:1", "enodev:write:1", ":read:1"} {
 		if have, err := ParseFault(spec); err == nil || have != (Fault{}) {
 			t.Errorf("%q: have %+v, %v want an error", spec, have, err)
 		}
@@ -67,5 +75,31 @@ func TestCheckTable(t *testing.T) {
 		if k.set(&p); (p.check() == nil) != k.ok {
 			t.Errorf("%s: have %v, want ok %v", k.name, p.check(), k.ok)
 		}
+	}
+}
+
+// A torn write leaves its first half on the device, in sectors, over several vectors, and nothing
+// that comes later reaches it.
+func TestTorn(t *testing.T) {
+	tk := sched.NewTask("test")
+	mem := blockdev.NewMemory(1 << 20)
+	f := NewFlakey(mem, Fault{Op: blockdev.OpWrite, Nth: 2, On: true, Torn: true})
+	full := func(c byte, n int) []byte { return bytes.Repeat([]byte{c}, n) }
+	if err := blockdev.Write(tk, f, full('a', 8192), 0); err != nil {
+		t.Fatal(err)
+	}
+	torn := &blockdev.Bio{Op: blockdev.OpWrite, Off: 0, Vecs: [][]byte{full('b', 1024), full('c', 5120)}}
+	if err := blockdev.Do(tk, f, torn); !errors.Is(err, errno.EIO) {
+		t.Errorf("the torn write: %v", err)
+	}
+	if err := blockdev.Write(tk, f, full('d', 512), 8192); err == nil {
+		t.Error("a write after the torn one works")
+	}
+	have := make([]byte, 16384)
+	if err := blockdev.Read(tk, mem, have, 0); err != nil {
+		t.Fatal(err)
+	}
+	if want := slices.Concat(full('b', 1024), full('c', 2048), full('a', 5120), make([]byte, 8192)); !bytes.Equal(have, want) {
+		t.Errorf("on the device: %d b, %d c, %d a, %d d", bytes.Count(have, []byte("b")), bytes.Count(have, []byte("c")), bytes.Count(have, []byte("a")), bytes.Count(have, []byte("d")))
 	}
 }
