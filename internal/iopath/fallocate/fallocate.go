@@ -105,8 +105,16 @@ func punchesNothing(t *sched.Task, env *iopath.Env, ip *inode.Inode, mode uint32
 	if size := format.AlignUp(ip.Size(t), block); start < size {
 		last = size
 	}
-	lo, hi, ok, err := nextGap(t, env, ip, start, last)
-	return ok && lo == start && end <= hi, err
+	next, fe, found, err := env.Store.LookupFileExtent(t, ip.Root, ip.Ino, start)
+	switch {
+	case err != nil:
+		return false, err
+	case found && (fe.Type == format.FileExtentTypeInline || !fe.IsHole()):
+		return false, nil
+	case found:
+		next += fe.NumBytes
+	}
+	return end <= min(next, last), nil
 }
 
 // change is Fallocate without its locks, after punchesNothing has said no.
