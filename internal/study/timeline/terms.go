@@ -97,6 +97,7 @@ var (
 		"Expand":           "zeroes what lies between the old end and the new one before the file grows",
 		"Fallocate":        "reserves, punches or zeroes a range",
 		"punch":            "makes a hole in the file",
+		"punchesNothing":   "looks whether one hole has all of the range already",
 		"punchLockRange":   "drops the pages of the hole and locks its range",
 		"punchSome":        "removes a part of the hole's items from the trees",
 		"lockGap":          "locks a range that is to be allocated",
