@@ -33,8 +33,8 @@ func TestConform(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// A step that the engine makes wrong it makes wrong each time; what other programs of a busy
-		// machine bring forward or put off does not come again.
+		// A step that the engine makes wrong it makes wrong each time; what other programs of a
+		// busy machine bring forward or put off does not come again.
 		for again := 0; mine && !x.Explained() && again < 4; again++ {
 			t.Logf("%s differs in another way than expected: once more", op.Name)
 			if x, err = undropped(k, op); err != nil {
