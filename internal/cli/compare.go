@@ -13,12 +13,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"btrlab/internal/format"
-	"btrlab/internal/iopath/policy"
 	"btrlab/internal/measure/experiment"
 	"btrlab/internal/measure/fio"
 	"btrlab/internal/measure/report"
 	"btrlab/internal/measure/rig"
 	"btrlab/internal/measure/seeds"
+	"btrlab/internal/policy"
 )
 
 // compareFlags is the command line of compare.

@@ -16,10 +16,10 @@ import (
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/fs"
-	"btrlab/internal/iopath/policy"
 	"btrlab/internal/judge/crash"
 	"btrlab/internal/measure/fio"
 	"btrlab/internal/measure/rig"
+	"btrlab/internal/policy"
 	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/prose"
 	"btrlab/internal/sched"

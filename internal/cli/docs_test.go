@@ -15,7 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"btrlab/internal/iopath/policy"
+	"btrlab/internal/policy"
 	"btrlab/internal/sched"
 	"btrlab/internal/study/course"
 	"btrlab/internal/study/scenario"

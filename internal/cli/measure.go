@@ -6,9 +6,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"btrlab/internal/iopath/policy"
 	"btrlab/internal/measure/profile"
 	"btrlab/internal/measure/rig"
+	"btrlab/internal/policy"
 )
 
 // profiles are the profile flags of bench and compare.

@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"btrlab/internal/blockdev"
-	"btrlab/internal/iopath/policy"
 	"btrlab/internal/judge/crash"
+	"btrlab/internal/policy"
 	"btrlab/internal/prose"
 	"btrlab/internal/sched/explore"
 	"btrlab/internal/study/scenario"

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"btrlab/internal/iopath/policy"
+	"btrlab/internal/policy"
 	"btrlab/internal/prose"
 )
 

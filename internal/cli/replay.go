@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"btrlab/internal/iopath/policy"
+	"btrlab/internal/policy"
 	"btrlab/internal/prose"
 	"btrlab/internal/sched/explore"
 	"btrlab/internal/study/scenario"

@@ -9,8 +9,8 @@ import (
 	"btrlab/internal/blockdev"
 	"btrlab/internal/blockdev/dm"
 	"btrlab/internal/fs"
-	"btrlab/internal/iopath/policy"
 	"btrlab/internal/measure/rig"
+	"btrlab/internal/policy"
 )
 
 // serving are the flags of mount and serve, which serve an image to other programs until they are

@@ -17,8 +17,8 @@ import (
 	"btrlab/internal/blockdev"
 	"btrlab/internal/errno"
 	"btrlab/internal/fs"
-	"btrlab/internal/iopath/policy"
 	"btrlab/internal/kiocb"
+	"btrlab/internal/policy"
 	"btrlab/internal/sched"
 )
 

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"btrlab/internal/iopath/policy"
+	"btrlab/internal/policy"
 )
 
 // A policy looks the same whatever it is compared with, and no two rows of a comparison look the

@@ -5,7 +5,7 @@ import (
 
 	"btrlab/internal/format"
 	"btrlab/internal/iopath"
-	"btrlab/internal/iopath/policy"
+	"btrlab/internal/policy"
 )
 
 // Options says how to open an image.

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"btrlab/internal/fs"
-	"btrlab/internal/iopath/policy"
+	"btrlab/internal/policy"
 	"btrlab/internal/sched"
 	"btrlab/internal/testing/fstest"
 )

@@ -13,8 +13,8 @@ import (
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
 	"btrlab/internal/iopath"
-	"btrlab/internal/iopath/policy"
 	"btrlab/internal/kiocb"
+	"btrlab/internal/policy"
 	"btrlab/internal/sched"
 	"btrlab/internal/testing/fstest"
 )

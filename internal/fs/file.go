@@ -6,7 +6,7 @@ import (
 	"io"
 	"sync/atomic"
 
-	"btrlab/internal/iopath/policy"
+	"btrlab/internal/policy"
 
 	"btrlab/internal/data/fileread"
 	"btrlab/internal/data/inode"

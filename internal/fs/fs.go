@@ -45,12 +45,12 @@ import (
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/iopath"
-	"btrlab/internal/iopath/policy"
 	"btrlab/internal/lock"
 	"btrlab/internal/meta/fstree"
 	"btrlab/internal/meta/spaceinfo"
 	"btrlab/internal/meta/transaction"
 	"btrlab/internal/meta/volumes"
+	"btrlab/internal/policy"
 	"btrlab/internal/sched"
 )
 

@@ -1,8 +1,8 @@
 package fs
 
 import (
-	"btrlab/internal/iopath/policy"
 	"btrlab/internal/meta/ctree"
+	"btrlab/internal/policy"
 	"btrlab/internal/sched"
 )
 

@@ -8,11 +8,11 @@ import (
 	"btrlab/internal/data/treelog"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
-	"btrlab/internal/iopath/policy"
 	"btrlab/internal/meta/ctree"
 	"btrlab/internal/meta/fstree"
 	"btrlab/internal/meta/transaction"
 	"btrlab/internal/meta/volumes"
+	"btrlab/internal/policy"
 	"btrlab/internal/sched"
 )
 

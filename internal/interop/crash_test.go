@@ -8,8 +8,8 @@ import (
 
 	"btrlab/internal/blockdev"
 	engine "btrlab/internal/fs"
-	"btrlab/internal/iopath/policy"
 	"btrlab/internal/judge/crash"
+	"btrlab/internal/policy"
 	"btrlab/internal/sched"
 )
 

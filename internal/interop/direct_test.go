@@ -11,8 +11,8 @@ import (
 	"btrlab/internal/format"
 	btrfs "btrlab/internal/fs"
 	"btrlab/internal/iopath"
-	"btrlab/internal/iopath/policy"
 	"btrlab/internal/kiocb"
+	"btrlab/internal/policy"
 	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
 )

@@ -16,7 +16,7 @@ import (
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	engine "btrlab/internal/fs"
-	"btrlab/internal/iopath/policy"
+	"btrlab/internal/policy"
 	"btrlab/internal/sched"
 )
 

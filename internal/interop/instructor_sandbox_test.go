@@ -157,7 +157,7 @@ func TestNumbersSandbox(t *testing.T) {
 	if score, output := graded(); score != 100 {
 		t.Errorf("the solution has %g points: %s", score, output)
 	}
-	submit("package p\n\nimport \"btrlab/internal/iopath/policy\"\n\nfunc Steps() []policy.SetsizeStep {\n\tfor {\n\t}\n}\n\nfunc Answers() map[string]string { return nil }\n")
+	submit("package p\n\nimport \"btrlab/internal/policy\"\n\nfunc Steps() []policy.SetsizeStep {\n\tfor {\n\t}\n}\n\nfunc Answers() map[string]string { return nil }\n")
 	if score, output := graded(); score != 0 || !strings.Contains(output, "setsize.go:6: Steps took 2s of processor time") {
 		t.Errorf("code that never ends has %g points: %s", score, output)
 	}

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"btrlab/internal/cli"
-	"btrlab/internal/iopath/policy"
+	"btrlab/internal/policy"
 )
 
 // image is the path of an image to be made, in memory where /dev/shm has room.

@@ -14,7 +14,7 @@ import (
 
 	"btrlab/internal/blockdev"
 	engine "btrlab/internal/fs"
-	"btrlab/internal/iopath/policy"
+	"btrlab/internal/policy"
 	"btrlab/internal/sched"
 )
 

@@ -19,8 +19,8 @@ import (
 	"btrlab/internal/fs"
 	"btrlab/internal/hostio"
 	"btrlab/internal/iopath"
-	"btrlab/internal/iopath/policy"
 	"btrlab/internal/kiocb"
+	"btrlab/internal/policy"
 	"btrlab/internal/sched"
 )
 

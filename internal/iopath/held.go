@@ -4,7 +4,7 @@ import (
 	"btrlab/internal/data/inode"
 	"btrlab/internal/data/pagecache"
 	"btrlab/internal/format"
-	"btrlab/internal/iopath/policy"
+	"btrlab/internal/policy"
 	"btrlab/internal/sched"
 )
 

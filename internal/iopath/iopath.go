@@ -12,9 +12,9 @@ import (
 	"btrlab/internal/data/writeback"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
-	"btrlab/internal/iopath/policy"
 	"btrlab/internal/meta/fstree"
 	"btrlab/internal/meta/transaction"
+	"btrlab/internal/policy"
 	"btrlab/internal/sched"
 )
 

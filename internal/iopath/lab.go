@@ -7,7 +7,7 @@ import (
 	"btrlab/internal/data/treelog"
 	"btrlab/internal/data/writeback"
 	"btrlab/internal/format"
-	"btrlab/internal/iopath/policy"
+	"btrlab/internal/policy"
 	"btrlab/internal/sched"
 )
 

@@ -15,12 +15,12 @@ import (
 	"strings"
 
 	"btrlab/internal/draw"
-	"btrlab/internal/iopath/policy"
 	"btrlab/internal/measure/experiment"
 	"btrlab/internal/measure/fio"
 	"btrlab/internal/measure/rig"
 	"btrlab/internal/measure/seeds"
 	"btrlab/internal/measure/stats"
+	"btrlab/internal/policy"
 	"btrlab/internal/sched"
 )
 

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"btrlab/internal/draw"
-	"btrlab/internal/iopath/policy"
 	"btrlab/internal/measure/reproduce"
 	"btrlab/internal/measure/seeds"
+	"btrlab/internal/policy"
 	"btrlab/internal/sched/explore"
 	"btrlab/internal/study/scenario"
 	"btrlab/internal/study/timeline"

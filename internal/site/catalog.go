@@ -3,7 +3,7 @@ package site
 import (
 	"strings"
 
-	"btrlab/internal/iopath/policy"
+	"btrlab/internal/policy"
 	"btrlab/internal/sched/explore"
 	"btrlab/internal/study/levels"
 	"btrlab/internal/study/scenario"

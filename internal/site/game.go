@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"btrlab/internal/iopath/policy"
+	"btrlab/internal/policy"
 	"btrlab/internal/sched/explore"
 	"btrlab/internal/study/levels"
 	"btrlab/internal/study/scenario"

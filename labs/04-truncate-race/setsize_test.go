@@ -4,7 +4,7 @@ import (
 	"regexp"
 	"testing"
 
-	"btrlab/internal/iopath/policy"
+	"btrlab/internal/policy"
 )
 
 // TestSteps: the list is well-formed. Whether it is right, the explorer says: btrlab lab grade 4.

@@ -1,7 +1,7 @@
 // Package orderawrite is lab 11: the order of the steps of a buffered write. See README.md.
 package orderawrite
 
-import "btrlab/internal/iopath/policy"
+import "btrlab/internal/policy"
 
 // Locked is the order in which one batch of a buffered write takes its steps while the write has
 // i_rwsem. Each comes once.

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"btrlab/internal/iopath/policy"
+	"btrlab/internal/policy"
 )
 
 // TestSteps: the lists are well-formed. Whether they are right, the explorer says: btrlab lab grade

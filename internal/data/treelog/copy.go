@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"btrlab/internal/iopath/policy"
+	"btrlab/internal/policy"
 
 	"btrlab/internal/data/inode"
 	"btrlab/internal/data/ordered"

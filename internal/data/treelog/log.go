@@ -6,7 +6,7 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"btrlab/internal/iopath/policy"
+	"btrlab/internal/policy"
 
 	"btrlab/internal/data/inode"
 	"btrlab/internal/data/ordered"

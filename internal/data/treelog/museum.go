@@ -5,10 +5,10 @@ import (
 
 	"btrlab/internal/data/inode"
 	"btrlab/internal/format"
-	"btrlab/internal/iopath/policy"
 	"btrlab/internal/lock"
 	"btrlab/internal/meta/ctree"
 	"btrlab/internal/meta/transaction"
+	"btrlab/internal/policy"
 	"btrlab/internal/sched"
 )
 

@@ -7,7 +7,7 @@ import (
 	"maps"
 	"slices"
 
-	"btrlab/internal/iopath/policy"
+	"btrlab/internal/policy"
 
 	"btrlab/internal/errno"
 	"btrlab/internal/format"

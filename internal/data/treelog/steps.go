@@ -1,8 +1,8 @@
 package treelog
 
 import (
-	"btrlab/internal/iopath/policy"
 	"btrlab/internal/meta/fstree"
+	"btrlab/internal/policy"
 	"btrlab/internal/sched"
 )
 

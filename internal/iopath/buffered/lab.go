@@ -9,7 +9,7 @@ import (
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/iopath"
-	"btrlab/internal/iopath/policy"
+	"btrlab/internal/policy"
 	"btrlab/internal/sched"
 )
 

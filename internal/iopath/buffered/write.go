@@ -10,10 +10,10 @@ import (
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/iopath"
-	"btrlab/internal/iopath/policy"
 	"btrlab/internal/kiocb"
 	"btrlab/internal/lock/lockdep"
 	"btrlab/internal/meta/spaceinfo"
+	"btrlab/internal/policy"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/cost"
 )

@@ -12,9 +12,9 @@ import (
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
 	"btrlab/internal/iopath"
-	"btrlab/internal/iopath/policy"
 	"btrlab/internal/kiocb"
 	"btrlab/internal/lock/lockdep"
+	"btrlab/internal/policy"
 	"btrlab/internal/sched"
 	"btrlab/internal/testing/fstest"
 )

@@ -7,9 +7,9 @@ import (
 	"btrlab/internal/data/place"
 	"btrlab/internal/errno"
 	"btrlab/internal/iopath"
-	"btrlab/internal/iopath/policy"
 	"btrlab/internal/kiocb"
 	"btrlab/internal/meta/spaceinfo"
+	"btrlab/internal/policy"
 	"btrlab/internal/sched"
 )
 

@@ -9,11 +9,11 @@ import (
 	"btrlab/internal/data/place"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
-	"btrlab/internal/iopath/policy"
 	"btrlab/internal/kiocb"
 	"btrlab/internal/lock/extentio"
 	"btrlab/internal/meta/fstree"
 	"btrlab/internal/meta/spaceinfo"
+	"btrlab/internal/policy"
 	"btrlab/internal/sched"
 )
 

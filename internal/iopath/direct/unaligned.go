@@ -9,8 +9,8 @@ import (
 	"btrlab/internal/data/place"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
-	"btrlab/internal/iopath/policy"
 	"btrlab/internal/meta/spaceinfo"
+	"btrlab/internal/policy"
 	"btrlab/internal/sched"
 )
 

@@ -15,8 +15,8 @@ import (
 	"btrlab/internal/errno"
 	"btrlab/internal/fs"
 	"btrlab/internal/iopath"
-	"btrlab/internal/iopath/policy"
 	"btrlab/internal/kiocb"
+	"btrlab/internal/policy"
 	"btrlab/internal/sched"
 	"btrlab/internal/testing/fstest"
 )

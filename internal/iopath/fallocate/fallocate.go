@@ -20,10 +20,10 @@ import (
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/iopath"
-	"btrlab/internal/iopath/policy"
 	"btrlab/internal/meta/fstree"
 	"btrlab/internal/meta/qgroup"
 	"btrlab/internal/meta/spaceinfo"
+	"btrlab/internal/policy"
 	"btrlab/internal/sched"
 )
 

@@ -27,8 +27,8 @@ import (
 	"btrlab/internal/data/pagecache"
 	"btrlab/internal/data/treelog"
 	"btrlab/internal/iopath"
-	"btrlab/internal/iopath/policy"
 	"btrlab/internal/meta/transaction"
+	"btrlab/internal/policy"
 	"btrlab/internal/sched"
 )
 

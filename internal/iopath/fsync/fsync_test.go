@@ -3,8 +3,8 @@ package fsync_test
 import (
 	"testing"
 
-	"btrlab/internal/iopath/policy"
 	"btrlab/internal/judge/oracle"
+	"btrlab/internal/policy"
 	"btrlab/internal/sched/explore"
 	"btrlab/internal/study/scenario"
 	"btrlab/internal/testing/fstest"

@@ -8,8 +8,8 @@ import (
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/fs"
-	"btrlab/internal/iopath/policy"
 	"btrlab/internal/lock/lockdep"
+	"btrlab/internal/policy"
 	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"

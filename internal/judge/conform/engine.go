@@ -11,7 +11,7 @@ import (
 	"btrlab/internal/blockdev/dm"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
-	"btrlab/internal/iopath/policy"
+	"btrlab/internal/policy"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/vtime"
 )

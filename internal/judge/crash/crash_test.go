@@ -10,8 +10,8 @@ import (
 	"btrlab/internal/blockdev"
 	"btrlab/internal/blockdev/dm"
 	"btrlab/internal/fs"
-	"btrlab/internal/iopath/policy"
 	"btrlab/internal/judge/crash"
+	"btrlab/internal/policy"
 	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
 )

@@ -14,8 +14,8 @@ import (
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
-	"btrlab/internal/iopath/policy"
 	"btrlab/internal/judge/crash"
+	"btrlab/internal/policy"
 	"btrlab/internal/sched"
 )
 

@@ -4,11 +4,11 @@ import (
 	"strings"
 	"testing"
 
-	"btrlab/internal/iopath/policy"
 	"btrlab/internal/measure/experiment"
 	"btrlab/internal/measure/fio"
 	"btrlab/internal/measure/rig"
 	"btrlab/internal/measure/seeds"
+	"btrlab/internal/policy"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/vtime"
 )

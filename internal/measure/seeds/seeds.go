@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"btrlab/internal/iopath/policy"
 	"btrlab/internal/measure/experiment"
+	"btrlab/internal/policy"
 )
 
 // Percentiles are those that fio prints and the seeds publish.

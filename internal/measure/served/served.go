@@ -19,12 +19,12 @@ import (
 	"time"
 
 	"btrlab/internal/fs"
-	"btrlab/internal/iopath/policy"
 	"btrlab/internal/measure/profile"
 	"btrlab/internal/measure/rig"
 	"btrlab/internal/measure/stats"
 	"btrlab/internal/nbd"
 	"btrlab/internal/nbd/filedisk"
+	"btrlab/internal/policy"
 	"btrlab/internal/sched"
 )
 

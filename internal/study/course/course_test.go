@@ -262,7 +262,7 @@ func TestLimit(t *testing.T) {
 // and the report say so.
 func TestExploredOnce(t *testing.T) {
 	class, l := t.TempDir(), lab(t, 4)
-	const src = "package p\n\nimport \"btrlab/internal/iopath/policy\"\n\nfunc Steps() []policy.SetsizeStep { return []policy.SetsizeStep{policy.DIOWait} }\n" +
+	const src = "package p\n\nimport \"btrlab/internal/policy\"\n\nfunc Steps() []policy.SetsizeStep { return []policy.SetsizeStep{policy.DIOWait} }\n" +
 		"func Answers() map[string]string { all := map[string]string{}; return all }\n"
 	for name, text := range map[string]string{"ada/setsize.go": src, "bob/setsize.go": strings.ReplaceAll(src, "all", "none"), "eve/setsize.go": strings.Replace(src, "DIOWait", "SetISize", 1)} {
 		put(t, class, name, text)

@@ -251,9 +251,9 @@ func TestAutograder(t *testing.T) {
 	}{
 		{"solution", "setsize.go", own("instructor", "_solution", "setsize.go"), 100, 10, ""},
 		{"starter", "setsize.go", own("setsize.go"), 0, 10, "replay: btrlab lab grade 4 --replay truncate-race="},
-		{"hangs", "setsize.go", "package p\n\nimport \"btrlab/internal/iopath/policy\"\n\nfunc Steps() []policy.SetsizeStep {\n\tfor {\n\t}\n}\n\nfunc Answers() map[string]string { return nil }\n", 0, 1,
+		{"hangs", "setsize.go", "package p\n\nimport \"btrlab/internal/policy\"\n\nfunc Steps() []policy.SetsizeStep {\n\tfor {\n\t}\n}\n\nfunc Answers() map[string]string { return nil }\n", 0, 1,
 			"setsize.go:6: Steps took 2s of processor time and did not end"},
-		{"does not build", "setsize.go", "package p\n\nimport \"btrlab/internal/iopath/policy\"\n\nfunc Steps() []policy.SetsizeStep { return 1 }\n", 0, 1, "setsize.go:5:"},
+		{"does not build", "setsize.go", "package p\n\nimport \"btrlab/internal/policy\"\n\nfunc Steps() []policy.SetsizeStep { return 1 }\n", 0, 1, "setsize.go:5:"},
 		{"is not Go", "setsize.go", "Steps:", 0, 1, "setsize.go:1:1: expected 'package'"},
 		{"nothing", "notes.txt", "", 0, 1, "the submission has no Go file"},
 	} {

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"btrlab/internal/iopath/policy"
+	"btrlab/internal/policy"
 	"btrlab/internal/study/grade"
 	"btrlab/internal/study/sandbox"
 )

@@ -11,8 +11,8 @@ import (
 	"github.com/google/pprof/profile"
 
 	"btrlab/internal/iopath"
-	"btrlab/internal/iopath/policy"
 	locks "btrlab/internal/measure/profile"
+	"btrlab/internal/policy"
 	"btrlab/internal/sched/explore"
 	"btrlab/internal/study/grade"
 	"btrlab/internal/study/sandbox"

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"btrlab/internal/iopath/policy"
+	"btrlab/internal/policy"
 	"btrlab/internal/study/grade"
 	truncaterace "btrlab/labs/04-truncate-race"
 )

@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"btrlab/internal/errno"
-	"btrlab/internal/iopath/policy"
+	"btrlab/internal/policy"
 	"btrlab/internal/sched/explore"
 	"btrlab/internal/study/grade"
 	"btrlab/internal/study/sandbox"

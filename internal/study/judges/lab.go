@@ -16,9 +16,9 @@ import (
 	"strings"
 
 	"btrlab/internal/iopath"
-	"btrlab/internal/iopath/policy"
 	"btrlab/internal/judge/oracle"
 	"btrlab/internal/lock/lockdep"
+	"btrlab/internal/policy"
 	"btrlab/internal/sched/explore"
 	"btrlab/internal/study/grade"
 	"btrlab/internal/study/sandbox"

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"btrlab/internal/iopath/policy"
 	"btrlab/internal/module"
+	"btrlab/internal/policy"
 	"btrlab/internal/sched/explore"
 	"btrlab/internal/study/grade"
 	"btrlab/internal/study/sandbox"

@@ -7,7 +7,7 @@ import (
 
 // policyPath is the package of the steps that labs 4 and 11 order, and stepNames what they may use
 // of it: the tables of policies are the grader's.
-const policyPath = module.Path + "/internal/iopath/policy"
+const policyPath = module.Path + "/internal/policy"
 
 var stepNames = []string{"SetsizeStep", "DIOWait", "SetISize", "TruncatePages", "WaitOrdered", "TruncateItems",
 	"WriteStep", "FaultIn", "Reserve", "PreparePages", "LockExtent", "CopyFromUser", "DirtyPages", "ISizeWrite", "SetDelalloc", "DropPages", "BalanceDirty"}

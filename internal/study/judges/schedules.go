@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"btrlab/internal/iopath/policy"
 	"btrlab/internal/judge/oracle"
+	"btrlab/internal/policy"
 	"btrlab/internal/prose"
 	"btrlab/internal/sched/explore"
 	"btrlab/internal/study/grade"

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 
 	"btrlab/internal/iopath"
-	"btrlab/internal/iopath/policy"
+	"btrlab/internal/policy"
 	"btrlab/internal/sched/explore"
 	"btrlab/internal/study/grade"
 	"btrlab/internal/study/sandbox"

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"btrlab/internal/iopath/policy"
+	"btrlab/internal/policy"
 	"btrlab/internal/study/sandbox"
 	"btrlab/internal/study/scenario"
 )

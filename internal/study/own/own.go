@@ -23,8 +23,8 @@ import (
 
 	"btrlab/internal/data/inode"
 	"btrlab/internal/iopath"
-	"btrlab/internal/iopath/policy"
 	"btrlab/internal/module"
+	"btrlab/internal/policy"
 	"btrlab/internal/sched"
 	"btrlab/internal/study/judges"
 	"btrlab/internal/study/sandbox"

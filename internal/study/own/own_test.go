@@ -12,7 +12,7 @@ import (
 	"sync"
 	"testing"
 
-	"btrlab/internal/iopath/policy"
+	"btrlab/internal/policy"
 	"btrlab/internal/study/own"
 	"btrlab/internal/study/sandbox"
 	"btrlab/internal/study/scenario"

@@ -9,7 +9,7 @@ import (
 	"regexp"
 	"strings"
 
-	"btrlab/internal/iopath/policy"
+	"btrlab/internal/policy"
 	"btrlab/internal/prose"
 )
 

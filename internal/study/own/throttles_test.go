@@ -3,7 +3,7 @@ package own_test
 import (
 	"testing"
 
-	"btrlab/internal/iopath/policy"
+	"btrlab/internal/policy"
 	"btrlab/internal/study/own"
 	"btrlab/labs/kit"
 )

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"btrlab/internal/iopath/policy"
 	"btrlab/internal/judge/oracle"
+	"btrlab/internal/policy"
 	"btrlab/internal/prose"
 	"btrlab/internal/study/levels"
 	"btrlab/internal/study/scenario"

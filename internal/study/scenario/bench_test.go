@@ -5,7 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"btrlab/internal/iopath/policy"
+	"btrlab/internal/policy"
 	"btrlab/internal/sched/explore"
 )
 

@@ -1,8 +1,8 @@
 package scenario
 
 import (
-	"btrlab/internal/iopath/policy"
 	"btrlab/internal/judge/oracle"
+	"btrlab/internal/policy"
 	"btrlab/internal/sched/explore"
 )
 

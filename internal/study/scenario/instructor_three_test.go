@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"btrlab/internal/iopath"
-	"btrlab/internal/iopath/policy"
+	"btrlab/internal/policy"
 	"btrlab/internal/sched/explore"
 	"btrlab/internal/study/scenario"
 	"btrlab/labs/kit"

@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"btrlab/internal/fs"
-	"btrlab/internal/iopath/policy"
 	"btrlab/internal/judge/oracle"
+	"btrlab/internal/policy"
 	"btrlab/internal/sched/explore"
 )
 

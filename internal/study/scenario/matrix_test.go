@@ -14,7 +14,7 @@ import (
 	"testing"
 	"text/tabwriter"
 
-	"btrlab/internal/iopath/policy"
+	"btrlab/internal/policy"
 	"btrlab/internal/sched/explore"
 )
 

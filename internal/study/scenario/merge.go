@@ -7,7 +7,7 @@ import (
 	"slices"
 	"sync"
 
-	"btrlab/internal/iopath/policy"
+	"btrlab/internal/policy"
 	"btrlab/internal/sched/explore"
 )
 

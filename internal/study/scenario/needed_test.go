@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"btrlab/internal/iopath/policy"
+	"btrlab/internal/policy"
 	"btrlab/internal/sched/explore"
 )
 

@@ -3,8 +3,8 @@ package scenario
 import (
 	"testing"
 
-	"btrlab/internal/iopath/policy"
 	"btrlab/internal/judge/oracle"
+	"btrlab/internal/policy"
 	"btrlab/internal/sched/explore"
 )
 

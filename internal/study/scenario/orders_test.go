@@ -3,7 +3,7 @@ package scenario
 import (
 	"testing"
 
-	"btrlab/internal/iopath/policy"
+	"btrlab/internal/policy"
 	"btrlab/internal/sched/explore"
 )
 

@@ -4,7 +4,7 @@ import (
 	"reflect"
 	"testing"
 
-	"btrlab/internal/iopath/policy"
+	"btrlab/internal/policy"
 	"btrlab/internal/sched/explore"
 	"btrlab/internal/study/scenario"
 	"btrlab/labs/kit"

@@ -12,9 +12,9 @@ import (
 	"unsafe"
 
 	"btrlab/internal/data/pagecache"
-	"btrlab/internal/iopath/policy"
 	"btrlab/internal/lock/lockdep"
 	"btrlab/internal/meta/ctree"
+	"btrlab/internal/policy"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
 )

@@ -8,7 +8,7 @@ import (
 	"unsafe"
 
 	"btrlab/internal/data/pagecache"
-	"btrlab/internal/iopath/policy"
+	"btrlab/internal/policy"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
 )

@@ -8,9 +8,9 @@ import (
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/iopath"
-	"btrlab/internal/iopath/policy"
 	"btrlab/internal/judge/oracle"
 	"btrlab/internal/kiocb"
+	"btrlab/internal/policy"
 	"btrlab/internal/sched"
 	"btrlab/internal/uring"
 )

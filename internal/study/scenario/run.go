@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"btrlab/internal/iopath/policy"
+	"btrlab/internal/policy"
 	"btrlab/internal/prose"
 	"btrlab/internal/sched/explore"
 )

@@ -21,9 +21,9 @@ import (
 
 	"btrlab/internal/data/pagecache"
 	"btrlab/internal/iopath"
-	"btrlab/internal/iopath/policy"
 	"btrlab/internal/judge/oracle"
 	"btrlab/internal/lock/lockdep"
+	"btrlab/internal/policy"
 	"btrlab/internal/prose"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"

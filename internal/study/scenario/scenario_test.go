@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"btrlab/internal/iopath/policy"
 	"btrlab/internal/judge/oracle"
+	"btrlab/internal/policy"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
 )

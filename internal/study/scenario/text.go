@@ -10,8 +10,8 @@ import (
 	"strconv"
 	"strings"
 
-	"btrlab/internal/iopath/policy"
 	"btrlab/internal/judge/oracle"
+	"btrlab/internal/policy"
 	"btrlab/internal/prose"
 	"btrlab/internal/sched/explore"
 )

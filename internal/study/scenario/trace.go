@@ -5,10 +5,10 @@ import (
 	"slices"
 	"strings"
 
-	"btrlab/internal/iopath/policy"
 	"btrlab/internal/judge/oracle"
 	"btrlab/internal/lock/lockdep"
 	"btrlab/internal/module"
+	"btrlab/internal/policy"
 	"btrlab/internal/sched/explore"
 )
 

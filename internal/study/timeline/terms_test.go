@@ -3,7 +3,7 @@ package timeline
 import (
 	"testing"
 
-	"btrlab/internal/iopath/policy"
+	"btrlab/internal/policy"
 	"btrlab/internal/study/scenario"
 )
 

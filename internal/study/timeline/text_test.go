@@ -9,7 +9,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"btrlab/internal/iopath/policy"
+	"btrlab/internal/policy"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
 	"btrlab/internal/study/scenario"

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"btrlab/internal/fs"
-	"btrlab/internal/iopath/policy"
+	"btrlab/internal/policy"
 	"btrlab/internal/sched"
 )
 

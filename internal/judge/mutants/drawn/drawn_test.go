@@ -29,7 +29,7 @@ var (
 var engine = []string{"lock", "lock/extentio", "lock/workqueue", "sched/explore", "blockdev", "blockdev/dm", "format",
 	"meta/volumes", "meta/ctree", "meta/spaceinfo", "meta/extenttree", "meta/qgroup", "meta/transaction", "meta/fstree",
 	"data/pagecache", "data/extentmap", "data/ordered", "data/inode", "data/place", "data/delalloc", "data/fileread", "data/finish",
-	"data/writeback", "data/zero", "data/treelog", "iopath", "iopath/policy", "iopath/buffered", "iopath/direct", "iopath/setsize",
+	"data/writeback", "data/zero", "data/treelog", "policy", "iopath", "iopath/buffered", "iopath/direct", "iopath/setsize",
 	"iopath/fallocate", "iopath/reflink", "iopath/fsync", "fs", "uring", "aio", "judge/oracle", "judge/crash", "progs/check"}
 
 // battery are the packages whose tests must notice a fault of the engine, beside those of its own

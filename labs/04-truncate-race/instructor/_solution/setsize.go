@@ -1,7 +1,7 @@
 // Package truncaterace drains the writers first: none is left that could put i_size back.
 package truncaterace
 
-import "btrlab/internal/iopath/policy"
+import "btrlab/internal/policy"
 
 // Steps is the order of the steps.
 func Steps() []policy.SetsizeStep {

@@ -1,7 +1,7 @@
 // Package truncaterace is the order of 2018.
 package truncaterace
 
-import "btrlab/internal/iopath/policy"
+import "btrlab/internal/policy"
 
 // Steps is the order of the steps.
 func Steps() []policy.SetsizeStep {

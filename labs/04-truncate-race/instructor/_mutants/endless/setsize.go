@@ -1,7 +1,7 @@
 // Package truncaterace looks for an order and does not find it.
 package truncaterace
 
-import "btrlab/internal/iopath/policy"
+import "btrlab/internal/policy"
 
 // Steps is the order of the steps.
 func Steps() []policy.SetsizeStep {

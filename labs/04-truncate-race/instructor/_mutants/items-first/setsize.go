@@ -1,7 +1,7 @@
 // Package truncaterace drops the items while i_size is the old one: none is dropped.
 package truncaterace
 
-import "btrlab/internal/iopath/policy"
+import "btrlab/internal/policy"
 
 // Steps is the order of the steps.
 func Steps() []policy.SetsizeStep {

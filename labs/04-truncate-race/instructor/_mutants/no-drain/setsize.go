@@ -1,7 +1,7 @@
 // Package truncaterace trusts i_rwsem and leaves the drain out.
 package truncaterace
 
-import "btrlab/internal/iopath/policy"
+import "btrlab/internal/policy"
 
 // Steps is the order of the steps.
 func Steps() []policy.SetsizeStep {

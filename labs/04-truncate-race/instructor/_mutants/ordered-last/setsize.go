@@ -2,7 +2,7 @@
 // back.
 package truncaterace
 
-import "btrlab/internal/iopath/policy"
+import "btrlab/internal/policy"
 
 // Steps is the order of the steps.
 func Steps() []policy.SetsizeStep {

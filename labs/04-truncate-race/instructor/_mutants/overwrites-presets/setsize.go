@@ -1,7 +1,7 @@
 // Package truncaterace is lab 4: the order of the steps of a truncate. See README.md.
 package truncaterace
 
-import "btrlab/internal/iopath/policy"
+import "btrlab/internal/policy"
 
 // Steps is the order in which a truncate that makes a file shorter takes its steps. Each comes
 // once. The caller holds i_rwsem for writing; writers inside the file do not hold it while they

@@ -1,7 +1,7 @@
 // Package truncaterace has the right order, and names what tells a swap without a schedule.
 package truncaterace
 
-import "btrlab/internal/iopath/policy"
+import "btrlab/internal/policy"
 
 // Steps is the order of the steps.
 func Steps() []policy.SetsizeStep {

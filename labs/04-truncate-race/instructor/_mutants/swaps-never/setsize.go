@@ -1,7 +1,7 @@
 // Package truncaterace has the right order, and nobody minds a swap of it.
 package truncaterace
 
-import "btrlab/internal/iopath/policy"
+import "btrlab/internal/policy"
 
 // Steps is the order of the steps.
 func Steps() []policy.SetsizeStep {

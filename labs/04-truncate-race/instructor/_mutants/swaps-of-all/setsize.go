@@ -1,7 +1,7 @@
 // Package truncaterace has the right order, and one workload for every swap.
 package truncaterace
 
-import "btrlab/internal/iopath/policy"
+import "btrlab/internal/policy"
 
 // Steps is the order of the steps.
 func Steps() []policy.SetsizeStep {

@@ -1,7 +1,7 @@
 // Package orderawrite is lab 11: the order of the steps of a buffered write. See README.md.
 package orderawrite
 
-import "btrlab/internal/iopath/policy"
+import "btrlab/internal/policy"
 
 // Locked is an order that makes pages dirty before anything is in them.
 func Locked() []policy.WriteStep {

@@ -1,7 +1,7 @@
 // Package orderawrite is lab 11: the order of the steps of a buffered write. See README.md.
 package orderawrite
 
-import "btrlab/internal/iopath/policy"
+import "btrlab/internal/policy"
 
 // Locked is an order that waits for space with the pages locked.
 func Locked() []policy.WriteStep {

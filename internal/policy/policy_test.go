@@ -384,7 +384,7 @@ func TestForDoesNotAllocate(t *testing.T) {
 // TestReferenceTables: the tables of labs/reference 11 have every preset and every toggle, and a
 // cross where a preset has a toggle.
 func TestReferenceTables(t *testing.T) {
-	b, err := os.ReadFile("../../../labs/reference/11-policies.md")
+	b, err := os.ReadFile("../../labs/reference/11-policies.md")
 	if err != nil {
 		t.Fatal(err)
 	}
