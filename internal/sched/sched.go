@@ -97,6 +97,8 @@ type Task struct {
 	Dirty DirtyState
 	// HeldLocks is package lockdep's: others only look. Lockdep has functions that change it.
 	HeldLocks []Held
+	// HeldAt is package lockdep's, too: where in HeldLocks it found the last one that it looked for.
+	HeldAt int
 	// Waits are the task's waits by class. Read them when the task is not running. Waited alone
 	// writes them.
 	Waits Waits
@@ -183,7 +185,7 @@ func (t *Task) setChecked(on bool) {
 func (t *Task) Reset(name string) {
 	t.Name, t.Op, t.Policy = name, "", ""
 	t.Journal, t.Dirty = nil, DirtyState{}
-	t.HeldLocks, t.Waits = t.HeldLocks[:0], t.Waits[:0]
+	t.HeldLocks, t.HeldAt, t.Waits = t.HeldLocks[:0], 0, t.Waits[:0]
 	t.resetNowait()
 	t.Next = Op{}
 	t.Counts, t.ended, t.joiner, t.end = nil, false, nil, Obj{}

@@ -193,16 +193,34 @@ func Release(t *sched.Task, c *Class, obj any) {
 
 func release(t *sched.Task, c *Class, obj any) {
 	last := len(t.HeldLocks) - 1
-	for i := last; i >= 0; i-- {
-		if t.HeldLocks[i].Class == c.ID && t.HeldLocks[i].Obj == obj {
-			if i < last { // mostly it is the last
-				copy(t.HeldLocks[i:], t.HeldLocks[i+1:])
-			}
-			t.HeldLocks = t.HeldLocks[:last]
-			return
+	i := find(t, obj, func(h *sched.Held) bool { return h.Class == c.ID })
+	if i < 0 {
+		violated("task %v releases %s that it does not hold", t, c.Name)
+	}
+	if i < last { // mostly it is the last
+		copy(t.HeldLocks[i:], t.HeldLocks[i+1:])
+	}
+	t.HeldLocks = t.HeldLocks[:last]
+}
+
+// find is where in t's locks obj is, as fits says, or -1: it looks at the place where the last search
+// ended and the one after it first, because a task that has hundreds of pages goes through them in
+// their order.
+func find(t *sched.Task, obj any, fits func(*sched.Held) bool) int {
+	n := len(t.HeldLocks)
+	for i := t.HeldAt; i < min(t.HeldAt+2, n); i++ {
+		if h := &t.HeldLocks[i]; h.Obj == obj && fits(h) {
+			t.HeldAt = i
+			return i
 		}
 	}
-	violated("task %v releases %s that it does not hold", t, c.Name)
+	for i := n - 1; i >= 0; i-- {
+		if h := &t.HeldLocks[i]; h.Obj == obj && fits(h) {
+			t.HeldAt = i
+			return i
+		}
+	}
+	return -1
 }
 
 // Novalidate takes obj, which t holds, out of the checks or, with on unset, back in: for code that
@@ -250,12 +268,7 @@ func Holds(t *sched.Task, obj any, mode Mode) bool {
 	if !t.Checked() {
 		return true
 	}
-	for i := range t.HeldLocks {
-		if h := &t.HeldLocks[i]; h.Obj == obj && (mode == Read || !h.Read) {
-			return true
-		}
-	}
-	return false
+	return find(t, obj, func(h *sched.Held) bool { return mode == Read || !h.Read }) >= 0
 }
 
 // AssertHeld panics unless t holds obj of class c in mode. Models lockdep_assert_held() and
