@@ -18,11 +18,11 @@ type steps struct {
 // museum makes the steps those of p, wrong orders included; policy.Toggle.Does describes them.
 func (f *FS) museum(p *policy.Policy) {
 	f.steps = steps{numberInodes: (*FS).numberInodes, forceDataCOW: (*ctree.Root).ForceDataCOW}
-	if p.Has(policy.WrongLogOldNumbers) {
+	if p.Wrong(policy.WrongLogOldNumbers) {
 		f.steps.numberInodes = func(*FS, *sched.Task, *subvol) error { return nil }
 	}
-	if p.Has(policy.WrongSnapshotInPlace) {
+	if p.Wrong(policy.WrongSnapshotInPlace) {
 		f.steps.forceDataCOW = func(*ctree.Root, *sched.Task, int32) {}
 	}
-	f.read.SetAheadUnlocked(p.Has(policy.WrongReadAheadUnlocked))
+	f.read.SetAheadUnlocked(p.Wrong(policy.WrongReadAheadUnlocked))
 }

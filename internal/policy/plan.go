@@ -83,30 +83,16 @@ type WritePlan struct {
 	BatchPages int
 	// StableWait: wait for writeback of each page before it is changed.
 	StableWait bool
-	// OrderedWait: wait for ordered extents of a batch's range before it is changed; else writeback
-	// waits for them before it makes others.
-	OrderedWait bool
-	// ISizeUnderLock: a write takes the end of file, from which it zeroes, under the lock that
-	// keeps it.
-	ISizeUnderLock bool
-	// ForceRead: after a copy that got nothing the first page is read even if all of it will be
-	// overwritten.
-	ForceRead bool
-	// NoSnapshot: a write in place keeps snapshots out from the question whether it may to its
-	// dirty pages.
-	NoSnapshot bool
 	// Unsupported: the answer to a NOWAIT write is EOPNOTSUPP.
 	Unsupported bool
 	// MustCOW: a NOWAIT write is EAGAIN before its first step, for the sake of the inode's flags.
 	MustCOW bool
-	// ReleaseThrottled: a batch of a NOWAIT write that is throttled gives back what it has
-	// reserved.
-	ReleaseThrottled bool
 }
 
 // SetsizePlan is how to carry out a setsize.
 type SetsizePlan struct {
 	Guard
+	Set
 	// Steps is the order of the steps when the file shrinks.
 	Steps SetsizeOrder
 	// StableWait: wait for writeback of the last page before its rest is zeroed.
@@ -114,8 +100,6 @@ type SetsizePlan struct {
 	// HoldReads: direct reads without i_rwsem take it from before a shrinking setsize waits for
 	// i_dio_count until it has set i_size.
 	HoldReads bool
-	// LockDiskISize: a setsize that makes the file longer sets disk_i_size under inode->lock.
-	LockDiskISize bool
 }
 
 // AllocPlan is how to carry out a fallocate or a punch.
@@ -124,25 +108,16 @@ type AllocPlan struct {
 	Set
 	// Steps is the order of the steps of a fallocate for each gap.
 	Steps AllocOrder
-	// MarkSmall: a punch inside one block marks the inode changed, as any other does.
-	MarkSmall bool
 }
 
 // FsyncPlan is how to carry out an fsync.
 type FsyncPlan struct {
+	Set
 	// Log: a log tree is written where that is enough; else the transaction is committed.
 	Log bool
 	// LogFirst: the inode is copied to the log, and its data and ordered extents are waited for
 	// after it.
 	LogFirst bool
-	// SkipUnmarked: nothing is done for an inode that no transaction has marked changed, though it
-	// may have dirty pages.
-	SkipUnmarked bool
-	// WaitUnwritten: an ordered extent whose data is on its way to the device is waited for, not
-	// logged.
-	WaitUnwritten bool
-	// Attach: a commit waits for the ordered extents that the log has.
-	Attach bool
 }
 
 // DirectPlan is how to carry out a direct read or write. Its set has the policy's switches; those
@@ -162,35 +137,12 @@ type DirectPlan struct {
 	Drain bool
 	// CheckUnwritten: such a write under the shared lock leaves a block alone that is not written.
 	CheckUnwritten bool
-	// PagesLast: such a write that marks a block written takes its page out of memory after that.
-	PagesLast bool
-	// RecheckPages: a direct write that has its range locked looks for pages once more.
-	RecheckPages bool
-	// OwnBits: a direct write that gives its range up takes its own bits from it, and no others.
-	OwnBits bool
-	// ReserveLate: a direct write reserves with its range locked.
-	ReserveLate bool
-	// NeedsSpace: a direct write without data space is ENOSPC, also where it would go in place.
-	NeedsSpace bool
-	// SplitOrdered: of an extent of which a direct write got a part of the source only, the rest is
-	// given up, and no more.
-	SplitOrdered bool
-	// ChecksAgain: a direct write lets i_rwsem go to fault its source in, and asks for its position
-	// again.
-	ChecksAgain bool
 	// SyncHeld: a durable direct write syncs the file before it lets i_rwsem go, if it has it.
 	SyncHeld bool
 	// SyncMark is how the fsync of SyncHeld knows that i_rwsem is held.
 	SyncMark Mark
 	// MustCOW: a NOWAIT request is EAGAIN before its first step, for the sake of the inode's flags.
 	MustCOW bool
-	// Spin: a NOWAIT request tries a busy delayed reference again until it is free.
-	Spin bool
-	// KeepSnapshot: the check before a NOWAIT write keeps snapshots out, and no task lets them in
-	// again.
-	KeepSnapshot bool
-	// WaitCsums: the search for checksums of a NOWAIT write waits.
-	WaitCsums bool
 }
 
 // Mark is where a durable direct write leaves word that it holds i_rwsem.
@@ -229,16 +181,12 @@ func ForWrite(f Facts, p *Policy) (pl WritePlan) {
 // Make makes pl the plan of a buffered write, in the place where it stays. It allocates nothing.
 func (pl *WritePlan) Make(f *Facts, p *Policy) {
 	*pl = WritePlan{
-		Guard:          Guard{DrainDirect: queuesSectors(p)},
-		Set:            f.of(p),
-		Steps:          writeOrder(p),
-		BalanceLast:    p.Has(BalanceOutside) && p.WriteSteps[0] == NoStep,
-		BatchPages:     BatchMaxPages,
-		StableWait:     !(p.Has(StableSkipNodatasum) && f.NoDataSum) && !p.Has(WritebackBounce),
-		OrderedWait:    !p.Has(WritebackBounce),
-		ISizeUnderLock: !p.Has(WrongStaleISize),
-		ForceRead:      !p.Has(WrongNoForcedRead),
-		NoSnapshot:     !p.Has(WrongSnapshotUnlocked),
+		Guard:       Guard{DrainDirect: queuesSectors(p)},
+		Set:         f.of(p),
+		Steps:       writeOrder(p),
+		BalanceLast: p.Has(BalanceOutside) && p.WriteSteps[0] == NoStep,
+		BatchPages:  BatchMaxPages,
+		StableWait:  !(p.Has(StableSkipNodatasum) && f.NoDataSum) && !p.Has(WritebackBounce),
 		// Seed 002 counts every buffered write in i_dio_count, also those that keep the lock.
 		DIOBegin: p.Has(BufUnlockInEOF),
 		Prewait:  p.Has(PrewaitOutside) && f.InEOF(),
@@ -278,17 +226,16 @@ func (pl *WritePlan) forNowait(f *Facts, p *Policy) {
 		pl.Steps = nowaitOrder
 	}
 	pl.Unsupported, pl.MustCOW = !p.Has(NowaitBuffered), !p.Has(NowaitCOW) && !f.MayNocow
-	pl.ReleaseThrottled = !p.Has(WrongNowaitThrottleLeak)
 }
 
 // ForSetsize is the plan of a setsize.
 func ForSetsize(f Facts, p *Policy) SetsizePlan {
 	pl := SetsizePlan{
-		Guard:         Guard{DrainDirect: queuesSectors(p)},
-		Steps:         setsizeOrder(p),
-		StableWait:    !p.Has(WrongZeroUnderWriteback) && !p.Has(WritebackBounce),
-		HoldReads:     holdsReads(p),
-		LockDiskISize: !p.Has(WrongDiskISizeUnlocked),
+		Guard:      Guard{DrainDirect: queuesSectors(p)},
+		Set:        p.Set,
+		Steps:      setsizeOrder(p),
+		StableWait: !p.Wrong(WrongZeroUnderWriteback) && !p.Has(WritebackBounce),
+		HoldReads:  holdsReads(p),
 	}
 	if p.Has(WriteRangeLock) {
 		pl.Lock, pl.RangeFrom = LockBoth, min(f.NewSize, f.ISize)
@@ -298,7 +245,7 @@ func ForSetsize(f Facts, p *Policy) SetsizePlan {
 
 // ForAlloc is the plan of a fallocate, and of a punch.
 func ForAlloc(f Facts, p *Policy) AllocPlan {
-	pl := AllocPlan{Guard: Guard{DrainDirect: queuesSectors(p)}, Set: f.of(p), Steps: allocOrder(p), MarkSmall: !p.Has(WrongLogPunchUnmarked)}
+	pl := AllocPlan{Guard: Guard{DrainDirect: queuesSectors(p)}, Set: f.of(p), Steps: allocOrder(p)}
 	// The range-locked writers hold no i_rwsem; the unlocked ones none either, and they are only
 	// kept out by the recheck under the extent lock, as the thread said: no wait is added for them.
 	if p.Has(WriteRangeLock) {
@@ -310,11 +257,9 @@ func ForAlloc(f Facts, p *Policy) AllocPlan {
 // ForFsync is the plan of an fsync.
 func ForFsync(p *Policy) FsyncPlan {
 	return FsyncPlan{
-		Log:           p.Has(FsyncLog),
-		LogFirst:      p.Has(FsyncLog) && p.Has(WrongLogBeforeData),
-		SkipUnmarked:  p.Has(WrongLogPunchUnmarked),
-		WaitUnwritten: !p.Has(WrongLogUnwritten),
-		Attach:        !p.Has(WrongLogUnattached),
+		Set:      p.Set,
+		Log:      p.Has(FsyncLog),
+		LogFirst: p.Has(FsyncLog) && p.Wrong(WrongLogBeforeData),
 	}
 }
 
@@ -349,24 +294,17 @@ func (pl *DirectPlan) ForWrite(f *Facts, p *Policy) {
 // forDirect makes pl what direct reads and writes have in common.
 func (pl *DirectPlan) forDirect(f *Facts, p *Policy) {
 	*pl = DirectPlan{
-		Guard:        Guard{DrainDirect: queuesSectors(p)},
-		Set:          f.of(p),
-		RecheckPages: !p.Has(WrongDirectNoRecheck),
-		OwnBits:      !p.Has(WrongDirectClearsDelalloc),
-		ReserveLate:  p.Has(WrongDirectReserveLate),
-		NeedsSpace:   p.Has(WrongDirectNeedsSpace),
-		SplitOrdered: !p.Has(WrongOrderedWhole),
-		ChecksAgain:  p.Has(WrongChecksAgain),
+		Guard: Guard{DrainDirect: queuesSectors(p)},
+		Set:   f.of(p),
 	}
 	switch {
-	case p.Has(WrongSyncUnmarked):
+	case p.Wrong(WrongSyncUnmarked):
 		pl.SyncMark = MarkNone
-	case p.Has(WrongSyncMarkOnFile):
+	case p.Wrong(WrongSyncMarkOnFile):
 		pl.SyncMark = MarkFile
 	}
 	if f.Nowait {
 		pl.MustCOW = !f.MayNocow
-		pl.Spin, pl.KeepSnapshot, pl.WaitCsums = p.Has(WrongNowaitSpin), p.Has(WrongNowaitSnapshotKept), p.Has(WrongNowaitCsumSearch)
 	}
 }
 
@@ -400,9 +338,9 @@ func (pl *DirectPlan) forUnaligned(f *Facts, p *Policy) {
 	default:
 		return
 	}
-	pl.Drain, pl.CheckUnwritten, pl.PagesLast = !p.Has(WrongUnalignedNoDrain), !p.Has(WrongUnalignedUnwritten), !p.Has(WrongUnalignedPagesFirst)
+	pl.Drain, pl.CheckUnwritten = !p.Wrong(WrongUnalignedNoDrain), !p.Wrong(WrongUnalignedUnwritten)
 	// its zeros are its own task's, and its mark comes after them
-	pl.Lock, pl.ForceWait = LockShared, p.Has(WrongUnalignedUnwritten)
+	pl.Lock, pl.ForceWait = LockShared, p.Wrong(WrongUnalignedUnwritten)
 	if pl.Unaligned == UnalignedAlone || f.InodeHeld || !f.Inside() {
 		pl.Lock, pl.ForceWait = LockInode, true
 	}
@@ -412,5 +350,5 @@ func (pl *DirectPlan) forUnaligned(f *Facts, p *Policy) {
 // i_rwsem for them.
 func queuesSectors(p *Policy) bool {
 	return (p.Has(UnalignedCheckFirst) || p.Has(UnalignedRetry)) && !p.Has(UnalignedExclusive) && !p.Has(WriteRangeLock) &&
-		!p.Has(BufUnlockInEOF) && !p.Has(WrongUnalignedNoWait)
+		!p.Has(BufUnlockInEOF) && !p.Wrong(WrongUnalignedNoWait)
 }

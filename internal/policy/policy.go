@@ -3,10 +3,9 @@
 // out; the packages that carry out system calls ask for a plan and follow it.
 //
 // A Policy is a set of switches. Each is one published change, kept or refused, or a wrong order of
-// the museum, and its Toggle says its source, the kernel function it changes and the scenario that
-// shows its effect. A
-// preset is a set of toggles with a name (Presets): an era of the kernel, or a proposal of the
-// thread of seed 002.
+// the museum, and its Toggle says its source, the kernel function it changes and what shows its
+// effect. A preset is a set of toggles with a name (Presets): an era of the kernel, or a proposal of
+// the thread of seed 002.
 //
 // toggles.go has the switches and the one table that describes them, presets.go the sets with
 // names, steps.go the orders of steps, space.go the modes of a reservation, plan.go what follows
@@ -38,6 +37,9 @@ func Of(on ...Switch) (s Set) {
 
 // Has reports whether x is in the set.
 func (s *Set) Has(x Switch) bool { return s[x/64]>>(x%64)&1 != 0 }
+
+// Wrong reports whether the wrong order x is in the set.
+func (s *Set) Wrong(x Wrong) bool { return s.Has(Switch(x)) }
 
 // Put takes x into the set or out of it.
 func (s *Set) Put(x Switch, on bool) {
@@ -127,6 +129,8 @@ func (x Switch) Toggle() *Toggle { return &toggles[x] }
 
 func (x Switch) String() string { return toggles[x].Name }
 
+func (x Wrong) String() string { return Switch(x).String() }
+
 // Wrong reports whether x is a wrong order.
 func (x Switch) Wrong() bool { return x >= firstWrong }
 
@@ -177,5 +181,5 @@ func (p *Policy) On() (on []string) {
 // takes extent ranges out of lockdep's checks then, so that the explorer can show the deadlock
 // itself.
 func (p *Policy) Novalidate() bool {
-	return p.Has(WrongReserveUnderRange) || p.Has(WrongExtentBeforePage) || p.Has(WrongDirectReserveLate)
+	return p.Wrong(WrongReserveUnderRange) || p.Wrong(WrongExtentBeforePage) || p.Wrong(WrongDirectReserveLate)
 }

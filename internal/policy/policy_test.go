@@ -46,13 +46,9 @@ func planText(op string, f Facts, pol *Policy) string {
 		p.add(pl.BalanceLast, "balance_outside")
 		p.add(true, fmt.Sprintf("batch=%d", pl.BatchPages))
 		p.add(!pl.StableWait, "no_stable_wait")
-		p.add(!pl.ISizeUnderLock, "stale_i_size")
-		p.add(!pl.ForceRead, "no_forced_read")
-		p.add(!pl.NoSnapshot, "snapshot_unlocked")
 		p.add(pl.Unsupported, "unsupported")
 		p.add(pl.MustCOW, "must_cow")
 		p.has(&pl.Set, NowaitTryPages, NowaitTryOrdered, NowaitTryPrivs, NowaitTryExpand, NowaitTryFault, NowaitTryQuota)
-		p.add(pl.ReleaseThrottled, "release_throttled")
 		p.add(true, "\n   "+orderText(pl.Steps[:]))
 	case "direct-write", "direct-read":
 		var pl DirectPlan
@@ -68,41 +64,28 @@ func planText(op string, f Facts, pol *Policy) string {
 		p.has(&pl.Set, NowaitTryPrivs, NowaitTryExpand, NowaitTryFault, NowaitCheckTry, NowaitCheckWhole, NowaitCheckOnce, NowaitPastEOF,
 			NowaitOneExtent, NocowAskAlways, NowaitAsyncExt, NowaitTryRange, NowaitContext, NowaitNoFlush, NowaitTryTree,
 			NocowPathReuse, NocowPathFree, NocowEarlyRelease)
-		p.add(pl.Spin, "spin")
-		p.add(pl.KeepSnapshot, "keep_snapshot")
-		p.add(pl.WaitCsums, "wait_csums")
 		p.has(&pl.Set, NowaitBuffered)
 		p.add(pl.ForceWait, "force_wait")
 		p.add(pl.Unaligned != UnalignedBuffered, "unaligned="+pl.Unaligned.String())
 		p.add(pl.Unaligned != UnalignedBuffered && pl.Drain, "drain")
-		p.add(!pl.RecheckPages, "no_recheck")
-		p.add(pl.ReserveLate, "reserve_late")
-		p.add(pl.NeedsSpace, "needs_space")
 		p.has(&pl.Set, DIONofault)
-		p.add(!pl.SplitOrdered, "whole_ordered")
-		p.add(pl.ChecksAgain, "checks_again")
 		p.add(pl.SyncHeld, "sync_held")
 		p.add(pl.SyncMark != MarkTask, "mark="+pl.SyncMark.String())
 	case "setsize":
 		pl := ForSetsize(f, pol)
 		p.guard(&pl.Guard)
 		p.add(!pl.StableWait, "no_stable_wait")
-		p.add(!pl.LockDiskISize, "disk_i_size_unlocked")
 		p.add(pl.HoldReads, "hold_reads")
 		p.add(true, orderText(pl.Steps[:]))
 	case "fallocate", "punch":
 		pl := ForAlloc(f, pol)
 		p.guard(&pl.Guard)
 		p.has(&pl.Set, PunchRecheckOE)
-		p.add(!pl.MarkSmall, "small_unmarked")
 		p.add(op == "fallocate", orderText(pl.Steps[:]))
 	case "fsync":
 		pl := ForFsync(pol)
 		p.add(pl.Log, "log")
 		p.add(pl.LogFirst, "log_first")
-		p.add(pl.SkipUnmarked, "skip_unmarked")
-		p.add(!pl.WaitUnwritten, "log_unwritten")
-		p.add(!pl.Attach, "no_attach")
 	}
 	return strings.ReplaceAll(strings.Join(p.w, " "), " \n", "\n")
 }
@@ -226,8 +209,8 @@ func TestSet(t *testing.T) {
 			t.Errorf("%v stays", x)
 		}
 	}
-	a, b := Of(FsyncLog, WrongLogShareEarly), Of(WrongLogShareEarly, BufUnlockInEOF)
-	if a.Or(b) != Of(FsyncLog, WrongLogShareEarly, BufUnlockInEOF) || a.Without(b) != Of(FsyncLog) {
+	a, b := Of(FsyncLog, Switch(WrongLogShareEarly)), Of(Switch(WrongLogShareEarly), BufUnlockInEOF)
+	if a.Or(b) != Of(FsyncLog, Switch(WrongLogShareEarly), BufUnlockInEOF) || a.Without(b) != Of(FsyncLog) {
 		t.Errorf("have %v and %v", a.Or(b), a.Without(b))
 	}
 }

@@ -57,7 +57,7 @@ func (p *Policy) OnShortage(step SpaceStep, nowait, quota bool) Shortage {
 	if nowait && quota && step == BufferedMetadata && p.Has(NowaitEDQUOT) {
 		return TryAgain
 	}
-	if nowait && !quota && p.Has(WrongNowaitENOSPC) {
+	if nowait && !quota && p.Wrong(WrongNowaitENOSPC) {
 		return Fail
 	}
 	for i := range spaceRules {

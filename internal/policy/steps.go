@@ -146,13 +146,13 @@ func writeOrder(p *Policy) WriteOrder {
 	default:
 		o = WriteOrder{FaultIn, Reserve, PreparePages, LockExtent, CopyFromUser, DirtyPages, ISizeWrite, SetDelalloc, DropPages, BalanceDirty}
 	}
-	if p.Has(WrongFaultUnderPageLock) {
+	if p.Wrong(WrongFaultUnderPageLock) {
 		move(o[:], FaultIn, LockExtent)
 	}
-	if p.Has(WrongExtentBeforePage) {
+	if p.Wrong(WrongExtentBeforePage) {
 		move(o[:], PreparePages, LockExtent)
 	}
-	if p.Has(WrongISizeAfterUnlock) {
+	if p.Wrong(WrongISizeAfterUnlock) {
 		move(o[:], ISizeWrite, DropPages)
 	}
 	return o
@@ -183,7 +183,7 @@ func holdsReads(p *Policy) bool {
 }
 
 func allocOrder(p *Policy) AllocOrder {
-	if p.Has(WrongReserveUnderRange) {
+	if p.Wrong(WrongReserveUnderRange) {
 		return AllocOrder{ReserveMeta, LockGap, ReserveData, Preallocate}
 	}
 	return AllocOrder{ReserveData, ReserveMeta, LockGap, Preallocate}

@@ -1,11 +1,13 @@
 package policy
 
-// Switch is the number of a toggle.
+// Switch is the number of a toggle or of a wrong order.
 type Switch uint8
 
-// The toggles, in the order of labs/reference 11; the table below says what each does. Those whose
-// names begin with Wrong are bugs, of which a kernel once had some (Toggle.Source): off in every
-// preset, and there for the museum.
+// Wrong is the number of a wrong order: a bug, of which a kernel once had some (Toggle.Source). It
+// is off in every preset, and there for the museum.
+type Wrong Switch
+
+// The toggles. The table below says what each does.
 const (
 	BufUnlockInEOF Switch = iota
 	SetsizeDrainFirst
@@ -57,7 +59,12 @@ const (
 	LogNoExtraRelease
 	LogPrepareFirst
 
-	WrongFaultUnderPageLock
+	firstWrong // the wrong orders follow
+)
+
+// The wrong orders.
+const (
+	WrongFaultUnderPageLock Wrong = Wrong(firstWrong) + iota
 	WrongNoForcedRead
 	WrongISizeAfterUnlock
 	WrongReserveUnderRange
@@ -106,11 +113,11 @@ const (
 	WrongLogNamesUnpinned
 	WrongLogShareEarly
 
-	switches
+	endWrong
 )
 
-// firstWrong is the first of the wrong orders.
-const firstWrong = WrongFaultUnderPageLock
+// switches counts both.
+const switches = Switch(endWrong)
 
 // Toggle describes one switch.
 type Toggle struct {

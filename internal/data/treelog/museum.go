@@ -56,7 +56,7 @@ func stepsOf(set *policy.Set) steps {
 		dropXattrs: (*replayer).dropXattrs,
 	}
 	for x := range set.All() {
-		if wrong := museum[x]; wrong != nil {
+		if wrong := museum[policy.Wrong(x)]; wrong != nil {
 			wrong(&s)
 		}
 	}
@@ -64,7 +64,7 @@ func stepsOf(set *policy.Set) steps {
 }
 
 // museum has the wrong orders of logs.
-var museum = map[policy.Switch]func(s *steps){
+var museum = map[policy.Wrong]func(s *steps){
 	policy.WrongLogChangedXattrs: func(s *steps) {
 		s.items = func(c *copier, has bool) error {
 			if !c.names {

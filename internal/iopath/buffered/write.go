@@ -234,7 +234,7 @@ func (w *write) planLocked(t *sched.Task) (end uint64) {
 
 // sampleISize takes the end of file as it is under the lock.
 func (w *write) sampleISize(isize uint64) {
-	if w.pl.ISizeUnderLock {
+	if !w.pl.Wrong(policy.WrongStaleISize) {
 		w.isize = isize
 	}
 }
@@ -404,7 +404,7 @@ func (w *write) faultIn(t *sched.Task) error {
 // still be overwritten in place: only then the trees are asked (labs/reference 1.1 c).
 func (w *write) reserve(t *sched.Task) error {
 	t.Spend(cost.Reserve, 1)
-	w.rsv.Unlocked, w.rsv.QuotaFlush = !w.pl.NoSnapshot, w.nowait && !w.pl.Has(policy.NowaitTryQuota)
+	w.rsv.Unlocked, w.rsv.QuotaFlush = w.pl.Wrong(policy.WrongSnapshotUnlocked), w.nowait && !w.pl.Has(policy.NowaitTryQuota)
 	data, metadata := spaceinfo.FlushData, spaceinfo.FlushAll
 	if w.nowait {
 		data, metadata = spaceinfo.NoFlush, spaceinfo.NoFlush
@@ -542,7 +542,7 @@ func (w *write) lockExtent(t *sched.Task) error {
 		return w.tryExtent(t, start, end)
 	}
 	for w.pl.Has(policy.CopyByFolio) || start < w.ip.Size(t) {
-		if !w.pl.OrderedWait {
+		if w.pl.Has(policy.WritebackBounce) {
 			w.ip.IOTree.Lock(t, start, end)
 			w.locked = true
 			break
@@ -616,7 +616,7 @@ func (w *write) copyFromUser(t *sched.Task) {
 	if w.copied < w.n {
 		w.cap = 1
 	}
-	w.force = w.copied == 0 && w.pl.ForceRead
+	w.force = w.copied == 0 && !w.pl.Wrong(policy.WrongNoForcedRead)
 	t.Spend(cost.Cold, 1)
 	t.Spend(cost.Copy, w.copied)
 }
@@ -691,7 +691,7 @@ func (w *write) balanceDirty(t *sched.Task) error {
 		return nil
 	}
 	err := w.ip.FS.Cache.BDI.TryBalanceDirty(t)
-	if err != nil && !w.pl.ReleaseThrottled {
+	if err != nil && w.pl.Wrong(policy.WrongNowaitThrottleLeak) {
 		w.rsv.Leak(t, w.ip)
 	}
 	return err

@@ -61,7 +61,12 @@ func (w *write) tryFile(t *sched.Task) error {
 
 // check is how the plan asks whether a write may go in place.
 func (w *write) check() fstree.NocowCheck {
-	return fstree.NocowCheck{Nowait: w.pl.Has(policy.NowaitTryTree), OwnPath: !w.pl.Has(policy.NocowPathReuse), KeepPath: !w.pl.Has(policy.NocowPathFree), KeepLeaf: !w.pl.Has(policy.NocowEarlyRelease), Spin: w.pl.Spin, WaitCsums: w.pl.WaitCsums}
+	pl := &w.pl
+	return fstree.NocowCheck{
+		Nowait: pl.Has(policy.NowaitTryTree), OwnPath: !pl.Has(policy.NocowPathReuse),
+		KeepPath: !pl.Has(policy.NocowPathFree), KeepLeaf: !pl.Has(policy.NocowEarlyRelease),
+		Spin: w.nowait && pl.Wrong(policy.WrongNowaitSpin), WaitCsums: w.nowait && pl.Wrong(policy.WrongNowaitCsumSearch),
+	}
 }
 
 // checkNowait asks what a NOWAIT write of an era asks before it begins. Models the NOWAIT part of
@@ -86,7 +91,7 @@ func (w *write) checkNowait(t *sched.Task) error {
 	if err == nil && (got == w.pos || w.pl.Has(policy.NowaitCheckWhole) && got < end) {
 		err = kiocb.AgainCOW
 	}
-	if err == nil && w.pl.KeepSnapshot && w.ip.Root.SnapshotLock.TryWrite(t) {
+	if err == nil && w.pl.Wrong(policy.WrongNowaitSnapshotKept) && w.ip.Root.SnapshotLock.TryWrite(t) {
 		w.ip.Root.SnapshotLock.Disown(t)
 	}
 	return err

@@ -171,7 +171,7 @@ func (w *write) end(t *sched.Task, x place.Extent, err error) error {
 	w.pos += uint64(n)
 	if x.Type == ordered.Prealloc {
 		w.markWritten(t, from, to)
-		if w.pl.PagesLast {
+		if !w.pl.Wrong(policy.WrongUnalignedPagesFirst) {
 			// A reader that came before took the blocks for zeros. Models the order of
 			// iomap_dio_complete(): end_io, then the pages.
 			w.ip.Pages.Invalidate(t, from>>pagecache.PageShift, to>>pagecache.PageShift)

@@ -191,7 +191,7 @@ func (w *write) transfer(t *sched.Task) error {
 		if w.nowait {
 			mayBlock(t, "fault_in")
 		}
-		if w.pl.ChecksAgain {
+		if w.pl.Wrong(policy.WrongChecksAgain) {
 			if err := w.checkAgain(t); err != nil {
 				return err
 			}
@@ -318,7 +318,7 @@ func (w *write) extent(t *sched.Task) error {
 	if w.nowait && w.env.Lab.Nowait != nil {
 		return w.startOther(t, start, end)
 	}
-	if !w.pl.ReserveLate {
+	if !w.pl.Wrong(policy.WrongDirectReserveLate) {
 		if err := w.reserve(t, start, end); err != nil {
 			return err
 		}
@@ -329,7 +329,7 @@ func (w *write) extent(t *sched.Task) error {
 	}
 	var x place.Extent
 	var err error
-	if w.pl.ReserveLate {
+	if w.pl.Wrong(policy.WrongDirectReserveLate) {
 		err = w.reserve(t, start, end)
 	}
 	if err == nil {
@@ -372,7 +372,7 @@ func (w *write) pin(t *sched.Task, oe *ordered.Extent) (n int, err error) {
 		return n, nil
 	}
 	rest := oe
-	if n > 0 && w.pl.SplitOrdered {
+	if n > 0 && !w.pl.Wrong(policy.WrongOrderedWhole) {
 		if rest, err = w.ip.SplitOrdered(t, oe, uint64(n)); err != nil {
 			rest, n = oe, 0
 		}
@@ -415,7 +415,7 @@ func (w *write) reserve(t *sched.Task, start, end uint64) error {
 		return w.reserveNowait(t, start, end)
 	}
 	if err := w.rsv.ReserveData(t, w.ip, start, end, spaceinfo.FlushData); err != nil {
-		if !w.ip.MayNocow() || w.pl.NeedsSpace || !w.rsv.NoSnapshot(t, w.ip) {
+		if !w.ip.MayNocow() || w.pl.Wrong(policy.WrongDirectNeedsSpace) || !w.rsv.NoSnapshot(t, w.ip) {
 			return err
 		}
 		w.rsv.Nocow(start, end)
@@ -438,10 +438,10 @@ func (w *write) lockExtent(t *sched.Task, start, end uint64) error {
 	} else {
 		lockRange(t, w.ip, &w.pl, start, end)
 	}
-	if _, cached := w.ip.Pages.NextPage(start>>pagecache.PageShift, end>>pagecache.PageShift); !cached || !w.pl.RecheckPages {
+	if _, cached := w.ip.Pages.NextPage(start>>pagecache.PageShift, end>>pagecache.PageShift); !cached || w.pl.Wrong(policy.WrongDirectNoRecheck) {
 		return nil
 	}
-	if !w.pl.OwnBits { // models the unlock_err of btrfs_get_blocks_direct()
+	if w.pl.Wrong(policy.WrongDirectClearsDelalloc) { // models the unlock_err of btrfs_get_blocks_direct()
 		w.ip.IOTree.Change(t, start, end, inode.DelallocBits, 0)
 	}
 	w.unlockExtent(t, start, end)

@@ -119,7 +119,7 @@ func punchesNothing(t *sched.Task, env *iopath.Env, ip *inode.Inode, mode uint32
 
 // change is Fallocate without its locks, after punchesNothing has said no.
 func change(t *sched.Task, env *iopath.Env, ip *inode.Inode, mode uint32, off, n uint64, plan policy.AllocPlan) error {
-	if small := format.AlignDown(off, block) == format.AlignDown(off+n, block); plan.MarkSmall || !small || mode&PunchHole == 0 {
+	if small := format.AlignDown(off, block) == format.AlignDown(off+n, block); !plan.Wrong(policy.WrongLogPunchUnmarked) || !small || mode&PunchHole == 0 {
 		ip.Touch(t, env.Now())
 	}
 	switch {

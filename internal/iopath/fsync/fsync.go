@@ -51,7 +51,7 @@ func Sync(t *sched.Task, env *iopath.Env, ip *inode.Inode, seen *atomic.Uint64) 
 	switch {
 	case s.pl.LogFirst && !s.held:
 		return logFirst(t, env, ip)
-	case s.pl.SkipUnmarked && durable(t, env, ip):
+	case s.pl.Wrong(policy.WrongLogPunchUnmarked) && durable(t, env, ip):
 		return startOrderedOps(t, env, ip)
 	case lab != nil && !s.held:
 		return byLab(t, env, ip, seen, lab)
@@ -152,7 +152,7 @@ func (s *fsync) log(t *sched.Task) (*transaction.Handle, treelog.Ticket, error) 
 	if err == nil {
 		var k treelog.Ticket
 		k, err = env.Logs.Log(t, h, ip, list)
-		if err == nil && s.pl.Attach {
+		if err == nil && !s.pl.Wrong(policy.WrongLogUnattached) {
 			err = env.Logs.AttachOrdered(t, h, ip, list)
 		}
 		if err == nil {
@@ -174,7 +174,7 @@ func (s *fsync) begin(t *sched.Task) (*transaction.Handle, []*ordered.Extent) {
 	ip.IOTree.Lock(t, 0, pagecache.MaxFileEnd)
 	list := ip.Ordered.All(t, nil)
 	onItsWay := func(e *ordered.Extent) bool { return !ip.Ordered.Written(t, e) }
-	if !s.pl.WaitUnwritten || !slices.ContainsFunc(list, onItsWay) {
+	if s.pl.Wrong(policy.WrongLogUnwritten) || !slices.ContainsFunc(list, onItsWay) {
 		if h := env.Trans.TryStart(t); h != nil {
 			return h, list
 		}

@@ -131,7 +131,7 @@ func grow(t *sched.Task, env *iopath.Env, ip *inode.Inode, old, newSize uint64, 
 	if err := zero.Expand(t, env.Read, ip, old, newSize); err != nil {
 		return err
 	}
-	return setDiskSize(t, env, ip, newSize, plan.LockDiskISize)
+	return setDiskSize(t, env, ip, newSize, !plan.Wrong(policy.WrongDiskISizeUnlocked))
 }
 
 // setDiskSize makes newSize i_size and the size on disk, in a transaction.

@@ -148,3 +148,30 @@ func TestReleaseOutOfOrder(t *testing.T) {
 		t.Errorf("held %+v", h)
 	}
 }
+
+// Where the last search ended is where the next one begins, and no more than that.
+func TestHoldsInAnyOrder(t *testing.T) {
+	k := sched.NewTask("t")
+	const n = 6
+	for i := range uint64(n) {
+		Acquire(k, inner, i, i, Write)
+	}
+	for at := range uint64(n) {
+		for next := range uint64(n + 2) {
+			if !Holds(k, at, Write) || Holds(k, next, Write) != (next < n) {
+				t.Fatalf("after a look at %d: %d is held: %v", at, next, next >= n)
+			}
+		}
+	}
+	for i := range uint64(n) { // each is gone, wherever the search of the last one ended
+		o := i * 5 % (n + 1) // 0 5 3 1 6 4: 6 is none
+		if o == n {
+			o = 2
+		}
+		Release(k, inner, o)
+		if Holds(k, o, Read) {
+			t.Fatalf("%d is held after its release", o)
+		}
+	}
+	AssertNone(k)
+}

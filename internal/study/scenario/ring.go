@@ -35,7 +35,7 @@ func (o *Op) byWorker() bool { return o.Kind == OpWrite && o.Async && !o.Direct 
 // ring makes a task's ring.
 func (r *run) ring(t *sched.Task) *uring.Ring {
 	cfg := uring.Config{Entries: ringEntries, Workers: ringWorkers}
-	if r.policy.Has(policy.WrongRingRetryWhole) {
+	if r.policy.Wrong(policy.WrongRingRetryWhole) {
 		cfg.Path = retryWhole
 	}
 	x, err := uring.New(t, cfg)
@@ -75,7 +75,7 @@ func (r *run) submit(t *sched.Task, ring *uring.Ring, ops []Op, first oracle.ID)
 		default:
 			panic(fmt.Sprintf("scenario: a ring has no %v", o.Kind))
 		}
-		if r.policy.Has(policy.WrongRingUnhashed) {
+		if r.policy.Wrong(policy.WrongRingUnhashed) {
 			e.File = &ringFile{r, r.first.f.Ino() + format.Ino(i)}
 		}
 	}
