@@ -1,6 +1,8 @@
 package mount
 
 import (
+	"bytes"
+	"math/bits"
 	"slices"
 	"sync"
 
@@ -94,17 +96,50 @@ func (k *kernelPages) change(off, n uint64, read reader, write func() error) err
 	k.mu.RUnlock()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for p := off / page; p*page < off+n; p++ {
-		if k.have[p/64]&(1<<(p%64)) == 0 || k.base[p] != nil {
+	for _, p := range k.given(off, n) {
+		if k.base[p] != nil {
 			continue
 		}
 		b := make([]byte, page)
 		if err := read(b, p*page); err != nil {
 			return err
 		}
+		if bytes.Equal(b, zeros) {
+			b = zeros
+		}
 		k.base[p] = b
 	}
 	return write()
+}
+
+// zeros is the base of every page of zeros: a punch in a large sparse file takes no memory.
+var zeros = make([]byte, page)
+
+// given lists the pages from off on, n bytes, that the kernel may have. It takes as long as the
+// fewer of these are: the words of the range, or of have. A punch may be of exabytes. The caller
+// holds mu for writing.
+func (k *kernelPages) given(off, n uint64) (pages []uint64) {
+	if n == 0 {
+		return nil
+	}
+	first, last := off/page, (off+n-1)/page
+	word := func(w uint64) {
+		for left := k.have[w]; left != 0; left &= left - 1 {
+			if p := w*64 + uint64(bits.TrailingZeros64(left)); first <= p && p <= last {
+				pages = append(pages, p)
+			}
+		}
+	}
+	if last/64-first/64 < uint64(len(k.have)) {
+		for w := first / 64; w <= last/64; w++ {
+			word(w)
+		}
+		return pages
+	}
+	for w := range k.have {
+		word(w)
+	}
+	return pages
 }
 
 // back runs write with the bytes that the kernel writes back from off on, in which those that no
@@ -139,6 +174,10 @@ func (k *kernelPages) back(off uint64, p []byte, read reader, write func(p []byt
 			if p[at-off] == base[at%page] {
 				merged[at-off] = now[at%page]
 			}
+		}
+		if &base[0] == &zeros[0] {
+			base = slices.Clone(base)
+			k.base[i] = base
 		}
 		copy(base[from%page:], p[from-off:to-off]) // what the kernel has now
 	}

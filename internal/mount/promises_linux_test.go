@@ -526,3 +526,55 @@ func TestBackUnread(t *testing.T) {
 		t.Errorf("have %v, %d writes, %q", err, wrote, file)
 	}
 }
+
+// TestHugePunch: a hole of exabytes in a file that is mapped takes no longer than the pages that the
+// kernel has, and the bases of pages of zeros no memory.
+func TestHugePunch(t *testing.T) {
+	k := new(kernelPages)
+	k.open()
+	none := func() error { return nil }
+	read := func(p []byte, off uint64) error {
+		clear(p)
+		if off == 0 {
+			p[0] = 'f'
+		}
+		return nil
+	}
+	for _, off := range []uint64{0, 100 * page, 1 << 40} {
+		if err := k.give(off, page, none); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, r := range []struct {
+		off, n uint64
+		want   []uint64
+	}{
+		{1, 0, nil},
+		{0, 1, []uint64{0}},
+		{page - 1, 2, []uint64{0}},
+		{page, 99 * page, nil},
+		{99*page + 1, page, []uint64{100}},
+		{page, 1 << 62, []uint64{100, 1 << 40 / page}},
+		{0, 1<<63 - 1, []uint64{0, 100, 1 << 40 / page}},
+	} {
+		have := k.given(r.off, r.n)
+		slices.Sort(have)
+		if !slices.Equal(have, r.want) {
+			t.Errorf("%d bytes from %d on: have pages %v want %v", r.n, r.off, have, r.want)
+		}
+	}
+	wrote := 0
+	if err := k.change(0, 1<<62, read, func() error { wrote++; return nil }); err != nil || wrote != 1 || len(k.base) != 3 {
+		t.Errorf("have %v, %d writes, %d bases", err, wrote, len(k.base))
+	}
+	if &k.base[100][0] != &k.base[1<<40/page][0] || k.base[0][0] != 'f' {
+		t.Error("each page of zeros has a base of its own")
+	}
+	// What comes back into one of them is not in the other.
+	if err := k.back(100*page, []byte("store"), read, func([]byte) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if string(k.base[100][:5]) != "store" || !bytes.Equal(k.base[1<<40/page], make([]byte, page)) {
+		t.Errorf("bases %q and %q", k.base[100][:5], k.base[1<<40/page][:5])
+	}
+}
