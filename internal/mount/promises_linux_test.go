@@ -527,8 +527,8 @@ func TestBackUnread(t *testing.T) {
 	}
 }
 
-// TestHugePunch: a hole of exabytes in a file that is mapped takes no longer than the pages that the
-// kernel has, and the bases of pages of zeros no memory.
+// TestHugePunch: a hole of exabytes in a file that is mapped takes no longer than the pages that
+// the kernel has, and the bases of pages of zeros no memory.
 func TestHugePunch(t *testing.T) {
 	k := new(kernelPages)
 	k.open()
