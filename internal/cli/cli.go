@@ -158,16 +158,28 @@ func complain(w io.Writer, text string) {
 
 func oneLine(err error) string { return strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; ") }
 
-// watchSignals sets a.stop on the first SIGINT or SIGTERM and ends the process on the second.
+// hangup adds SIGHUP, which comes when the terminal is closed, to signals. Under nohup it stays
+// ignored.
+func hangup(signals ...os.Signal) []os.Signal {
+	if signal.Ignored(syscall.SIGHUP) {
+		return signals
+	}
+	return append(signals, syscall.SIGHUP)
+}
+
+// watchSignals sets a.stop on the first SIGINT, SIGTERM or SIGHUP, and ends the process on the
+// second. A second SIGHUP does not: both the system and the shell send one.
 func (a *app) watchSignals() (undo func()) {
 	c := make(chan os.Signal, 2)
-	signal.Notify(c, os.Interrupt, syscall.SIGTERM)
+	signal.Notify(c, hangup(os.Interrupt, syscall.SIGTERM)...)
 	go func() {
-		for range c {
-			if a.stop.Swap(true) {
+		for s := range c {
+			switch {
+			case !a.stop.Swap(true):
+				close(a.stopped)
+			case s != syscall.SIGHUP:
 				os.Exit(exitInterrupted)
 			}
-			close(a.stopped)
 		}
 	}()
 	return func() {

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 
 	"btrlab/internal/format"
@@ -59,36 +60,72 @@ func wantExit(t *testing.T, err error, want int) {
 	}
 }
 
-// TestInterruptPut: SIGINT while put waits for more input. The half of the file is taken away, what
-// was there stays, and the image is clean.
+// TestInterruptPut: a signal while put waits for more input. The half of the file is taken away,
+// what was there stays, and the image is clean; when the terminal is closed as well, of which the
+// shell tells once more.
 func TestInterruptPut(t *testing.T) {
+	for _, signals := range [][]os.Signal{{os.Interrupt}, {syscall.SIGTERM}, {syscall.SIGHUP, syscall.SIGHUP}} {
+		t.Run(signals[0].String(), func(t *testing.T) {
+			img := filepath.Join(t.TempDir(), "a.img")
+			verb(t, 0, "mkfs", "-q", "--size", "256M", img)
+			verb(t, 0, "mkdir", img+":/before")
+			cmd := exec.Command(program(t), "put", "-", img+":/half")
+			in, err := cmd.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var errw bytes.Buffer
+			cmd.Stderr = &errw
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			// More than a pipe holds: when this returns put has begun.
+			if _, err := in.Write(make([]byte, 4<<20)); err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range signals {
+				if err := cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
+					t.Fatal(err)
+				}
+			}
+			wantExit(t, cmd.Wait(), exitInterrupted)
+			if !strings.Contains(errw.String(), "btrlab: interrupted") {
+				t.Errorf("standard error %q, want a word about the interrupt", errw.String())
+			}
+			verb(t, 0, "check", img)
+			if got := verb(t, 0, "ls", img); got != "before\n" {
+				t.Errorf("ls shows %q, want before alone", got)
+			}
+		})
+	}
+}
+
+// TestNohup: under nohup the end of the terminal ends nothing.
+func TestNohup(t *testing.T) {
 	img := filepath.Join(t.TempDir(), "a.img")
 	verb(t, 0, "mkfs", "-q", "--size", "256M", img)
-	verb(t, 0, "mkdir", img+":/before")
-	cmd := exec.Command(program(t), "put", "-", img+":/half")
+	cmd := exec.Command("/bin/sh", "-c", `trap "" HUP; exec "$@"`, "sh", program(t), "put", "-", img+":/whole")
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var errw bytes.Buffer
-	cmd.Stderr = &errw
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	// More than a pipe holds: when this returns put has begun.
 	if _, err := in.Write(make([]byte, 4<<20)); err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+	if err := cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	wantExit(t, cmd.Wait(), exitInterrupted)
-	if !strings.Contains(errw.String(), "btrlab: interrupted") {
-		t.Errorf("standard error %q, want a word about the interrupt", errw.String())
+	if _, err := in.Write(make([]byte, 4<<20)); err != nil {
+		t.Fatal(err)
 	}
-	verb(t, 0, "check", img)
-	if got := verb(t, 0, "ls", img); got != "before\n" {
-		t.Errorf("ls shows %q, want before alone", got)
+	if err := errors.Join(in.Close(), cmd.Wait()); err != nil {
+		t.Fatal(err)
+	}
+	if got := len(verb(t, 0, "cat", img+":/whole")); got != 8<<20 {
+		t.Errorf("the file has %d bytes, want all", got)
 	}
 }
 

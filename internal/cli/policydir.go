@@ -131,7 +131,7 @@ func (a *app) runBuilt(folders []*own.Folder, args []string) error {
 	}
 	// A terminal sends SIGINT to both.
 	term := make(chan os.Signal, 1)
-	signal.Notify(term, syscall.SIGTERM)
+	signal.Notify(term, hangup(syscall.SIGTERM)...)
 	defer signal.Stop(term)
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()

@@ -253,7 +253,7 @@ var statxFlags = [...]struct{ inode, statx uint64 }{
 }
 
 func (s *server) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
-	return s.on("setattr", in.NodeId, func(t *sched.Task, n *fs.Node) error {
+	return s.on("setattr", in.NodeId, func(t *sched.Task, n *fs.Node) (err error) {
 		c := fs.SetAttr{Mode: in.Mode, UID: in.Uid, GID: in.Gid, Size: in.Size,
 			Atime: time.Unix(int64(in.Atime), int64(in.Atimensec)), Mtime: time.Unix(int64(in.Mtime), int64(in.Mtimensec))}
 		for _, x := range []struct {
@@ -271,7 +271,13 @@ func (s *server) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOu
 			// and they change also when the size does not.
 			c.Set |= fs.SetMtimeNow
 		}
-		if err := n.SetAttr(t, c); err != nil {
+		set := func() error { return n.SetAttr(t, c) }
+		if c.Set&fs.SetSize != 0 && !s.opt.KernelCache {
+			err = s.nodes.get(in.NodeId).pages.truncate(in.Size, set)
+		} else {
+			err = set()
+		}
+		if err != nil {
 			return err
 		}
 		out.SetTimeout(attrTimeout)
@@ -467,6 +473,14 @@ func (h *handle) change(t *sched.Task, off, n uint64, write func() error) error 
 	return h.pages.change(off, n, h.reader(t), write)
 }
 
+// zero runs write, which sets n bytes from off on to zero, as the kernel then does in its pages.
+func (h *handle) zero(t *sched.Task, off, n uint64, write func() error) error {
+	if h.pages == nil {
+		return write()
+	}
+	return h.pages.zero(off, n, h.reader(t), write)
+}
+
 // back runs write with the bytes p that the kernel writes back from off on, from its cache.
 func (h *handle) back(t *sched.Task, off uint64, p []byte, write func(p []byte) error) error {
 	if h.pages == nil {
@@ -574,7 +588,11 @@ func (s *server) Lseek(_ <-chan struct{}, in *fuse.LseekIn, out *fuse.LseekOut) 
 
 func (s *server) Fallocate(_ <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
 	return s.onHandle("fallocate", in.Fh, func(t *sched.Task, h *handle) error {
-		err := h.change(t, in.Offset, in.Length, func() error {
+		change := h.change
+		if in.Mode&(unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_ZERO_RANGE) != 0 {
+			change = h.zero
+		}
+		err := change(t, in.Offset, in.Length, func() error {
 			return s.keepMtime(t, h.file, func() error { return h.file.Fallocate(t, in.Mode, int64(in.Offset), int64(in.Length)) })
 		})
 		if err != nil {

@@ -292,7 +292,10 @@ func TestMappedWrites(t *testing.T) {
 	// What shares or punches goes past the cache as well.
 	st := c.s.Fallocate(nil, &fuse.FallocateIn{InHeader: head(id), Fh: fh, Offset: 0, Length: 16, Mode: unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE})
 	c.want("punch", st, 0)
+	clear(mapping[:16]) // the kernel does the same to its page
+	copy(mapping[5:], "f")
 	write(fuse.WRITE_CACHE, 0, mapping[:4096])
+	want("store after a punch", 4, "\x00f\x00")
 	want("punch", 10, "\x00\x00\x00\x00\x00\x00gain.....")
 	// The last close forgets the pages.
 	pages := &c.s.nodes.get(id).pages

@@ -526,3 +526,119 @@ func TestBackUnread(t *testing.T) {
 		t.Errorf("have %v, %d writes, %q", err, wrote, file)
 	}
 }
+
+// TestHugePunch: a hole of exabytes in a file that is mapped takes no longer than the pages that
+// the kernel has, and the bases of pages of zeros no memory.
+func TestHugePunch(t *testing.T) {
+	k := new(kernelPages)
+	k.open()
+	none := func() error { return nil }
+	read := func(p []byte, off uint64) error {
+		clear(p)
+		if off == 0 {
+			p[0] = 'f'
+		}
+		return nil
+	}
+	for _, off := range []uint64{0, 100 * page, 1 << 40} {
+		if err := k.give(off, page, none); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, r := range []struct {
+		off, n uint64
+		want   []uint64
+	}{
+		{1, 0, nil},
+		{0, 1, []uint64{0}},
+		{page - 1, 2, []uint64{0}},
+		{page, 99 * page, nil},
+		{99*page + 1, page, []uint64{100}},
+		{page, 1 << 62, []uint64{100, 1 << 40 / page}},
+		{0, 1<<63 - 1, []uint64{0, 100, 1 << 40 / page}},
+	} {
+		have := k.given(r.off, r.n)
+		slices.Sort(have)
+		if !slices.Equal(have, r.want) {
+			t.Errorf("%d bytes from %d on: have pages %v want %v", r.n, r.off, have, r.want)
+		}
+	}
+	wrote := 0
+	if err := k.change(0, 1<<62, read, func() error { wrote++; return nil }); err != nil || wrote != 1 || len(k.base) != 3 {
+		t.Errorf("have %v, %d writes, %d bases", err, wrote, len(k.base))
+	}
+	if &k.base[100].bytes[0] != &k.base[1<<40/page].bytes[0] || k.base[0].bytes[0] != 'f' {
+		t.Error("each page of zeros has a base of its own")
+	}
+	// What comes back into one of them is not in the other.
+	if err := k.back(100*page, []byte("store"), read, func([]byte) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if string(k.base[100].bytes[:5]) != "store" || !bytes.Equal(k.base[1<<40/page].bytes, make([]byte, page)) {
+		t.Errorf("bases %q and %q", k.base[100].bytes[:5], k.base[1<<40/page].bytes[:5])
+	}
+}
+
+// TestZeroedEnds: of a page that a punch, a zeroing or a truncate leaves in part, the kernel keeps
+// the rest and sets the part to zero. A store of what was there before is one then. What the kernel
+// sent before it heard of the punch brings nothing back.
+func TestZeroedEnds(t *testing.T) {
+	for _, k := range []struct {
+		name string
+		zero func(k *kernelPages, read reader, write func() error) error
+	}{
+		{"punch", func(k *kernelPages, read reader, write func() error) error {
+			return k.zero(1000, 2*page-1000, read, write)
+		}},
+		{"truncate after a write", func(k *kernelPages, read reader, write func() error) error {
+			return errors.Join(k.change(0, 10, read, func() error { return nil }), k.truncate(1000, write))
+		}},
+	} {
+		t.Run(k.name, func(t *testing.T) {
+			file := bytes.Repeat([]byte{'f'}, 2*page)
+			read := func(p []byte, off uint64) error { copy(p, file[off:]); return nil }
+			write := func(p []byte) error { copy(file, p); return nil }
+			p := new(kernelPages)
+			p.open()
+			if err := p.give(0, page, func() error { return nil }); err != nil {
+				t.Fatal(err)
+			}
+			kernel := slices.Clone(file[:page])
+			if err := k.zero(p, read, func() error { clear(file[1000:]); return nil }); err != nil {
+				t.Fatal(err)
+			}
+			clear(kernel[1000:])
+			copy(kernel[2000:], "ff")
+			if err := p.back(0, kernel, read, write); err != nil {
+				t.Fatal(err)
+			}
+			want := append(bytes.Repeat([]byte{'f'}, 1000), make([]byte, 2*page-1000)...)
+			copy(want[2000:], "ff")
+			if !bytes.Equal(file, want) {
+				t.Errorf("a store of what was there: have %q at 2000 and %q at 999", file[2000:2003], file[999:1002])
+			}
+		})
+	}
+	file := bytes.Repeat([]byte{'f'}, 2*page)
+	read := func(b []byte, off uint64) error { copy(b, file[off:]); return nil }
+	write := func(b []byte) error { copy(file, b); return nil }
+	p := new(kernelPages)
+	p.open()
+	old := append([]byte("store"), file[5:page]...)
+	sent := p.zeroed.Load()
+	if err := errors.Join(
+		p.give(0, page, func() error { return nil }),
+		p.zero(1000, 100, read, func() error { clear(file[1000:1100]); return nil }),
+		p.backSince(sent, 0, old, read, write),
+	); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.HasPrefix(file, []byte("storef")) || !bytes.Equal(file[999:1101], append(append([]byte{'f'}, make([]byte, 100)...), 'f')) {
+		t.Errorf("sent before the punch: have %q and %q", file[:6], file[999:1101])
+	}
+	clear(old[1000:1100])
+	old[1050] = 'f'
+	if err := p.back(0, old, read, write); err != nil || file[1050] != 'f' || file[1049] != 0 || file[0] != 's' {
+		t.Errorf("sent afterwards: have %v, %q and %q", err, file[:6], file[1049:1052])
+	}
+}

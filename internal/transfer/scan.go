@@ -3,6 +3,7 @@ package transfer
 import (
 	"bytes"
 	"errors"
+	"io"
 	iofs "io/fs"
 	"os"
 	gopath "path"
@@ -143,14 +144,18 @@ func (s *Scan) entry(name string, st iofs.FileInfo) (*mkfs.Entry, bool) {
 	return e, trusted
 }
 
-// Need is about how many bytes a file system needs for the tree, with some to spare.
+// Need is about how many bytes a file system needs for the tree, with some to spare. Holes of large
+// files take nothing.
 func Need(root *mkfs.Entry) int64 {
 	n := int64(0)
+	o := &hostOpener{}
+	defer o.Close()
 	var walk func(e *mkfs.Entry)
 	walk = func(e *mkfs.Entry) {
-		n += 2 * (512 + 4*int64(len(e.Name)) + e.Size/1024) // metadata is there twice
-		if e.Link == nil && e.Size > format.MaxInlineData {
-			n += int64(format.AlignUp(uint64(e.Size), format.SectorSize))
+		data := dataOf(o, e)
+		n += 2 * (512 + 4*int64(len(e.Name)) + data/1024) // metadata is there twice
+		if e.Link == nil && data > format.MaxInlineData {
+			n += int64(format.AlignUp(uint64(data), format.SectorSize))
 		}
 		for _, c := range e.Entries {
 			walk(c)
@@ -158,6 +163,40 @@ func Need(root *mkfs.Entry) int64 {
 	}
 	walk(root)
 	return n + n/8 + 256<<20
+}
+
+// The files whose holes are looked for, and in how many runs of data: the rest of a file with more
+// counts as data.
+const (
+	holesFrom = 1 << 20
+	maxRuns   = 1 << 16
+)
+
+// dataOf is how many bytes of data a file has. What cannot be asked has no holes.
+func dataOf(o *hostOpener, e *mkfs.Entry) int64 {
+	if e.Size < holesFrom || e.Link != nil {
+		return e.Size
+	}
+	x, err := o.Open(e)
+	if err != nil {
+		return e.Size
+	}
+	defer x.Close()
+	var data, off int64
+	for range maxRuns {
+		start, end, err := x.NextData(off, e.Size)
+		switch {
+		case errors.Is(err, io.EOF) || err == nil && start >= e.Size:
+			return data
+		case err != nil || end <= off:
+			return data + e.Size - off
+		}
+		data += end - start
+		if off = end; off == e.Size {
+			return data
+		}
+	}
+	return data + e.Size - off
 }
 
 // Build makes a file system of root on dev; what turns out to be unreadable is left out. It returns

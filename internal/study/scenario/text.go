@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"hash/fnv"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -581,12 +582,27 @@ func (r *reader) declare(first, rest string) (want string) {
 
 // ReadFile reads a scenario from a file. An error is a *TextError, or the system's.
 func ReadFile(path string) (*Scenario, error) {
-	text, err := os.ReadFile(path)
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxText+1))
 	if err != nil {
 		return nil, err
 	}
 	if bytes.IndexByte(text, 0) >= 0 {
 		return nil, &TextError{path, 0, "a byte of zero", "text"}
+	}
+	if len(text) > maxText { // perhaps without an end
+		limit := prose.Count(maxText, "byte")
+		return nil, &TextError{path, 0, "more than " + limit, limit + " at most"}
+	}
+	// The names in it are printed on terminals, those of the file's maker as well as one's own.
+	for i, line := range strings.Split(strings.ReplaceAll(string(text), "\r\n", "\n"), "\n") {
+		if line = strings.ReplaceAll(line, "\t", " "); prose.Escape(line) != line {
+			return nil, &TextError{path, i + 1, strconv.Quote(line), "characters that can be printed"}
+		}
 	}
 	s, err := Parse(path, text)
 	if err != nil {

@@ -2,6 +2,8 @@ package scenario
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -90,4 +92,37 @@ func FuzzText(f *testing.F) {
 			t.Errorf("%v\n%q\n%s", err, text, s.Text())
 		}
 	})
+}
+
+// TestReadFile: a file may come from another, and its names are printed: what a terminal obeys is
+// refused with its line, and a file without an end before it fills the memory.
+func TestReadFile(t *testing.T) {
+	const rest = "file --size 16K\r\n\r\ntask A\n\twrite --offset 0 --length 4K\n"
+	path := filepath.Join(t.TempDir(), "s")
+	for _, k := range []struct{ text, want string }{
+		{rest, ""},
+		{"# \u00fc\n" + rest, ""},
+		{"name \x1b[2J\n" + rest, `s:1: have "name \x1b[2J", want characters that can be printed`},
+		{rest + "\ntask \u202eB\n\tfsync\n", `s:6: have "task \u202eB", want characters that can be printed`},
+		{rest + "\n# \xff\n", `s:6: have "# \xff", want characters that can be printed`},
+		{rest + strings.Repeat("#\n", maxText), "s: have more than 65536 bytes, want 65536 bytes at most"},
+	} {
+		if err := os.WriteFile(path, []byte(k.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := ReadFile(path)
+		have := ""
+		if err != nil {
+			have = strings.TrimPrefix(err.Error(), filepath.Dir(path)+"/")
+		}
+		if have != k.want {
+			t.Errorf("%.30q: have %q want %q", k.text, have, k.want)
+		}
+	}
+	if _, err := os.Stat("/dev/zero"); err == nil {
+		var text *TextError
+		if _, err := ReadFile("/dev/zero"); !errors.As(err, &text) {
+			t.Errorf("a file without an end: %v", err)
+		}
+	}
 }
