@@ -7,10 +7,11 @@ import (
 	"testing"
 )
 
-// A wrong order of the museum is a plan, or a step that a file museum.go puts in the place of the
-// right one: no other file of the engine asks whether it is on.
+// A wrong order of the museum is in a plan, which its operation asks, or a step that a file
+// museum.go puts in the place of the right one: no other file of the engine asks a policy whether
+// it is on.
 func TestWrongOrdersAreTheMuseums(t *testing.T) {
-	asks := regexp.MustCompile(`policy\.Wrong[A-Z]`)
+	asks, ofPlan := regexp.MustCompile(`policy\.Wrong[A-Z]`), regexp.MustCompile(`\b(pl|plan)\.Wrong\(policy\.Wrong[A-Z]`)
 	found := 0
 	for _, area := range []string{"lock", "blockdev", "meta", "data", "iopath", "fs", "uring", "aio"} {
 		for _, depth := range []string{"*.go", "*/*.go"} {
@@ -19,13 +20,14 @@ func TestWrongOrdersAreTheMuseums(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, f := range files {
-				l := asks.FindAllString(readFile(t, f), -1)
+				text := readFile(t, f)
+				l := asks.FindAllString(text, -1)
 				switch {
 				case strings.HasSuffix(f, "_test.go"):
 				case filepath.Base(f) == "museum.go":
 					found += len(l)
-				case len(l) > 0:
-					t.Errorf("%s asks for %v, want that in the museum.go of its package, or a plan", f, l)
+				case len(l) > len(ofPlan.FindAllString(text, -1)):
+					t.Errorf("%s asks for %v, want that in the museum.go of its package, or of a plan", f, l)
 				}
 			}
 		}

@@ -2,6 +2,8 @@ package cli
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -41,8 +43,10 @@ type toggleInfo struct {
 	Effect   string   `json:"effect"` // what it prevents or allows
 	Source   string   `json:"source"`
 	Kernel   string   `json:"kernel"`
-	Scenario string   `json:"scenario"`
-	Policies []string `json:"policies"` // presets in which it is on
+	Shows    string   `json:"shows,omitempty"`
+	Scenario string   `json:"scenario,omitempty"`
+	Base     string   `json:"base,omitempty"` // the policy with which the scenario shows it
+	Policies []string `json:"policies"`       // presets in which it is on
 }
 
 func infoOf(p *policy.Policy) policyInfo {
@@ -56,7 +60,7 @@ func infoOf(p *policy.Policy) policyInfo {
 
 func toggleOf(x policy.Switch) toggleInfo {
 	g := x.Toggle()
-	info := toggleInfo{Name: g.Name, Does: g.Does, Effect: g.Effect, Source: g.Source, Kernel: g.Kernel, Scenario: g.Scenario, Policies: []string{}}
+	info := toggleInfo{Name: g.Name, Does: g.Does, Effect: g.Effect, Source: g.Source, Kernel: g.Kernel, Shows: g.Shows, Scenario: g.Scenario, Base: g.Base, Policies: []string{}}
 	for _, p := range policy.All() {
 		if p.Has(x) {
 			info.Policies = append(info.Policies, p.Name)
@@ -66,16 +70,18 @@ func toggleOf(x policy.Switch) toggleInfo {
 }
 
 func (a *app) policyList() *cobra.Command {
-	var asJSON bool
+	var asJSON, all bool
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "list the policies and the toggles",
-		Long: `List shows the policies that have names, then the toggles. A toggle is one published change, a WRONG toggle an order that was a bug.
+		Long: `List shows the policies that have names, then the toggles that the course is about, each with its effect; with --all all of them, by what they have to do with. A toggle is one published change, a WRONG toggle an order that was a bug.
 A policy is written NAME, or NAME with toggles switched on by + and off by !, as modern+WRITE_RANGE_LOCK!DIO_SHARED.`,
-		Example: "  btrlab policy list",
-		Args:    cobra.NoArgs,
+		Example: `  btrlab policy list
+  btrlab policy list --all`,
+		Args: cobra.NoArgs,
 	}
 	jsonFlag(cmd, &asJSON)
+	cmd.Flags().BoolVar(&all, "all", false, "show all toggles; JSON always has them all")
 	cmd.RunE = func(*cobra.Command, []string) error {
 		var out struct {
 			Policies []policyInfo `json:"policies"`
@@ -98,14 +104,34 @@ A policy is written NAME, or NAME with toggles switched on by + and off by !, as
 		for _, p := range out.Policies {
 			hang(&b, fmt.Sprintf("%-*s  ", width, p.Name), p.About)
 		}
-		b.WriteString("\ntoggles:\n")
-		for _, g := range out.Toggles {
-			hang(&b, "  ", g.Name+": "+g.Source)
-		}
+		listToggles(&b, all)
 		_, err := fmt.Fprint(a.out, b.String())
 		return err
 	}
 	return cmd
+}
+
+// listToggles writes the toggles of the course, or all of them by group, each with its effect.
+func listToggles(b *strings.Builder, all bool) {
+	groups := map[policy.Group][]policy.Switch{}
+	left := 0
+	for x := range policy.Switches() {
+		if all || x.Toggle().Course {
+			groups[x.Group()] = append(groups[x.Group()], x)
+		} else {
+			left++
+		}
+	}
+	for _, g := range slices.Sorted(maps.Keys(groups)) {
+		fmt.Fprintf(b, "\n%v:\n", g)
+		for _, x := range groups[g] {
+			hang(b, "  ", x.String()+": "+x.Toggle().Effect)
+		}
+	}
+	if left > 0 {
+		b.WriteByte('\n')
+		hang(b, "", fmt.Sprintf("--all shows %d more; policy show TOGGLE tells the story of one", left))
+	}
 }
 
 // hang writes text after first, and its later lines as far to the right.
@@ -179,11 +205,33 @@ func (g *toggleInfo) print(b *strings.Builder, indent string) {
 	g.story(b, indent)
 }
 
+// command is what runs the scenario.
+func (g *toggleInfo) command() string {
+	if strings.HasPrefix(g.Scenario, "testdata/") {
+		return "btrlab crash --script " + g.Scenario + " IMAGE --policy " + g.Base
+	}
+	return "btrlab explore " + g.Scenario + " --policy " + g.Base
+}
+
+// turned is the policy of command with the toggle turned.
+func (g *toggleInfo) turned() string {
+	x, _ := policy.Find(g.Name)
+	if policy.MustParse(g.Base).Has(x) {
+		return g.Base + "!" + g.Name
+	}
+	return g.Base + "+" + g.Name
+}
+
 // story prints what a toggle does, where it comes from and what shows it.
 func (g *toggleInfo) story(b *strings.Builder, indent string) {
 	hang(b, indent+"  does: ", g.Does)
 	hang(b, indent+"  effect: ", g.Effect)
 	hang(b, indent+"  source: ", g.Source)
 	hang(b, indent+"  kernel: ", g.Kernel)
-	hang(b, indent+"  scenario: ", g.Scenario)
+	if g.Shows != "" {
+		hang(b, indent+"  shows: ", g.Shows)
+	}
+	if g.Scenario != "" {
+		hang(b, indent+"  try: ", g.command()+", and with "+g.turned())
+	}
 }

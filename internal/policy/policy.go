@@ -4,8 +4,8 @@
 //
 // A Policy is a set of switches. Each is one published change, kept or refused, or a wrong order of
 // the museum, and its Toggle says its source, the kernel function it changes and what shows its
-// effect. A preset is a set of toggles with a name (Presets): an era of the kernel, or a proposal of
-// the thread of seed 002.
+// effect. A preset is a set of toggles with a name (Presets): an era of the kernel, or a proposal
+// of the thread of seed 002.
 //
 // toggles.go has the switches and the one table that describes them, presets.go the sets with
 // names, steps.go the orders of steps, space.go the modes of a reservation, plan.go what follows
@@ -108,7 +108,7 @@ func Parse(spec string) (Policy, error) {
 			if n := nearest(name); n != "" {
 				return p, fmt.Errorf("unknown toggle %q in policy %q (did you mean %q?)", name, spec, n)
 			}
-			return p, fmt.Errorf("unknown toggle %q in policy %q, btrlab policy list shows all", name, spec)
+			return p, fmt.Errorf("unknown toggle %q in policy %q, btrlab policy list --all shows all", name, spec)
 		}
 		p.Put(x, on)
 	}

@@ -174,13 +174,16 @@ func TestToggles(t *testing.T) {
 	seen := map[string]bool{}
 	for x := range Switches() {
 		g := x.Toggle()
-		if g.Name == "" || g.Does == "" || g.Effect == "" || g.Source == "" || g.Kernel == "" || g.Scenario == "" {
-			t.Errorf("switch %d has the row %+v: a name, what it does, what it prevents or allows, source, kernel function and scenario must be given", x, *g)
+		if g.Name == "" || g.Does == "" || g.Effect == "" || g.Source == "" || g.Kernel == "" || g.Scenario == "" && !strings.Contains(g.Shows, "no scenario: ") {
+			t.Errorf("switch %d has the row %+v: a name, what it does, what it prevents or allows, source, kernel function, and a scenario or why there is none must be given", x, *g)
+		}
+		if base, err := Parse(g.Base); (g.Scenario == "") != (g.Base == "") || g.Base != "" && (err != nil || x.Wrong() && base.Has(x)) {
+			t.Errorf("%s: scenario %q with the policy %q: %v", g.Name, g.Scenario, g.Base, err)
 		}
 		// Does is what happens with the switch on, and Effect says the same way round what comes of
 		// it.
 		verb, _, _ := strings.Cut(g.Effect, " ")
-		if x.Wrong() && verb != "allows" || verb != "allows" && verb != "prevents" || strings.HasPrefix(g.Does, "without") || g.Does == g.Scenario {
+		if x.Wrong() && verb != "allows" || verb != "allows" && verb != "prevents" || strings.HasPrefix(g.Does, "without") || g.Does == g.Shows {
 			t.Errorf("%s: it does %q, effect %q: what is so with the switch on, and what it prevents or allows", g.Name, g.Does, g.Effect)
 		}
 		if seen[g.Name] || x.Wrong() != strings.HasPrefix(g.Name, "WRONG_") {
@@ -190,6 +193,24 @@ func TestToggles(t *testing.T) {
 		if y, ok := Find(g.Name); !ok || y != x {
 			t.Errorf("Find(%s) is %v, %v", g.Name, y, ok)
 		}
+	}
+}
+
+// The course is about ten, none of them wrong, and each stands in one group with its neighbours.
+func TestCourse(t *testing.T) {
+	n := 0
+	seen := map[Group]int{}
+	for x := range Switches() {
+		if x.Toggle().Course {
+			n++
+		}
+		if x.Toggle().Course && x.Wrong() || x.Wrong() != (x.Group() == GroupWrong) {
+			t.Errorf("%v is of the course and wrong, or in the group %v", x, x.Group())
+		}
+		seen[x.Group()]++
+	}
+	if n != 10 || len(seen) != len(groupNames) {
+		t.Errorf("%d toggles of the course in %d groups, want 10 in %d", n, len(seen), len(groupNames))
 	}
 }
 
@@ -275,9 +296,9 @@ func TestParse(t *testing.T) {
 		{spec: "range-lock!PUNCH_RECHECK_OE+BALANCE_OUTSIDE", on: "BALANCE_OUTSIDE WRITE_RANGE_LOCK EXTENT_LOCK_BACK_OFF FSYNC_LOG"},
 		{spec: "nope", err: `unknown policy "nope", want one of locked, unlocked, unlocked-drain, prewait, range-lock, modern, bounce, nowait-4.13, nowait-5.8, nowait-5.19, nowait-6.1, nowait-strict, unaligned-exclusive, unaligned-check-first, unaligned-retry, fsync-commit, fsync-5.17, fsync-5.18`},
 		{spec: "", err: `unknown policy "", want one of locked, unlocked, unlocked-drain, prewait, range-lock, modern, bounce, nowait-4.13, nowait-5.8, nowait-5.19, nowait-6.1, nowait-strict, unaligned-exclusive, unaligned-check-first, unaligned-retry, fsync-commit, fsync-5.17, fsync-5.18`},
-		{spec: "locked+", err: `unknown toggle "" in policy "locked+", btrlab policy list shows all`},
-		{spec: "locked+!PUNCH_RECHECK_OE", err: `unknown toggle "" in policy "locked+!PUNCH_RECHECK_OE", btrlab policy list shows all`},
-		{spec: "locked+NOPE", err: `unknown toggle "NOPE" in policy "locked+NOPE", btrlab policy list shows all`},
+		{spec: "locked+", err: `unknown toggle "" in policy "locked+", btrlab policy list --all shows all`},
+		{spec: "locked+!PUNCH_RECHECK_OE", err: `unknown toggle "" in policy "locked+!PUNCH_RECHECK_OE", btrlab policy list --all shows all`},
+		{spec: "locked+NOPE", err: `unknown toggle "NOPE" in policy "locked+NOPE", btrlab policy list --all shows all`},
 	} {
 		p, err := Parse(c.spec)
 		if c.err != "" {

@@ -97,7 +97,7 @@ type Task struct {
 	Dirty DirtyState
 	// HeldLocks is package lockdep's: others only look. Lockdep has functions that change it.
 	HeldLocks []Held
-	// HeldAt is package lockdep's, too: where in HeldLocks it found the last one that it looked for.
+	// HeldAt is package lockdep's, too: where in HeldLocks it found what it last looked for.
 	HeldAt int
 	// Waits are the task's waits by class. Read them when the task is not running. Waited alone
 	// writes them.

@@ -52,8 +52,9 @@ type ToggleInfo struct {
 	Effect   string `json:"effect"` // what it prevents or allows
 	Source   string `json:"source"`
 	Kernel   string `json:"kernel"`
-	Scenario string `json:"scenario"`
-	Wrong    bool   `json:"wrong"` // an order that was a bug
+	Shows    string `json:"shows"`    // what is to be seen of it, in words; may be empty
+	Scenario string `json:"scenario"` // where; may be empty
+	Wrong    bool   `json:"wrong"`    // an order that was a bug
 }
 
 func (d *Desk) catalog() *Catalog {
@@ -78,7 +79,7 @@ func (d *Desk) catalog() *Catalog {
 	}
 	for x := range policy.Switches() {
 		t := x.Toggle()
-		c.Toggles = append(c.Toggles, ToggleInfo{Name: t.Name, Does: t.Does, Effect: t.Effect, Source: t.Source, Kernel: t.Kernel, Scenario: t.Scenario, Wrong: x.Wrong()})
+		c.Toggles = append(c.Toggles, ToggleInfo{Name: t.Name, Does: t.Does, Effect: t.Effect, Source: t.Source, Kernel: t.Kernel, Shows: t.Shows, Scenario: t.Scenario, Wrong: x.Wrong()})
 	}
 	return c
 }

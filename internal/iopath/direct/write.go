@@ -441,7 +441,7 @@ func (w *write) lockExtent(t *sched.Task, start, end uint64) error {
 	if _, cached := w.ip.Pages.NextPage(start>>pagecache.PageShift, end>>pagecache.PageShift); !cached || w.pl.Wrong(policy.WrongDirectNoRecheck) {
 		return nil
 	}
-	if w.pl.Wrong(policy.WrongDirectClearsDelalloc) { // models the unlock_err of btrfs_get_blocks_direct()
+	if w.pl.Wrong(policy.WrongDirectClearsDelalloc) { // as unlock_err of btrfs_get_blocks_direct()
 		w.ip.IOTree.Change(t, start, end, inode.DelallocBits, 0)
 	}
 	w.unlockExtent(t, start, end)

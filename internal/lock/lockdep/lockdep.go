@@ -203,9 +203,9 @@ func release(t *sched.Task, c *Class, obj any) {
 	t.HeldLocks = t.HeldLocks[:last]
 }
 
-// find is where in t's locks obj is, as fits says, or -1: it looks at the place where the last search
-// ended and the one after it first, because a task that has hundreds of pages goes through them in
-// their order.
+// find is where in t's locks obj is, as fits says, or -1. It looks at the place where the last
+// search ended and the one after it first, because a task that has hundreds of pages goes through
+// them in their order.
 func find(t *sched.Task, obj any, fits func(*sched.Held) bool) int {
 	n := len(t.HeldLocks)
 	for i := t.HeldAt; i < min(t.HeldAt+2, n); i++ {

@@ -435,7 +435,7 @@ function switches(list, where) {
     box.addEventListener("change", () => { if (box.checked) turned.add(t.name); else turned.delete(t.name); spec(); });
     return make("div", { class: "toggle", id: "of-" + t.name }, box, make("label", { for: id }, t.name),
       make("div", { class: "about", id: id + "-about" }, make("p", {}, sentence(t.does)), make("p", { class: "effect" }, sentence(t.effect)),
-        make("details", {}, make("summary", {}, "shown by, source"), make("div", {}, "Shown by: " + t.scenario), make("div", {}, "Source: " + t.source), make("div", {}, make("code", {}, t.kernel)))));
+        make("details", {}, make("summary", {}, "shown by, source"), make("div", {}, "Shown by: " + [t.scenario, t.shows].filter(x => x).join(": ")), make("div", {}, "Source: " + t.source), make("div", {}, make("code", {}, t.kernel)))));
   }));
 }
 // showPolicy shows the switches of a specification that begins with the name of a preset.
