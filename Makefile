@@ -14,11 +14,15 @@ SLIDES := labs/guide/instructor/slides
 RACE := ./internal/fs/... ./internal/sched ./internal/lock/... ./internal/blockdev/... ./internal/meta/... ./internal/data/... \
 	./internal/iopath/... ./internal/measure/fio ./internal/measure/experiment ./internal/measure/profile
 
-# Packages with tests that Linux, btrfs-progs, fio or a browser judge.
-INTEROP := ./internal/blockdev ./internal/meta/fstree ./internal/progs/... ./internal/measure/stats ./internal/study/timeline \
-	./internal/site/pages ./internal/interop
+# Packages with tests that Linux, btrfs-progs, fio or a browser judge, and those tests: internal/interop has no others.
+INTEROP := ./internal/blockdev ./internal/hostio ./internal/meta/fstree ./internal/progs/... ./internal/measure/stats \
+	./internal/study/timeline ./internal/site/pages
+JUDGED := Linux|Chromium|BtrfsCheck|Against|OnLoop|BlockDeviceAndMounted|Converted|Clat2CSV|ReadMkfsRootdir|FirstMove|Probe
 
-.PHONY: help build site picture slides demo test race grade handout labs interop judges notebook notebooks bench mutants drawn fuzz lint portable ci clean
+# Which of the long tests run: none of them (0), all (LONG=), or those that a text draws, one in N (LONG=5/text).
+LONG ?= 0
+
+.PHONY: help build site picture slides demo test long race grade handout labs interop judges notebook notebooks bench mutants drawn fuzz lint portable ci clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,12 +70,16 @@ slides: ## make the slides of the course: artifacts/slides, a page and a PDF a w
 	rm $(ART)/slides/*.md
 
 # The timeout is for a package, on a machine that a class shares.
-test: ## run the tests; no root, no btrfs-progs
+test: ## run the tests that are not long; no root, no btrfs-progs (LONG=5/text: with a fifth of the long ones)
 	@mkdir -p $(ART)
-	$(GO) test -timeout 45m ./... | tee $(ART)/tests.txt
+	BTRLAB_INTEROP=0 BTRLAB_LONG=$(LONG) $(GO) test -timeout 45m ./... | tee $(ART)/tests.txt
 	@echo; echo "the slowest packages:"
 	@awk '$$1 == "ok" && $$3 ~ /^[0-9.]+s$$/ { printf "%8.1f s  %s\n", $$3, $$2 }' $(ART)/tests.txt | sort -rn | sed 10q
-	@echo "all tests passed"
+	@echo "all tests passed. Left out: $$(grep -rhE 'need\.Long\(t\)|^\[!long:' --include=*_test.go --include=*.txtar internal testdata | wc -l) long ones (make long)," \
+		"those that Linux, btrfs-progs or a browser judges (make interop), and the graded labs (make labs)"
+
+long: ## run all tests, the long ones as well; no root, no btrfs-progs
+	$(MAKE) --no-print-directory test LONG=
 
 race: ## run the tests of the concurrent packages under the race detector
 	$(GO) test -race -short -timeout 25m $(RACE)
@@ -88,12 +96,15 @@ handout: build ## make what a class is given, without solutions and history: art
 	rm -rf $(ART)/handout $(ART)/handout.zip
 	$(BIN) lab handout $(ART)/handout
 
+labs interop: LONG =
+
 labs: ## grade every solution (full marks), every planted mistake and every hostile submission (rejected)
 	@if [ -e HANDOUT ]; then echo "bad target, have a handout want a clone: a handout has no solutions to grade" >&2; exit 2; fi
-	BTRLAB_LABS=1 $(GO) test -count=1 -v -timeout 60m -run '^Test(SolutionsAndMutants|Hostile|Orders|Raced)$$' ./internal/study/judges ./internal/study/course
+	BTRLAB_LONG=$(LONG) BTRLAB_LABS=1 $(GO) test -count=1 -v -timeout 60m -run '^Test(SolutionsAndMutants|Hostile|Orders|Raced)$$' ./internal/study/judges ./internal/study/course
 
 interop: build ## let Linux, btrfs-progs and a browser judge (root, btrfs-progs, chromium)
-	BTRLAB_INTEROP=1 $(GO) test -count=1 -v -skip "^TestNumbers" -timeout 45m $(INTEROP)
+	BTRLAB_INTEROP=1 BTRLAB_LONG=$(LONG) $(GO) test -count=1 -v -run '$(JUDGED)' -timeout 45m $(INTEROP)
+	BTRLAB_INTEROP=1 BTRLAB_LONG=$(LONG) $(GO) test -count=1 -v -skip "^TestNumbers" -timeout 45m ./internal/interop
 
 judges: build ## let fsx, fsstress, pjdfstest and xfstests judge a mounted image (root; XFSTESTS= and PJDFSTEST= name clones)
 	bash internal/mount/judges.sh $(BIN) $(ART)/judges '$(PJDFSTEST)' '$(XFSTESTS)'

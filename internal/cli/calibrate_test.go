@@ -9,11 +9,13 @@ import (
 	"testing"
 
 	"btrlab/internal/sched/cost"
+	"btrlab/internal/testing/need"
 )
 
 // A calibration prints a table and writes a file that the other verbs take: with it virtual time
 // gives other figures, the same every time. What cannot be is a usage error.
 func TestCalibrate(t *testing.T) {
+	need.Long(t)
 	costs := filepath.Join(t.TempDir(), "costs.json")
 	run := func(want int, args ...string) (string, string) {
 		t.Helper()

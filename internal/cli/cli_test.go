@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -20,6 +21,7 @@ import (
 
 	"btrlab/internal/prose"
 	"btrlab/internal/sched"
+	"btrlab/internal/testing/need"
 )
 
 func TestMain(m *testing.M) {
@@ -45,6 +47,13 @@ func TestScripts(t *testing.T) {
 				}
 			}
 			return nil
+		},
+		Condition: func(c string) (bool, error) { // [!long:NAME] skip
+			name, ok := strings.CutPrefix(c, "long:")
+			if !ok {
+				return false, fmt.Errorf("unknown condition %q, want long:NAME", c)
+			}
+			return need.Drawn(t, name), nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"exits": exits, "damage": damage, "cut": cut, "random": random, "logged": logged,
@@ -159,6 +168,7 @@ func TestEveryVerbExplained(t *testing.T) {
 // are examples for: a schedule in one gets stale when the write path takes another step. Of the
 // others the flags and the number of arguments are looked at.
 func TestExamples(t *testing.T) {
+	need.Long(t)
 	found := regexp.MustCompile(`truncate-race( 11:1.*)? --policy unlocked( --out|$)|--all`)
 	// These take their time; with fewer schedules they say the same.
 	short := strings.NewReplacer("explore --all", "explore --all --schedules 20", "btrlab museum all", "btrlab museum all --schedules 1000")

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"btrlab/internal/study/scenario"
+	"btrlab/internal/testing/need"
 )
 
 // indexedCommand is the shell text of the Kubernetes job.
@@ -128,6 +129,7 @@ func TestClusterStopped(t *testing.T) {
 // Shards divide the work: without a method by name each does a part of the search, not nearly all
 // of it again, as the parts of method bound do, which know nothing of what the others have seen.
 func TestShardsDivide(t *testing.T) {
+	need.Long(t)
 	search := func(more ...string) (r scenario.Result) {
 		t.Helper()
 		args := append([]string{"explore", "two-writers-truncate", "--policy", "unlocked-drain", "--json"}, more...)

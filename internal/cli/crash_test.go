@@ -6,12 +6,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"btrlab/internal/testing/need"
 )
 
 // TestKnownBugs: the bugs of btrfs that CrashMonkey reproduces, generic tests of xfstests and three
 // of its own, each as a workload, and five more. None of them loses anything here, neither by
 // commits nor by logs.
 func TestKnownBugs(t *testing.T) {
+	need.Long(t)
 	scripts, err := filepath.Glob("../../testdata/crash/*.ops")
 	if err != nil || len(scripts) != 23 {
 		t.Fatalf("have %d scripts, want 23, %v", len(scripts), err)

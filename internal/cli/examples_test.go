@@ -12,11 +12,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"btrlab/internal/progs/rescue"
+	"btrlab/internal/testing/need"
 )
 
 // The examples of the verbs that work on an image are run by a shell, each beside an image and host
 // files that have what the examples name. It must end well, and what it leaves must be clean.
 func TestImageExamples(t *testing.T) {
+	need.Long(t)
 	if testing.Short() {
 		t.Skip("starts a hundred processes; TestExamples looks at the flags and arguments")
 	}

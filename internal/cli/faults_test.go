@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"btrlab/internal/testing/need"
 )
 
 var faultRuns = flag.Int("faults", 3, "runs of each verb in TestFaultsAnywhere")
@@ -18,6 +20,7 @@ var faultRuns = flag.Int("faults", 3, "runs of each verb in TestFaultsAnywhere")
 // and a line; the image is sound and has what was in it. Of mkfs nothing is left that opens and is
 // not whole.
 func TestFaultsAnywhere(t *testing.T) {
+	need.Long(t)
 	dir := t.TempDir()
 	path := func(name string) string { return filepath.Join(dir, name) }
 	run := func(args ...string) (int, string) {

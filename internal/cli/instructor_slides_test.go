@@ -16,6 +16,7 @@ import (
 	"unicode/utf8"
 
 	"btrlab/internal/study/handout"
+	"btrlab/internal/testing/need"
 )
 
 var slidesSlow = flag.Bool("slides.slow", false, "also run the commands on slides that take minutes")
@@ -335,6 +336,7 @@ func (s *slide) last(t *testing.T, week int) {
 // with a note for the teacher, and takes about an hour; each figure and picture is what its command
 // prints and draws now; no line is one of a solution.
 func TestSlides(t *testing.T) {
+	need.Long(t)
 	names, err := filepath.Glob(filepath.Join(slidesDir, "week-*.md"))
 	if err != nil || len(names) != 6 {
 		t.Fatalf("%v, have the lectures %q, want six", err, names)

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"btrlab/internal/study/levels"
+	"btrlab/internal/testing/need"
 )
 
 // TestLabRun: a level is lost or won by an argument; what wins is kept, and then the next level is
@@ -176,6 +177,7 @@ func TestGradeAll(t *testing.T) {
 // TestHandoutFails: a handout whose zip cannot be written, or whose tree, leaves no tree, no folder
 // for one, and what was there before as it was.
 func TestHandoutFails(t *testing.T) {
+	need.Long(t)
 	dir := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(dir, "out.zip", "mine"), 0o755); err != nil {
 		t.Fatal(err)

@@ -21,6 +21,7 @@ import (
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
 	"btrlab/internal/study/scenario"
+	"btrlab/internal/testing/need"
 )
 
 // program gives a path that runs this test binary as btrlab.
@@ -292,6 +293,7 @@ func TestInterruptGrade(t *testing.T) {
 // ones with the workers of a ring. The job takes all their ends, prints what was measured, and the
 // image is clean.
 func TestInterruptQueue(t *testing.T) {
+	need.Long(t)
 	// A direct write takes so long that the job waits nearly always, however slow the machine is.
 	// The file is laid out before, as for a job that reads, and no block is written twice in a
 	// pass: else the job would wait in submitting.

@@ -9,12 +9,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"btrlab/internal/testing/need"
 )
 
 // TestCompareSeedLinux: the job of seed 001 through the running kernel's own calls beside ours. The
 // row with RWF_NOWAIT has its share of EAGAIN, the rows of the model's rings say which way their
 // requests went, and the page has both.
 func TestCompareSeedLinux(t *testing.T) {
+	need.Long(t)
 	dir := t.TempDir()
 	page := filepath.Join(t.TempDir(), "page.html")
 	var out, errw strings.Builder
@@ -103,6 +106,7 @@ func TestInterruptLinux(t *testing.T) {
 // TestCompareFsyncLinux: the job of seed 003 through the running kernel's own calls beside ours:
 // each writer has a file of its own there as well, and what it wrote is read back.
 func TestCompareFsyncLinux(t *testing.T) {
+	need.Long(t)
 	dir := t.TempDir()
 	var out, errw strings.Builder
 	args := []string{"compare", "003", "--linux", dir, "--size", "1M", "--rounds", "1", "--runtime-seconds", "0.05", "--json"}

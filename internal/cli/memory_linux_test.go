@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"btrlab/internal/sched"
+	"btrlab/internal/testing/need"
 )
 
 func init() { programs["btrlab-peak"] = peak }
@@ -55,6 +56,7 @@ func peakOf(t *testing.T, out io.Writer, most int, args ...string) {
 // bench reads and overwrites it, in the memory of the cache and 64 MiB. A rescue has no cache and
 // takes 64 MiB, also when it scans the image.
 func TestMemoryBound(t *testing.T) {
+	need.Long(t)
 	if sched.UnderRace {
 		t.Skip("the race detector needs memory of its own")
 	}
@@ -131,6 +133,7 @@ func (s *same) Write(p []byte) (int, error) {
 // TestMemorySmallFiles: many small files are put and fetched in bounded memory: inodes and tree
 // blocks go as well.
 func TestMemorySmallFiles(t *testing.T) {
+	need.Long(t)
 	if sched.UnderRace {
 		t.Skip("the race detector needs memory of its own")
 	}

@@ -8,12 +8,14 @@ import (
 
 	"btrlab/internal/measure/experiment"
 	"btrlab/internal/sched"
+	"btrlab/internal/testing/need"
 )
 
 // Seed 000's table says what its patches do: together they halve the tree searches of a write and
 // take the places away at which a request may sleep, and without one of them that one's cost is
 // back. Virtual time, so the counts are the same everywhere.
 func TestCompare000(t *testing.T) {
+	need.Long(t)
 	var out, errw bytes.Buffer
 	args := strings.Fields("compare 000 --ablation --json --runtime vtime --no-payload --rounds 1 --runtime-seconds 0.05 --size 64M --set iodepth=16")
 	if code := Main(args, strings.NewReader(""), &out, &errw); code != 0 {

@@ -15,6 +15,7 @@ import (
 	"btrlab/internal/sched/explore"
 	"btrlab/internal/study/scenario"
 	"btrlab/internal/study/timeline"
+	"btrlab/internal/testing/need"
 )
 
 // simulated is a screen of w by h cells that nobody sees.
@@ -265,6 +266,7 @@ func TestStepWaits(t *testing.T) {
 
 // Every size of terminal and every scenario has a picture.
 func TestStepDraws(t *testing.T) {
+	need.Long(t)
 	for _, s := range scenario.All() {
 		st, err := newStepper(s, "unlocked", "", false)
 		if err != nil {

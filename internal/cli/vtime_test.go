@@ -10,10 +10,12 @@ import (
 	"testing"
 
 	"btrlab/internal/format"
+	"btrlab/internal/testing/need"
 )
 
 // In virtual time every byte of the output is the same for the same seed, whatever the host does.
 func TestVirtualTimeIsTheSameEveryTime(t *testing.T) {
+	need.Long(t)
 	job := "[j]\nrw=randwrite\nbs=4k\nsize=16m\nnumjobs=4\nruntime=60ms\ntime_based\nnorandommap\ngroup_reporting\nioengine=libaio\niodepth=8\nfilename=f\n"
 	for _, args := range [][]string{
 		{"bench", "-", "--runtime", "vtime", "--cpus", "4", "--nocow", "--json", "--device-model", "ssd-raid5"},

@@ -14,6 +14,7 @@ import (
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
 	"btrlab/internal/testing/fstest"
+	"btrlab/internal/testing/need"
 )
 
 // writeMethods are all kinds of compression.
@@ -197,6 +198,7 @@ func TestCompressedEIO(t *testing.T) {
 
 // TestCompressedFull fills an image: a write either fails or is there.
 func TestCompressedFull(t *testing.T) {
+	need.Long(t)
 	x := fstest.New(t, fstest.Size(128<<20))
 	setCompress(x, "zstd")
 	x.Must(x.FS.EnableQuota(x.T))

@@ -16,6 +16,7 @@ import (
 	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
 	"btrlab/internal/testing/fstest"
+	"btrlab/internal/testing/need"
 )
 
 // A list without a device, or with one twice, is refused.
@@ -177,6 +178,7 @@ func spared(t *testing.T, devs []blockdev.Device, k int, files map[string][]byte
 // TestDevicesSpared: a profile with copies does without as many devices as it promises, whether
 // their blocks are bad or the devices are missing.
 func TestDevicesSpared(t *testing.T) {
+	need.Long(t)
 	for _, c := range deviceCases {
 		if c.lost == 0 {
 			continue

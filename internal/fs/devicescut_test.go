@@ -10,6 +10,7 @@ import (
 	"btrlab/internal/fs"
 	"btrlab/internal/sched"
 	"btrlab/internal/testing/fstest"
+	"btrlab/internal/testing/need"
 )
 
 // TestDevicesCut: the power is cut at each write of each of several devices, whose caches lose what
@@ -17,6 +18,7 @@ import (
 // without the devices that the profile can do without, and has what fsync, syncfs and commits had
 // promised. A flush that leaves one device out loses it.
 func TestDevicesCut(t *testing.T) {
+	need.Long(t)
 	for _, c := range deviceCases {
 		if c.n == 1 || testing.Short() && c.data == "raid10" {
 			continue

@@ -9,12 +9,14 @@ import (
 	"btrlab/internal/errno"
 	"btrlab/internal/sched"
 	"btrlab/internal/testing/fstest"
+	"btrlab/internal/testing/need"
 )
 
 // TestDeleteWhenFull: on an image without room for metadata names can be taken and files be
 // emptied, because deletes may use what is kept for commits; otherwise nobody could ever make room.
 // What they freed can be used again, also after a new open.
 func TestDeleteWhenFull(t *testing.T) {
+	need.Long(t)
 	fstest.OneTask(t)
 	for _, how := range []string{"unlink", "rmdir", "truncate", "reopen"} {
 		t.Run(how, func(t *testing.T) {

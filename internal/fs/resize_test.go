@@ -15,6 +15,7 @@ import (
 	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
 	"btrlab/internal/testing/fstest"
+	"btrlab/internal/testing/need"
 )
 
 // scattered is a file system with holes between its chunks, which lie up to the end of the device,
@@ -40,6 +41,7 @@ func scattered(x *fstest.Fixture, passes int) []byte {
 // A file system whose chunks lie all over the device, one on the place of a superblock copy, is
 // made as small as it can be, and everything is there; then larger, and it takes more.
 func TestResize(t *testing.T) {
+	need.Long(t)
 	fstest.OneTask(t)
 	for _, profile := range []string{"dup", "single"} {
 		x := fstest.New(t, fstest.Size(700<<20), fstest.MkfsOptions(func(o *mkfs.Options) { o.MetadataProfile, o.Size = profile, 400<<20 }))
@@ -80,6 +82,7 @@ func TestResize(t *testing.T) {
 
 // The power fails after each write of a resize: the file system is there, with all that was in it.
 func TestResizeCrash(t *testing.T) {
+	need.Long(t)
 	fstest.OneTask(t)
 	x := fstest.New(t, fstest.Size(400<<20))
 	want := scattered(x, 1)
@@ -145,6 +148,7 @@ func sieve(x *fstest.Fixture, n int) map[string][]byte {
 // every profile that copies whole stripes, with the free space as extents and without a tree of it;
 // the file system goes on, and grows again.
 func TestResizeCuts(t *testing.T) {
+	need.Long(t)
 	fstest.OneTask(t)
 	for _, c := range []struct {
 		name string

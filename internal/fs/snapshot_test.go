@@ -15,6 +15,7 @@ import (
 	"btrlab/internal/fs"
 	"btrlab/internal/progs/dump"
 	"btrlab/internal/testing/fstest"
+	"btrlab/internal/testing/need"
 )
 
 // volume is the right content of a subvolume: its files.
@@ -191,6 +192,7 @@ func (w *world) compare() {
 // extents and go; each subvolume keeps its own bytes, and the fixture checks the references of
 // every image.
 func TestSnapshotModel(t *testing.T) {
+	need.Long(t)
 	seeds := []uint64{1, 2, 3, 4}
 	if testing.Short() {
 		seeds = seeds[:2]

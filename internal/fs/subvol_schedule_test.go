@@ -13,6 +13,7 @@ import (
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
 	"btrlab/internal/testing/fstest"
+	"btrlab/internal/testing/need"
 )
 
 // subvolImages makes an image with a file /s/f in a subvolume, and one in which a crash has also
@@ -65,6 +66,7 @@ func closedClean(t *sched.Task, x *fs.FS, dev *blockdev.Memory) error {
 // somebody is at work. Nobody changes a tree that is being dropped, and nothing that is to stay
 // lies in it.
 func TestDeleteSubvolumeSchedules(t *testing.T) {
+	need.Long(t)
 	o := fstest.Explored("locked")
 	image, orphan := subvolImages(o)
 	for _, c := range []struct {

@@ -12,6 +12,7 @@ import (
 	"btrlab/internal/fs"
 	"btrlab/internal/sched"
 	"btrlab/internal/testing/fstest"
+	"btrlab/internal/testing/need"
 )
 
 // A truncate of a file with more extents than one transaction drops, and a crash between two of
@@ -19,6 +20,7 @@ import (
 // and what it grows by then is zeroes. Space preallocated beyond EOF makes it no longer than it
 // was.
 func TestTruncateCrash(t *testing.T) {
+	need.Long(t)
 	fstest.OneTask(t)
 	const extents, block, step, small = 4200, format.SectorSize, 2 * format.SectorSize, 12 * format.SectorSize
 	const end = extents * step

@@ -18,6 +18,7 @@ import (
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
 	"btrlab/internal/testing/fstest"
+	"btrlab/internal/testing/need"
 )
 
 // TestSetxattr: attributes come, change and go, with the ctime; what cannot be leaves everything as
@@ -93,6 +94,7 @@ func xattrs(x *fstest.Fixture, path string) []string {
 // attributes with its new name. A reader, and an open of the image after a power cut, finds one of
 // the two values.
 func TestSetxattrSchedules(t *testing.T) {
+	need.Long(t)
 	o := fstest.Explored("fsync-5.18")
 	image := blockdev.NewMemory(128 << 20)
 	tk := sched.NewTask("image")

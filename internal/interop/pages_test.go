@@ -14,6 +14,7 @@ import (
 	"btrlab/internal/cli"
 	"btrlab/internal/measure/reproduce"
 	"btrlab/internal/measure/seeds"
+	"btrlab/internal/testing/need"
 )
 
 // The page of a seed, and that of virtual time, show what `reproduce` prints. It is the same on
@@ -100,6 +101,7 @@ func holds(t *testing.T, command string, lines []string) {
 
 // TestPagesReproduce holds the run on a small file: some seconds.
 func TestPagesReproduce(t *testing.T) {
+	need.Long(t)
 	if testing.Short() {
 		t.Skip("some seconds")
 	}

@@ -5,11 +5,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"btrlab/internal/testing/need"
 )
 
 // TestOwnPolicy: the tries of the tutorial, as its notebook has them. The second breaks
 // two-writers-same, and the third nothing that locked keeps.
 func TestOwnPolicy(t *testing.T) {
+	need.Long(t)
 	code := func(try string) string {
 		b, err := os.ReadFile("../study/own/testdata/" + try + "/policy.go")
 		if err != nil {

@@ -5,6 +5,8 @@ import (
 	"image/png"
 	"strings"
 	"testing"
+
+	"btrlab/internal/testing/need"
 )
 
 func TestExploreAndReplay(t *testing.T) {
@@ -136,6 +138,7 @@ func picture(t *testing.T, draw func() (Figure, error)) {
 // A surface has the gain at each point, more where more of a request's time grows with its size,
 // and a picture; what it is not for is refused.
 func TestSurface(t *testing.T) {
+	need.Long(t)
 	for _, bad := range [][2][]float64{{{0}, {0, 1}}, {{0, 91}, {0, 1}}, {{0, 10}, {0, 3}}, {make([]float64, 16), {0, 1}}} {
 		if _, err := Surface(bad[0], bad[1]); err == nil {
 			t.Errorf("Surface(%v, %v) ran, want an error", bad[0], bad[1])

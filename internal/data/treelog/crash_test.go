@@ -16,6 +16,7 @@ import (
 	"btrlab/internal/progs/check"
 	"btrlab/internal/sched"
 	"btrlab/internal/testing/fstest"
+	"btrlab/internal/testing/need"
 )
 
 // TestFsyncLogCrash: as TestCrash, with fsyncs that write logs in the place of commits: the power
@@ -23,6 +24,7 @@ import (
 // has returned promised is there, or what the next one promises, and the image is clean after
 // replay.
 func TestFsyncLogCrash(t *testing.T) {
+	need.Long(t)
 	fstest.OneTask(t)
 	t.Run("default", func(t *testing.T) { fsyncCrash(t, 40) })
 	for _, v := range fstest.Variants() {

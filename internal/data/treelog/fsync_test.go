@@ -12,11 +12,13 @@ import (
 	"btrlab/internal/fs"
 	"btrlab/internal/sched"
 	"btrlab/internal/testing/fstest"
+	"btrlab/internal/testing/need"
 )
 
 // TestFsyncLogModel: operations at random; right after each fsync the power goes. Every file that
 // was not changed since its fsync, or since a sync, has what it had then, and the image is clean.
 func TestFsyncLogModel(t *testing.T) {
+	need.Long(t)
 	seeds, steps := uint64(4), 400
 	// a file system of one task: the detector sees in a part what it sees in all
 	if sched.UnderRace {

@@ -13,12 +13,14 @@ import (
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
 	"btrlab/internal/testing/fstest"
+	"btrlab/internal/testing/need"
 )
 
 // TestFsyncLogOrdered: an fsync by log does not wait until the trees have what it wrote. A commit
 // that comes then frees the log, so it waits for that instead: the power goes when both are over,
 // and what was synced is there. A commit that does not wait loses it.
 func TestFsyncLogOrdered(t *testing.T) {
+	need.Long(t)
 	image, search := loggedImage(t)
 	page := bytes.Repeat([]byte{7}, 4096)
 	for _, c := range []struct {

@@ -11,6 +11,7 @@ import (
 
 	"btrlab/internal/measure/reproduce"
 	"btrlab/internal/measure/seeds"
+	"btrlab/internal/testing/need"
 )
 
 var seed002 = seeds.Get("002")
@@ -27,6 +28,7 @@ func published(lock, unlocked seeds.Figures) *seeds.Seed {
 // the same JSON to the last byte. Noise and garbage collection are random numbers of a seed;
 // another seed gives other bytes.
 func TestSameBytes(t *testing.T) {
+	need.Long(t)
 	n := 100
 	if testing.Short() {
 		n = 20
@@ -151,6 +153,7 @@ func TestRanks(t *testing.T) {
 // alternative; the runs are made in parallel and the table is the same every time. A change that
 // moves nothing anywhere does not get to the machine.
 func TestSensitivity(t *testing.T) {
+	need.Long(t)
 	o := reproduce.Options{Calibration: seed002.Study.Calibration, Seconds: 0.02, Warm: 0.01, Size: 4 << 20}
 	run := func() (*reproduce.Sensitivity, string) {
 		s, err := reproduce.Sense(o)

@@ -14,6 +14,7 @@ import (
 
 	"btrlab/internal/measure/reproduce"
 	"btrlab/internal/measure/seeds"
+	"btrlab/internal/testing/need"
 )
 
 // same is r as JSON, which must be first if that is there: a study has the same bytes each time.
@@ -146,6 +147,7 @@ func TestFitKeepsTheNearest(t *testing.T) {
 // without D1 requests sleep; without the others each has its cost back. Files of 256 MiB are
 // crowded: the ratio is not the seed's.
 func TestSeed000(t *testing.T) {
+	need.Long(t)
 	o := reproduce.Options{Calibration: seeds.Get("000").Study.Calibration, Seconds: 0.1, Size: 256 << 20}
 	var first []byte
 	for range 2 {
@@ -225,6 +227,7 @@ func TestSeed004(t *testing.T) {
 // own, every fsync goes to a log, and a row without a patch has back what the patch saves. What it
 // adds to the throughput is the row with all patches less its own, on the scale of the ratio.
 func TestSeed003(t *testing.T) {
+	need.Long(t)
 	o := reproduce.Options{Calibration: seeds.Get("003").Study.Calibration, Seconds: 0.2, Size: 64 << 20}
 	var first []byte
 	for range 2 {

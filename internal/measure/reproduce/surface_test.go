@@ -10,6 +10,7 @@ import (
 
 	"btrlab/internal/measure/reproduce"
 	"btrlab/internal/measure/seeds"
+	"btrlab/internal/testing/need"
 )
 
 // small is seed 000 with a surface of few points on a small file.
@@ -27,6 +28,7 @@ func small() *seeds.Seed {
 // it. The dials get to the device: a share of the time that grows with the size changes the gain,
 // and a rate that all share takes it away.
 func TestSurface(t *testing.T) {
+	need.Long(t)
 	seed := small()
 	o := reproduce.Options{Calibration: seed.Study.Calibration}
 	s, err := reproduce.Map(seed, o)
@@ -103,6 +105,7 @@ func TestSurfaceKnown(t *testing.T) {
 
 // A leaf that is small sooner is met more often in the log: the dial of seed 003 gets to the trees.
 func TestSurfaceSmallLeaf(t *testing.T) {
+	need.Long(t)
 	s := *seeds.Get("003")
 	x := *s.Study.Surface
 	x.X.Values, x.Y.Values, x.Seconds, x.Size = []float64{33, 100}, []float64{1, 38}, 0.6, 64<<20

@@ -73,6 +73,7 @@ func (m *image) moveRoot(tree, to uint64) {
 // TestEachRuleFires damages the sample in one place, with checksums made right again, and expects
 // the rule, and no rule that only follows from it.
 func TestEachRuleFires(t *testing.T) {
+	need.Long(t)
 	base := newImage(t)
 	fsLeaf := func(m *image, slot int) uint64 { return m.block(m.root(fsTree)).Blockptr(slot) }
 	csumKey := key(format.EXTENT_CSUM_OBJECTID, format.EXTENT_CSUM_KEY, base.data0())

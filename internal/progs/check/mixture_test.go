@@ -14,6 +14,7 @@ import (
 	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
 	"btrlab/internal/testing/fstest"
+	"btrlab/internal/testing/need"
 )
 
 // A database preallocates its file, writes pieces of it past the cache, and syncs. Pieces that a
@@ -94,6 +95,7 @@ func TestLogMixtures(t *testing.T) {
 // TestLogMixtureDamaged: of a logged extent, whose data lies in an extent of the last commit, every
 // checksum counts, on both sides.
 func TestLogMixtureDamaged(t *testing.T) {
+	need.Long(t)
 	for _, p := range patternsOf("tl", 4) {
 		for _, where := range []byte("tl") {
 			last := strings.LastIndexByte(p, where)

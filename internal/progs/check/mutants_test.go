@@ -21,6 +21,7 @@ var (
 // again, and repairs: no panic, no endless round, no file lost that could be read, and what is
 // proposed is what the image is afterwards, never worse.
 func TestRepairMutants(t *testing.T) {
+	need.Long(t)
 	base := fullSample(t)
 	blocks := base.trees()
 	var whole, clean, better, left, unknown int

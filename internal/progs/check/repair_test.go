@@ -9,11 +9,13 @@ import (
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
+	"btrlab/internal/testing/need"
 )
 
 // TestRepair damages an image. The repair makes it clean, and nothing is written before Commit;
 // what undo was told is what makes it as it was.
 func TestRepair(t *testing.T) {
+	need.Long(t)
 	base := newImage(t)
 	dataKey := key(base.data0(), format.EXTENT_ITEM_KEY, 4*blk)
 	group := func(m *image, i int) format.Key {

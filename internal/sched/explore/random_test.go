@@ -16,6 +16,7 @@ import (
 	"btrlab/internal/lock/workqueue"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
+	"btrlab/internal/testing/need"
 )
 
 var programs = flag.Int("programs", 0, "how many random programs TestRandomPrograms tries; 0 is 3,000")
@@ -433,6 +434,7 @@ var hardPrograms = []uint64{59, 255, 100033, 900004, 2002721}
 // and the same happens-before orders, none twice. A mistake in a reduction shows up as a state that
 // is missing in one program of thousands.
 func TestRandomPrograms(t *testing.T) {
+	need.Long(t)
 	n := *programs
 	if n == 0 {
 		n = 3000

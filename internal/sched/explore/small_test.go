@@ -12,6 +12,7 @@ import (
 	"btrlab/internal/lock"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
+	"btrlab/internal/testing/need"
 )
 
 // Small programs, each for one mistake that a search could make, and random ones with classes at
@@ -113,6 +114,7 @@ func TestHiddenArrival(t *testing.T) {
 // Random programs in which the search switches at some classes only: a step then has many
 // operations and objects. Every search comes to the final states of enumeration.
 func TestHiddenClasses(t *testing.T) {
+	need.Long(t)
 	n := 1500
 	if testing.Short() {
 		n = 250

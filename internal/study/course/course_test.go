@@ -17,6 +17,7 @@ import (
 	"btrlab/internal/study/grade"
 	"btrlab/internal/study/judges"
 	"btrlab/internal/study/sandbox"
+	"btrlab/internal/testing/need"
 )
 
 func root(t *testing.T) string {
@@ -261,6 +262,7 @@ func TestLimit(t *testing.T) {
 // TestExploredOnce: of a class in which two have the same code it is explored once, and the table
 // and the report say so.
 func TestExploredOnce(t *testing.T) {
+	need.Long(t)
 	class, l := t.TempDir(), lab(t, 4)
 	const src = "package p\n\nimport \"btrlab/internal/policy\"\n\nfunc Steps() []policy.SetsizeStep { return []policy.SetsizeStep{policy.DIOWait} }\n" +
 		"func Answers() map[string]string { all := map[string]string{}; return all }\n"

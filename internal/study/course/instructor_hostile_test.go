@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"btrlab/internal/testing/need"
 )
 
 // hostile is a submission of testdata/instructor_hostile.txt.
@@ -101,6 +103,7 @@ func TestHostile(t *testing.T) {
 			if !h.refused && l.Code != nil && os.Getenv("BTRLAB_LABS") == "" {
 				t.Skip("make labs runs it")
 			}
+			need.Long(t)
 			t.Parallel()
 			dir := t.TempDir()
 			for name, text := range h.files {

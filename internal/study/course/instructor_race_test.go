@@ -11,6 +11,7 @@ import (
 
 	"btrlab/internal/module"
 	"btrlab/internal/study/sandbox"
+	"btrlab/internal/testing/need"
 )
 
 // racing is what TestRaced builds: every submission of labs 2 and 3, called by several goroutines
@@ -92,6 +93,7 @@ func main() {
 // variables of a package. The two that it refuses for one do race, and the race detector says so:
 // the grader, in which one task runs at a time, would see nothing.
 func TestRaced(t *testing.T) {
+	need.Long(t)
 	if os.Getenv("BTRLAB_LABS") == "" {
 		t.Skip("builds a program with the race detector: make labs")
 	}

@@ -8,12 +8,14 @@ import (
 	"time"
 
 	"btrlab/internal/study/sandbox"
+	"btrlab/internal/testing/need"
 )
 
 // TestStops: code that recurses without end in one row, eats memory in the next and hangs in a
 // third loses these rows, each with its line and the reason, and keeps what it had before. After
 // the third nothing more is run.
 func TestStops(t *testing.T) {
+	need.Long(t)
 	if testing.Short() {
 		t.Skip("builds a program and lets it hang for three seconds of processor time")
 	}
@@ -69,6 +71,7 @@ func TestStops(t *testing.T) {
 // TestProcessorTime: a submission has a limit of processor time, whatever its rows may take, and
 // the report says that it was this one, and where.
 func TestProcessorTime(t *testing.T) {
+	need.Long(t)
 	l := lab(t, 5)
 	b, err := os.ReadFile(filepath.Join(l.Dir(root(t)), "instructor", "_solution", "rangelock.go"))
 	if err != nil {

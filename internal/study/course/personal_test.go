@@ -12,6 +12,7 @@ import (
 	"btrlab/internal/study/grade"
 	"btrlab/internal/study/judges"
 	"btrlab/internal/study/practice"
+	"btrlab/internal/testing/need"
 )
 
 // solve answers a personal question as a student with an explorer of his own would: it reads what
@@ -43,6 +44,7 @@ func put(t *testing.T, dir, name, text string) {
 // TestPersonal: some labs have a question of each student's own. What exploring finds is
 // right, for that student only; the row does not give it away.
 func TestPersonal(t *testing.T) {
+	need.Long(t)
 	r := root(t)
 	for _, n := range []int{1, 3, 4, 5, 6, 7, 9, 10} {
 		l := lab(t, n)

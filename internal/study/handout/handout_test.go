@@ -15,6 +15,7 @@ import (
 	"btrlab/internal/study/course"
 	"btrlab/internal/study/judges"
 	"btrlab/internal/study/sandbox"
+	"btrlab/internal/testing/need"
 )
 
 // committed is the last commit of the clone that the test runs in. A handout has none.
@@ -40,6 +41,7 @@ func committed(t *testing.T) []File {
 // TestNoSolution: nothing of an instructor's folder and no line of a solution is handed out, no
 // test that is looks for one, and the same commit gives the same bytes.
 func TestNoSolution(t *testing.T) {
+	need.Long(t)
 	tree := committed(t)
 	out, err := From(tree)
 	if err != nil {
@@ -161,6 +163,7 @@ var everything = flag.Bool("handout.all", false, "TestInside: make test and ever
 // TestInside: a handout is a tree to work in: its code vets, the tests of what students touch pass,
 // and its labs can be graded.
 func TestInside(t *testing.T) {
+	need.Long(t)
 	if testing.Short() {
 		t.Skip("builds the labs anew, in another folder")
 	}

@@ -17,6 +17,7 @@ import (
 
 	"btrlab/internal/study/course"
 	"btrlab/internal/study/sandbox"
+	"btrlab/internal/testing/need"
 )
 
 // results is Gradescope's results.json, as its documentation has it.
@@ -85,6 +86,7 @@ func autograder(t *testing.T, l *course.Lab, o AutograderOptions) []byte {
 // TestAutograderZip: the zip of every lab has the two scripts, no test, no solution and nothing
 // that grading does not need, and the same commit gives the same bytes.
 func TestAutograderZip(t *testing.T) {
+	need.Long(t)
 	for _, l := range course.Labs {
 		if l.N != 0 && l.N != 5 && l.N != 12 { // without code, with, and with more imports
 			continue
@@ -132,6 +134,7 @@ func TestAutograderZip(t *testing.T) {
 // made with, be it downloaded or taken along, and says so in one line. The version that go.mod
 // wants has a sum.
 func TestAutograderSum(t *testing.T) {
+	need.Long(t)
 	l, err := course.Lookup(0)
 	if err != nil {
 		t.Fatal(err)
@@ -207,6 +210,7 @@ func TestAutograderMissing(t *testing.T) {
 // solution, the starter, code that does not end, code that does not build, and nothing. Each has a
 // results.json, and the network has no part in it.
 func TestAutograder(t *testing.T) {
+	need.Long(t)
 	if testing.Short() {
 		t.Skip("builds the engine anew, in another folder")
 	}

@@ -6,6 +6,7 @@ import (
 
 	"btrlab/internal/sched"
 	"btrlab/internal/study/sandbox"
+	"btrlab/internal/testing/need"
 	disk "btrlab/labs/16-serve-a-disk"
 	"btrlab/labs/kit"
 )
@@ -77,6 +78,7 @@ func (x *answering) Flush(t *kit.Task, d *kit.Disk) error {
 // TestFlushes: the solution passes, and each of its wrong forms fails in the row that is made for
 // it.
 func TestFlushes(t *testing.T) {
+	need.Long(t)
 	for _, tt := range []struct {
 		name string
 		x    faulty

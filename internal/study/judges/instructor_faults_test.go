@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"btrlab/internal/study/grade"
+	"btrlab/internal/testing/need"
 	"btrlab/labs/kit"
 )
 
@@ -270,6 +271,7 @@ func secondRows(t *testing.T, l Lab, answers map[string]string, names ...string)
 // TestSecondHalves: the answers of the solutions have all points; the schedule that a search of the
 // row prints, the workload alone, never where something tells and numbers that are far off do not.
 func TestSecondHalves(t *testing.T) {
+	need.Long(t)
 	for n, l := range halves(t) {
 		right := secondAnswers(t, n)
 		broken := 0
@@ -308,6 +310,7 @@ func TestSecondHalves(t *testing.T) {
 
 // TestSecondReader: the reader of the questions breaks no solution by itself.
 func TestSecondReader(t *testing.T) {
+	need.Long(t)
 	for n, l := range halves(t) {
 		for _, w := range l.Workloads() {
 			var r grade.Row

@@ -13,6 +13,7 @@ import (
 	"btrlab/internal/policy"
 	"btrlab/internal/study/grade"
 	"btrlab/internal/study/sandbox"
+	"btrlab/internal/testing/need"
 )
 
 // orderAnswers are right.
@@ -60,6 +61,7 @@ func TestOrderStarter(t *testing.T) {
 // TestHarmlessOrders: no order is compared with another one. Those that nobody can tell from the
 // right one have full points.
 func TestHarmlessOrders(t *testing.T) {
+	need.Long(t)
 	swap := func(s ...policy.WriteStep) []policy.WriteStep {
 		l := moved(policy.NoStep, policy.NoStep)
 		copy(l[5:8], s)

@@ -17,6 +17,7 @@ import (
 	"btrlab/internal/study/grade"
 	"btrlab/internal/study/sandbox"
 	"btrlab/internal/study/scenario"
+	"btrlab/internal/testing/need"
 	capstone "btrlab/labs/12-capstone"
 	"btrlab/labs/kit"
 )
@@ -162,6 +163,7 @@ var broken = map[string][]string{
 // Not to the nanosecond, because a policy that asks for i_size once more is a task that can be
 // interrupted there. Modern skips a wait that the kit always has, so its times are not compared.
 func TestPresetsByKit(t *testing.T) {
+	need.Long(t)
 	for name, p := range byKit {
 		s := p.student()
 		n := 20

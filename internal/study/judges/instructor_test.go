@@ -18,6 +18,7 @@ import (
 	"btrlab/internal/study/grade"
 	"btrlab/internal/study/sandbox"
 	"btrlab/internal/study/scenario"
+	"btrlab/internal/testing/need"
 	unlocked "btrlab/labs/03-unlocked"
 	truncaterace "btrlab/labs/04-truncate-race"
 	ring "btrlab/labs/08-ring"
@@ -81,6 +82,7 @@ func witness(t *testing.T, k *task1) string {
 // the help of the verbs and the museum's exhibit, and not what explore prints for a scenario of
 // writes and truncates.
 func TestPrinted(t *testing.T) {
+	need.Long(t)
 	r := root(t)
 	printed := map[string]string{}
 	schedule := regexp.MustCompile(`\b\d+:\d(,\d+:\d)*\b`)
@@ -168,6 +170,7 @@ func TestPrinted(t *testing.T) {
 // TestOrders runs all 120 orders of the five steps: the list of those that the workloads accept is
 // what instructor/NOTES.md says.
 func TestOrders(t *testing.T) {
+	need.Long(t)
 	if os.Getenv("BTRLAB_LABS") == "" {
 		t.Skip("takes a minute: make labs")
 	}
@@ -272,6 +275,7 @@ func TestNowaitCosts(t *testing.T) {
 // TestLockingJudged: what the rows of lab 3 ask apart from each other: a right order that keeps the
 // lock has no row of speed, and CanUnlock is judged whatever Write does.
 func TestLockingJudged(t *testing.T) {
+	need.Long(t)
 	inside := func(pos, n, isize uint64) bool { return n <= isize && pos <= isize-n }
 	locked := func(t *kit.Task, w *kit.LockedWrite) { w.Lock(t); w.Place(t); w.Copy(t); w.Unlock(t) }
 	right := func(t *kit.Task, w *kit.LockedWrite) {

@@ -6,6 +6,7 @@ import (
 
 	"btrlab/internal/sched/explore"
 	"btrlab/internal/study/sandbox"
+	"btrlab/internal/testing/need"
 	"btrlab/labs/kit"
 )
 
@@ -87,6 +88,7 @@ func (x waiting) write(t *kit.Task, w *kit.WaitedWrite) error {
 // the row that is about it is violated, by a schedule of which no part can be left out; without the
 // first round, or throttled too early, all is kept and i_rwsem is held for long.
 func TestWaitJudged(t *testing.T) {
+	need.Long(t)
 	for name, tt := range map[string]struct {
 		w    waiting
 		kind map[string]explore.Kind // by row

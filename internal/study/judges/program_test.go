@@ -9,6 +9,7 @@ import (
 
 	"btrlab/internal/sched/explore"
 	"btrlab/internal/study/sandbox"
+	"btrlab/internal/testing/need"
 	"btrlab/labs/kit"
 	template "btrlab/labs/own"
 )
@@ -85,6 +86,7 @@ func TestCheckOwn(t *testing.T) {
 // TestExploreOwn builds two files and runs one, as btrlab practice --own does: what is refused is
 // one line that names the file's line.
 func TestExploreOwn(t *testing.T) {
+	need.Long(t)
 	if testing.Short() {
 		t.Skip("builds two programs")
 	}

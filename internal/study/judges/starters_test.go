@@ -13,6 +13,7 @@ import (
 	"btrlab/internal/sched/explore"
 	"btrlab/internal/study/grade"
 	"btrlab/internal/study/sandbox"
+	"btrlab/internal/testing/need"
 	lockedbaseline "btrlab/labs/02-locked-baseline"
 	unlocked "btrlab/labs/03-unlocked"
 	truncaterace "btrlab/labs/04-truncate-race"
@@ -90,6 +91,7 @@ func starterRows(t *testing.T, n int) []grade.Row {
 // TestStartersHaveNothing: no starter has a point, and the rows that are said to be given are those
 // that it passes.
 func TestStartersHaveNothing(t *testing.T) {
+	need.Long(t)
 	for _, l := range All {
 		about := l.About()
 		t.Run(about.Folder, func(t *testing.T) {

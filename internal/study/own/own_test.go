@@ -16,6 +16,7 @@ import (
 	"btrlab/internal/study/own"
 	"btrlab/internal/study/sandbox"
 	"btrlab/internal/study/scenario"
+	"btrlab/internal/testing/need"
 )
 
 // built is a program with the six templates, my-PRESET, and the three tries of the tutorial, and
@@ -91,6 +92,7 @@ func builtResults(t *testing.T) (broken map[string]result, cells map[string]int)
 // A template does what its preset does: under each, every scenario of the matrix has the same
 // verdict, and every switch of the preset holds where the Go has no say.
 func TestTemplates(t *testing.T) {
+	need.Long(t)
 	broken, cells := builtResults(t)
 	for _, s := range scenario.Names() {
 		for _, preset := range own.Presets() {

@@ -10,6 +10,7 @@ import (
 
 	"btrlab/internal/policy"
 	"btrlab/internal/sched/explore"
+	"btrlab/internal/testing/need"
 )
 
 // estimated are searches that end, long ones with -matrix.full. The short ones take about two
@@ -43,6 +44,7 @@ var estimated = []struct {
 // table is in the log. It is no promise: the bounds are those that it keeps today, so that a
 // mistake in the estimate shows.
 func TestEstimate(t *testing.T) {
+	need.Long(t)
 	points := []float64{.1, .25, .5, .75}
 	bounds := []float64{20, 8, 4, 2}
 	off := make([][]float64, len(points)) // how many times too high or too low, by point

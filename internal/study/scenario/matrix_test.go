@@ -16,6 +16,7 @@ import (
 
 	"btrlab/internal/policy"
 	"btrlab/internal/sched/explore"
+	"btrlab/internal/testing/need"
 )
 
 var (
@@ -57,6 +58,7 @@ const (
 // extents only (direct-extents-whole), and one from a mapping of its own range waited for itself
 // before 5.16 (direct-mapped).
 func TestMatrix(t *testing.T) {
+	need.Long(t)
 	full := *matrixFull || *matrixRewrite
 	var table bytes.Buffer
 	var byRule []Result
@@ -165,6 +167,7 @@ func TestMatrix(t *testing.T) {
 // broken cells and the wrong orders of the museum are searched by the other methods, which take
 // different schedules for equal.
 func TestBrokenIsNotExhausted(t *testing.T) {
+	need.Long(t)
 	text, err := os.ReadFile(matrixFile)
 	must(t, err)
 	type broken struct{ scenario, policy string }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"btrlab/internal/sched/explore"
+	"btrlab/internal/testing/need"
 )
 
 // The edges that a deadlock's report must name: what is waited for and who brings it about.
@@ -38,6 +39,7 @@ var edges = map[string][]string{
 // Every exhibit proves itself twice: the named wrong order is broken, by the kind of violation it
 // tells about, and the right one passes.
 func TestMuseum(t *testing.T) {
+	need.Long(t)
 	for i := range Museum {
 		e := &Museum[i]
 		x, err := e.Show(Options{Config: func(c *explore.Config) { c.Schedules = 20_000 }})

@@ -7,6 +7,7 @@ import (
 	"btrlab/internal/policy"
 	"btrlab/internal/sched/explore"
 	"btrlab/internal/study/scenario"
+	"btrlab/internal/testing/need"
 	"btrlab/labs/kit"
 )
 
@@ -35,6 +36,7 @@ func TestRandomIsTheSame(t *testing.T) {
 // that counts its members, the unlocked policy breaks some, and one that counts two members as one
 // is broken by one that nobody has thought of.
 func TestRandomFindsWhatIsWrong(t *testing.T) {
+	need.Long(t)
 	n, schedules := 60, 400
 	if testing.Short() {
 		n = 25

@@ -10,6 +10,7 @@ import (
 	"btrlab/internal/policy"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
+	"btrlab/internal/testing/need"
 )
 
 func TestMain(m *testing.M) {
@@ -102,6 +103,7 @@ func TestKeptSaysTheOrder(t *testing.T) {
 // of them given up in the middle, every scenario takes the same steps as on a fresh one, and ends
 // with the same state.
 func TestRestore(t *testing.T) {
+	need.Long(t)
 	for _, s := range All() {
 		cfg, err := s.Config()
 		must(t, err)
@@ -211,6 +213,7 @@ func TestDirectKept(t *testing.T) {
 // The write path with the wait first is proved for one writer and for two, and the proof is quick:
 // tens of thousands of schedules per second (the number is in the log, not in the verdict).
 func TestDrainProved(t *testing.T) {
+	need.Long(t)
 	for _, name := range []string{"truncate-race", "two-writers-truncate"} {
 		if testing.Short() && name != "truncate-race" {
 			continue

@@ -9,12 +9,14 @@ import (
 
 	"btrlab/internal/policy"
 	"btrlab/internal/sched/explore"
+	"btrlab/internal/testing/need"
 )
 
 // What the table of the switches names as showing an effect shows it: with the switch turned the
 // search of that scenario takes other steps, or ends with another verdict. A file of testdata/crash
 // is there; package crash cuts the power in it.
 func TestSwitchesShow(t *testing.T) {
+	need.Long(t)
 	t.Parallel()
 	for x := range policy.Switches() {
 		g := x.Toggle()

@@ -14,6 +14,7 @@ import (
 	"btrlab/internal/sched/explore"
 	"btrlab/internal/study/scenario"
 	"btrlab/internal/study/timeline"
+	"btrlab/internal/testing/need"
 )
 
 func text(t *testing.T, tr *scenario.Trace, lay timeline.Layout) string {
@@ -104,6 +105,7 @@ func TestTextJoins(t *testing.T) {
 // Every scenario, and every exhibit of the museum, fits a terminal of 80 columns, and every step of
 // a task that is shown is in one of the lines, in order.
 func TestTextFits(t *testing.T) {
+	need.Long(t)
 	var traces []*scenario.Trace
 	for _, s := range scenario.All() {
 		tr, err := scenario.Replay(s, policy.MustParse("unlocked"), "", false)
