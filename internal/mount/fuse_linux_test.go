@@ -151,8 +151,8 @@ func TestDevices(t *testing.T) {
 	for _, d := range []struct{ major, minor uint32 }{{1, 3}, {8, 255}, {259, 70000}, {4095, 1<<20 - 1}} {
 		rdev := uint64(d.major)<<20 | uint64(d.minor)
 		// glibc's makedev has the same 32 bits for these
-		if have, want := encodeDev(rdev), uint32(unix.Mkdev(d.major, d.minor)); have != want || decodeDev(have) != rdev {
-			t.Errorf("%d:%d: have %#x want %#x, back %#x", d.major, d.minor, have, want, decodeDev(have))
+		if have, want := format.EncodeDev(rdev), unix.Mkdev(d.major, d.minor); have != want || format.DecodeDev(have) != rdev {
+			t.Errorf("%d:%d: have %#x want %#x, back %#x", d.major, d.minor, have, want, format.DecodeDev(have))
 		}
 	}
 }

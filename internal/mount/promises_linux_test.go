@@ -440,16 +440,16 @@ func TestXattrs(t *testing.T) {
 		c.want("remove what is removed", c.s.RemoveXAttr(nil, &h, name), syscall.ENODATA)
 	}
 	c.want("remove of no namespace", c.s.RemoveXAttr(nil, &h, "other.a"), syscall.EOPNOTSUPP)
-	for _, x := range attrFlags {
-		if x.inode&(format.InodeNoDataCow|format.InodeNoCompress) != 0 {
+	for _, x := range format.HostFlags {
+		if x.Inode&(format.InodeNoDataCow|format.InodeNoCompress) != 0 {
 			continue // of an empty file, and together with others, only
 		}
 		for _, set := range []struct {
 			cmd, get uint32
 			flag     uint32
 			size     int
-		}{{ioctlSetFlags, ioctlGetFlags, x.flag, sizeofFlags}, {ioctlSetXflags, ioctlGetXflags, x.flag2, sizeofFsxattr}} {
-			if set.flag == 0 || x.inode == format.InodeDirSync {
+		}{{ioctlSetFlags, ioctlGetFlags, x.Attr, sizeofFlags}, {ioctlSetXflags, ioctlGetXflags, x.X, sizeofFsxattr}} {
+			if set.flag == 0 || x.Inode == format.InodeDirSync {
 				continue
 			}
 			p := make([]byte, set.size)
@@ -462,8 +462,8 @@ func TestXattrs(t *testing.T) {
 			}
 			n, err := c.FS.NodeAt(c.T, "/f")
 			c.Must(err)
-			if n.Flags()&x.inode == 0 {
-				t.Errorf("flag %#x: the inode has %#x, want %#x", set.flag, n.Flags(), x.inode)
+			if n.Flags()&x.Inode == 0 {
+				t.Errorf("flag %#x: the inode has %#x, want %#x", set.flag, n.Flags(), x.Inode)
 			}
 			c.Must(n.Forget(c.T, 1))
 			p[0] = 0

@@ -41,15 +41,6 @@ type inodeAttrs struct {
 	xattrs   []xattr
 }
 
-// hostFlags pairs the flags of FS_IOC_GETFLAGS with those of an inode item.
-var hostFlags = []struct {
-	host  uint32
-	image uint64
-}{
-	{0x4, format.InodeCompress}, {0x8, format.InodeSync}, {0x10, format.InodeImmutable}, {0x20, format.InodeAppend}, {0x40, format.InodeNoDump}, {0x80, format.InodeNoAtime},
-	{0x400, format.InodeNoCompress}, {0x10000, format.InodeDirSync}, {0x800000, format.InodeNoDataCow},
-}
-
 // statAttrs is what st says of an inode.
 func statAttrs(st iofs.FileInfo) inodeAttrs {
 	h := inodeAttrs{mode: imageMode(st.Mode()) & 0o7777, mtime: st.ModTime(), atime: st.ModTime()}
@@ -72,9 +63,9 @@ func dated(date, atime, mtime time.Time) (a, m time.Time) {
 
 // imageFlags and flagsOfHost translate them; what the other side does not know is left out.
 func imageFlags(host uint32) (flags uint64) {
-	for _, f := range hostFlags {
-		if host&f.host != 0 {
-			flags |= f.image
+	for _, f := range format.HostFlags {
+		if host&f.Attr != 0 {
+			flags |= f.Inode
 		}
 	}
 	return flags
@@ -82,9 +73,9 @@ func imageFlags(host uint32) (flags uint64) {
 
 func flagsOfHost(image uint64) (flags uint32) {
 	image = fs.Shown(image)
-	for _, f := range hostFlags {
-		if image&f.image != 0 {
-			flags |= f.host
+	for _, f := range format.HostFlags {
+		if image&f.Inode != 0 {
+			flags |= f.Attr
 		}
 	}
 	return flags

@@ -323,20 +323,12 @@ func (c *receiver) make(cmd *ss.Command, dir *fs.Node, name string) (err error) 
 	case ss.C_MKSOCK:
 		n, err = dir.Mknod(c.t, name, format.S_IFSOCK|mode, 0, fs.Owner{})
 	default:
-		n, err = dir.Mknod(c.t, name, uint32(cmd.Uint(ss.A_MODE)), decodeDev(cmd.Uint(ss.A_RDEV)), fs.Owner{})
+		n, err = dir.Mknod(c.t, name, uint32(cmd.Uint(ss.A_MODE)), format.DecodeDev(cmd.Uint(ss.A_RDEV)), fs.Owner{})
 	}
 	if err != nil {
 		return err
 	}
 	return n.Forget(c.t, 1)
-}
-
-// decodeDev is the kernel's device number, major<<20 | minor, of one as system calls have it;
-// encodeDev is its inverse. Model new_decode_dev() and new_encode_dev().
-func decodeDev(dev uint64) uint64 { return dev>>8&0xfff<<20 | dev&0xff | dev>>12&0xfff00 }
-func encodeDev(rdev uint64) uint64 {
-	major, minor := rdev>>20, rdev&(1<<20-1)
-	return minor&0xff | major<<8 | minor&^0xff<<12
 }
 
 // change changes the contents of a file.

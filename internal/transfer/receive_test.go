@@ -391,8 +391,8 @@ func (e *writes) Read(p []byte) (int, error) {
 func TestDeviceNumbers(t *testing.T) {
 	for _, tt := range []struct{ major, minor, dev uint64 }{{1, 3, 0x103}, {8, 0, 0x800}, {259, 300, 0x11032c}, {0xfff, 0xfffff, 0xffffffff}} {
 		rdev := tt.major<<20 | tt.minor
-		if decodeDev(tt.dev) != rdev || encodeDev(rdev) != tt.dev {
-			t.Errorf("%d:%d: %#x and %#x, want %#x and %#x", tt.major, tt.minor, decodeDev(tt.dev), encodeDev(rdev), rdev, tt.dev)
+		if format.DecodeDev(tt.dev) != rdev || format.EncodeDev(rdev) != tt.dev {
+			t.Errorf("%d:%d: %#x and %#x, want %#x and %#x", tt.major, tt.minor, format.DecodeDev(tt.dev), format.EncodeDev(rdev), rdev, tt.dev)
 		}
 	}
 }

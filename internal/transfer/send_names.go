@@ -398,7 +398,7 @@ func (c *sender) make(ino format.Ino, r fstree.NameRef) error {
 		if cmd == 0 {
 			return fmt.Errorf("corrupt inode: ino=%d, bad mode %o: %w", ino, it.Mode, errno.EUCLEAN)
 		}
-		c.out.Begin(cmd).Text(ss.A_PATH, path).Uint(ss.A_INO, uint64(ino)).Uint(ss.A_RDEV, encodeDev(it.Rdev)).Uint(ss.A_MODE, uint64(it.Mode))
+		c.out.Begin(cmd).Text(ss.A_PATH, path).Uint(ss.A_INO, uint64(ino)).Uint(ss.A_RDEV, format.EncodeDev(it.Rdev)).Uint(ss.A_MODE, uint64(it.Mode))
 	}
 	return c.out.End()
 }

@@ -1,0 +1,81 @@
+package mount
+
+import (
+	"encoding/binary"
+	"syscall"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"btrlab/internal/errno"
+	"btrlab/internal/format"
+	"btrlab/internal/fs"
+	"btrlab/internal/sched"
+)
+
+// The ioctls on the flags of an inode, of 64-bit systems.
+const (
+	ioctlGetFlags   = 0x80086601
+	ioctlSetFlags   = 0x40086602
+	ioctlGetXflags  = 0x801c581f
+	ioctlSetXflags  = 0x401c5820
+	sizeofFlags     = 4
+	sizeofFsxattr   = 28
+	xflagsNotStored = 0x80000000 // FS_XFLAG_HASATTR
+)
+
+func (s *server) Ioctl(_ <-chan struct{}, in *fuse.IoctlIn, p []byte, _ *fuse.IoctlOut, out []byte) fuse.Status {
+	return s.on("ioctl", in.NodeId, func(t *sched.Task, n *fs.Node) error {
+		flags := n.Flags()
+		var want uint64
+		switch {
+		case in.Cmd == ioctlGetFlags && len(out) >= sizeofFlags:
+			clear(out)
+			for _, x := range format.HostFlags {
+				if flags&x.Inode != 0 {
+					binary.NativeEndian.PutUint32(out, binary.NativeEndian.Uint32(out)|x.Attr)
+				}
+			}
+			return nil
+		case in.Cmd == ioctlGetXflags && len(out) >= sizeofFsxattr:
+			clear(out)
+			for _, x := range format.HostFlags {
+				if flags&x.Inode != 0 {
+					binary.NativeEndian.PutUint32(out, binary.NativeEndian.Uint32(out)|x.X)
+				}
+			}
+			return nil
+		case in.Cmd == ioctlSetFlags && len(p) >= sizeofFlags:
+			given := binary.NativeEndian.Uint32(p)
+			for _, x := range format.HostFlags {
+				if given&x.Attr != 0 {
+					want |= x.Inode
+				}
+				given &^= x.Attr
+			}
+			if given != 0 {
+				return errno.EOPNOTSUPP // models btrfs_fileattr_set()
+			}
+		case in.Cmd == ioctlSetXflags && len(p) >= sizeofFsxattr:
+			given := binary.NativeEndian.Uint32(p) &^ xflagsNotStored
+			want = flags
+			for _, x := range format.HostFlags {
+				if x.X == 0 {
+					continue
+				}
+				want &^= x.Inode
+				if given&x.X != 0 {
+					want |= x.Inode
+				}
+				given &^= x.X
+			}
+			if given != 0 {
+				return errno.EOPNOTSUPP
+			}
+		default:
+			return syscall.ENOTTY
+		}
+		err := n.SetFlags(t, want)
+		s.stale(in.NodeId, err == nil) // the kernel knows no ioctl that changes ctime
+		return err
+	})
+}
