@@ -15,7 +15,7 @@ RACE := ./internal/fs/... ./internal/sched ./internal/lock/... ./internal/blockd
 	./internal/iopath/... ./internal/measure/fio ./internal/measure/experiment ./internal/measure/profile
 
 # Packages with tests that Linux, btrfs-progs, fio or a browser judge, and those tests: internal/interop has no others.
-INTEROP := ./internal/blockdev ./internal/hostio ./internal/meta/fstree ./internal/progs/... ./internal/measure/stats \
+INTEROP := ./internal/blockdev ./internal/blockdev/guest ./internal/hostio ./internal/meta/fstree ./internal/progs/... ./internal/measure/stats \
 	./internal/study/timeline ./internal/site/pages
 JUDGED := Linux|Chromium|BtrfsCheck|Against|OnLoop|BlockDeviceAndMounted|Converted|Clat2CSV|ReadMkfsRootdir|FirstMove|Probe
 

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"btrlab/internal/blockdev"
+	"btrlab/internal/blockdev/guest"
 	"btrlab/internal/blockdev/part"
 	"btrlab/internal/format"
 	"btrlab/internal/progs/mkfs"
@@ -25,7 +26,6 @@ func (a *app) partitionFlags(root *cobra.Command) {
 // containers are files that hold the bytes of a disk in another order, by how they begin, and what
 // makes the disk of them.
 var containers = []struct{ magic, name, how string }{
-	{"QFI\xfb", "a qcow2 image", "qemu-img convert -O raw IN OUT"},
 	{"KDMV", "a VMDK image", "qemu-img convert -O raw IN OUT"},
 	{"vhdxfile", "a VHDX image", "qemu-img convert -O raw IN OUT"},
 	{"conectix", "a VHD image", "qemu-img convert -O raw IN OUT"},
@@ -38,8 +38,14 @@ var containers = []struct{ magic, name, how string }{
 	{"\xd7\x47\x43\xd7", "a dump of btrfs-image", "btrfs-image -r IN OUT"},
 }
 
-// onDisk is dev, or the partition of it that holds the btrfs, and closes dev with an error.
-func (a *app) onDisk(dev blockdev.Device) (blockdev.Device, error) {
+// onDisk is dev, or the partition of it that holds the btrfs, and closes dev with an error. Of a
+// guest's disk in the format qcow2 it is what the guest sees.
+func (a *app) onDisk(dev blockdev.Device, flags blockdev.Flags) (blockdev.Device, error) {
+	inner, err := a.guestDisk(dev, flags)
+	if err != nil {
+		return nil, errors.Join(err, dev.Close())
+	}
+	dev = inner
 	d, err := a.findPartition(dev)
 	if err != nil {
 		return nil, errors.Join(err, dev.Close())
@@ -47,13 +53,32 @@ func (a *app) onDisk(dev blockdev.Device) (blockdev.Device, error) {
 	return d, nil
 }
 
+func (a *app) guestDisk(dev blockdev.Device, flags blockdev.Flags) (blockdev.Device, error) {
+	switch {
+	case !a.begins(dev, guest.Magic):
+		return dev, nil
+	case flags&blockdev.ReadOnly == 0:
+		return nil, errors.New("is a qcow2 image, which is only read here, want the bytes of the disk: qemu-img convert -O raw IN OUT")
+	}
+	d, err := guest.Open(a.t, dev)
+	if err != nil {
+		return nil, err // no typed nil
+	}
+	return d, nil
+}
+
+// begins reports whether dev begins with magic.
+func (a *app) begins(dev blockdev.Device, magic string) bool {
+	p := make([]byte, len(magic))
+	return dev.Size() >= int64(len(p)) && blockdev.Read(a.t, dev, p, 0) == nil && string(p) == magic
+}
+
 func (a *app) findPartition(dev blockdev.Device) (blockdev.Device, error) {
 	if a.partition == 0 && a.hasBtrfs(dev) {
 		return dev, nil
 	}
 	for _, c := range containers {
-		p := make([]byte, len(c.magic))
-		if dev.Size() >= int64(len(p)) && blockdev.Read(a.t, dev, p, 0) == nil && string(p) == c.magic {
+		if a.begins(dev, c.magic) {
 			return nil, fmt.Errorf("is %s, want the bytes of the disk: %s", c.name, c.how)
 		}
 	}

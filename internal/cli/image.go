@@ -173,7 +173,7 @@ func (a *app) openDevice(name string, flags blockdev.Flags) (blockdev.Device, er
 	if err != nil {
 		return nil, whole(name, err)
 	}
-	return a.onDisk(dev)
+	return a.onDisk(dev, flags)
 }
 
 // ofOther reports whether an error is about a device that --device names.
