@@ -69,10 +69,10 @@ slides: ## make the slides of the course: artifacts/slides, a page and a PDF a w
 	done
 	rm $(ART)/slides/*.md
 
-# The timeout is for a package, on a machine that a class shares.
+# The timeout is for a package, on a machine that a class shares. Vet is of make lint, and what -w leaves out only debuggers read.
 test: ## run the tests that are not long; no root, no btrfs-progs (LONG=5/text: with a fifth of the long ones)
 	@mkdir -p $(ART)
-	BTRLAB_INTEROP=0 BTRLAB_LONG=$(LONG) $(GO) test -timeout 45m ./... | tee $(ART)/tests.txt
+	BTRLAB_INTEROP=0 BTRLAB_LONG=$(LONG) $(GO) test -vet=off -ldflags=-w -timeout 45m ./... | tee $(ART)/tests.txt
 	@echo; echo "the slowest packages:"
 	@awk '$$1 == "ok" && $$3 ~ /^[0-9.]+s$$/ { printf "%8.1f s  %s\n", $$3, $$2 }' $(ART)/tests.txt | sort -rn | sed 10q
 	@echo "all tests passed. Left out: $$(grep -rhE 'need\.Long\(t\)|^\[!long:' --include=*_test.go --include=*.txtar internal testdata | wc -l) long ones (make long)," \
@@ -82,7 +82,7 @@ long: ## run all tests, the long ones as well; no root, no btrfs-progs
 	$(MAKE) --no-print-directory test LONG=
 
 race: ## run the tests of the concurrent packages under the race detector
-	$(GO) test -race -short -timeout 25m $(RACE)
+	BTRLAB_LONG=$(LONG) $(GO) test -race -short -vet=off -timeout 25m $(RACE)
 
 grade: ## grade a lab: make grade LAB=4 (DIR=folder with your files)
 	@if [ -z "$(LAB)" ]; then \

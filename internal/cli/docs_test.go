@@ -19,6 +19,7 @@ import (
 	"btrlab/internal/sched"
 	"btrlab/internal/study/course"
 	"btrlab/internal/study/scenario"
+	"btrlab/internal/testing/need"
 )
 
 // A page that prints a command must print one that exists: the verb, its flags, and the seed,
@@ -204,6 +205,7 @@ var labExits = map[string]int{
 
 // TestLabCommands: what the texts of the labs tell a student to run ends as the text says.
 func TestLabCommands(t *testing.T) {
+	need.Long(t)
 	names, err := filepath.Glob(filepath.Join("..", "..", "labs", "*", "README.md"))
 	if err != nil {
 		t.Fatal(err)

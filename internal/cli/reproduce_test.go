@@ -7,11 +7,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"btrlab/internal/testing/need"
 )
 
 // A scaled-down reproduction: the same bytes twice, both rows beside the published ones, and the
 // calibration that was used is what --calibration takes.
 func TestReproduce(t *testing.T) {
+	need.Long(t)
 	cal := filepath.Join(t.TempDir(), "cal.json")
 	run := func(args ...string) string {
 		var out, errw bytes.Buffer

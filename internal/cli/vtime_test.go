@@ -57,6 +57,7 @@ func TestNoPayload(t *testing.T) {
 // TestCommitInterval: a transaction that has the age commits by itself. Otherwise only the ends of
 // the phases of a run do.
 func TestCommitInterval(t *testing.T) {
+	need.Long(t)
 	dir := t.TempDir()
 	img, job := filepath.Join(dir, "a.img"), filepath.Join(dir, "job.fio")
 	text := "[j]\nrw=randwrite\nbs=4k\nsize=4m\nruntime=60ms\ntime_based\nnorandommap\n"

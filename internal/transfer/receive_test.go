@@ -20,6 +20,7 @@ import (
 	"btrlab/internal/fs"
 	ss "btrlab/internal/sendstream"
 	"btrlab/internal/testing/fstest"
+	"btrlab/internal/testing/need"
 )
 
 // quiet is a watcher that is told nothing, and never stops.
@@ -157,6 +158,7 @@ func TestReceiveLinux(t *testing.T) {
 // A stream that is cut short anywhere, or has a wrong bit, is one line of error, and the image is
 // as before.
 func TestReceiveCut(t *testing.T) {
+	need.Long(t)
 	x := fstest.New(t)
 	receiveAll(x, linuxStream(t, "full-v2"))
 	want := state(x)

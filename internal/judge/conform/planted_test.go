@@ -3,6 +3,8 @@ package conform
 import (
 	"slices"
 	"testing"
+
+	"btrlab/internal/testing/need"
 )
 
 // plants are the errors that an engine may make at a step: it leaves the step out, makes it twice,
@@ -27,6 +29,7 @@ var plants = []struct {
 // differences or fewer same steps, are counted apart: most of the others are steps that Linux does
 // not make. With -short, one step in five is drawn.
 func TestPlanted(t *testing.T) {
+	need.Long(t)
 	const sampled = 5
 	var all, worse [3][Groups]int
 	for i := range Ops {

@@ -19,6 +19,7 @@ import (
 	. "btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
 	"btrlab/internal/testing/fstest"
+	"btrlab/internal/testing/need"
 )
 
 // source is an Opener of contents in memory: an entry's Source is its *contents.
@@ -255,6 +256,7 @@ func agrees(x *fstest.Fixture, path string, e *Entry, inos map[inode]format.Ino)
 // Random trees of all kinds are there as they were given, both for the checker and for the engine,
 // which then changes them.
 func TestBuild(t *testing.T) {
+	need.Long(t)
 	fstest.OneTask(t)
 	rounds := uint64(24)
 	if testing.Short() {

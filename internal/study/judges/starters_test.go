@@ -163,6 +163,7 @@ func TestStarters(t *testing.T) {
 // TestRingStarter: lab 8's starter keeps what a caller is promised but for RWF_NOWAIT, which may
 // not sleep; that is said, and shown.
 func TestRingStarter(t *testing.T) {
+	need.Long(t)
 	for _, r := range starterRows(t, 8) {
 		if r.Name == "ring-nowait" && (!strings.Contains(r.Result, "nobody may sleep for a request with RWF_NOWAIT") || !strings.Contains(r.Trace, "holder")) {
 			t.Errorf("%s: %s\n%s", r.Name, r.Result, r.Trace)

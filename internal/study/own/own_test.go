@@ -113,6 +113,7 @@ func TestTemplates(t *testing.T) {
 
 // The tutorial's tries are broken and kept as its page says, and the page shows their code.
 func TestTutorial(t *testing.T) {
+	need.Long(t)
 	broken, _ := builtResults(t)
 	count := map[string]int{}
 	for _, s := range scenario.Names() {

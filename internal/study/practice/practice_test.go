@@ -16,6 +16,7 @@ import (
 	"btrlab/internal/prose"
 	"btrlab/internal/study/levels"
 	"btrlab/internal/study/scenario"
+	"btrlab/internal/testing/need"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write the questions of testdata anew")
@@ -384,6 +385,7 @@ func TestBadAnswers(t *testing.T) {
 // many schedules they have. The figures of labs/README.md come from it, with BTRLAB_NUMBERS=1 and
 // -v.
 func TestVariety(t *testing.T) {
+	need.Long(t)
 	for level := 1; level <= MaxLevel; level++ {
 		n := 200
 		switch {
