@@ -80,7 +80,8 @@ type CopyOptions struct {
 	Begin func(path string, begun uint64)
 }
 
-// Summary of a copy: each object but directories is in one of the first four.
+// Summary of a copy: each file, link and special file is in one of the first four. Lost counts also
+// further names of directories, and subvolumes whose tree is gone.
 type Summary struct {
 	Whole, Partial, Lost, Already uint64
 	Dirs                          uint64

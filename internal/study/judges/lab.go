@@ -1,6 +1,6 @@
 // Package judges has a judge for each lab, and what they share. Each lab is a type in a file of its
-// own and a line of All (all.go); nothing else knows a lab by its number or name. A judge says what
-// a submission may be (rules.go) and which rows are judged about it: a scenario or a program that
+// own and a line of All (all.go); no other file here knows a lab by its number. A judge says what a
+// submission may be (rules.go) and which rows are judged about it: a scenario or a program that
 // is searched (search.go), a ratio in virtual time (rig.go, recorder.go), or an answer
 // (answers.go). Judge runs the rows (judge.go) in the process that package sandbox has built of a
 // submission, and counts their points (points.go).
