@@ -63,6 +63,7 @@ func (m *image) spoil(rng *rand.Rand, list map[string][]victim) string {
 // clean is clean to btrfs check, and no file that could be read has other bytes or is gone, unless
 // the damage itself did that.
 func TestDamagesLinux(t *testing.T) {
+	need.Long(t)
 	need.All(t, need.Root, "bash", "mkfs.btrfs", "btrfs", "setfattr")
 	m, img, _ := linuxImage(t, deletedScript)
 	theirs := func(d *image) (bool, string) {

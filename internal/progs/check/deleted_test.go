@@ -279,6 +279,7 @@ btrfs check $1
 // TestDeletedItemsLinux does the same to an image of Linux, with btrfs check as the second judge. A
 // repaired image of each kind is mounted and written to.
 func TestDeletedItemsLinux(t *testing.T) {
+	need.Long(t)
 	need.All(t, need.Root, "bash", "mkfs.btrfs", "btrfs", "setfattr")
 	m, img, mnt := linuxImage(t, deletedScript)
 	each := 1

@@ -55,6 +55,7 @@ btrfs -q balance start --full-balance $m >/dev/null; umount $m
 // TestLinuxImages: what Linux wrote is clean, by btrfs check and by this package, in every state it
 // passes through.
 func TestLinuxImages(t *testing.T) {
+	need.Long(t)
 	need.All(t, need.Root, "btrfs", "mkfs.btrfs", "mount", "chattr", "fallocate")
 	tk := sched.NewTask("test")
 	kinds := []string{"", "-m single -O ^no-holes", "-n 4096 -O ^skinny-metadata", "-R ^free-space-tree"}
@@ -117,6 +118,7 @@ func TestConverted(t *testing.T) {
 // TestFindsWhatBtrfsCheckFinds damages a byte of a tree block, under a good checksum: what btrfs
 // check finds is found here.
 func TestFindsWhatBtrfsCheckFinds(t *testing.T) {
+	need.Long(t)
 	need.All(t, need.Root, "btrfs")
 	const seed = 8
 	rounds := 20
@@ -214,6 +216,7 @@ func TestLinuxQuota(t *testing.T) {
 // free space are destroyed. After a repair btrfs check finds nothing, and Linux mounts the image,
 // writes and deletes, and leaves it clean.
 func TestRepairLinux(t *testing.T) {
+	need.Long(t)
 	need.All(t, need.Root, "bash", "mkfs.btrfs", "btrfs")
 	tmp := t.TempDir()
 	img, mnt := filepath.Join(tmp, "image"), filepath.Join(tmp, "mnt")

@@ -76,6 +76,7 @@ func TestRepairMutants(t *testing.T) {
 // TestRepairMutantsLinux does the same to an image of Linux. What is clean here after a repair is
 // clean to btrfs check, too.
 func TestRepairMutantsLinux(t *testing.T) {
+	need.Long(t)
 	need.All(t, need.Root, "bash", "mkfs.btrfs", "btrfs", "setfattr")
 	base, img, _ := linuxImage(t, deletedScript)
 	blocks := base.trees()

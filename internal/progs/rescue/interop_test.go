@@ -81,6 +81,7 @@ func whatIs(t *testing.T, dir string) map[string]string {
 // TestAgainstRestore: of an image of Linux with one thing destroyed, every file that btrfs restore
 // gets is in our copy, with the same bytes, and what the copy calls whole is right.
 func TestAgainstRestore(t *testing.T) {
+	need.Long(t)
 	need.All(t, need.Root, "bash", "mkfs.btrfs", "btrfs", "setfattr")
 	tmp := t.TempDir()
 	img, mnt, want := filepath.Join(tmp, "image"), filepath.Join(tmp, "mnt"), filepath.Join(tmp, "want")

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"btrlab/internal/site/pages"
+	"btrlab/internal/testing/need"
 )
 
 func must(t *testing.T, err error) {
@@ -87,6 +88,7 @@ func built(t *testing.T) string {
 // alone: the truncate gets lost at the stepper, the explorer finds the same schedule, and exhausts
 // the drain.
 func TestInChromium(t *testing.T) {
+	need.Long(t)
 	b := browse(t)
 	site := built(t)
 	b.show(1200, 900, "light")
