@@ -9,6 +9,7 @@ import (
 	"btrlab/internal/measure/fio"
 	"btrlab/internal/measure/gantt"
 	"btrlab/internal/measure/rig"
+	"btrlab/internal/measure/seeds"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/vtime"
 )
@@ -35,7 +36,7 @@ func Gantt(o Options, spec string) (Page, error) {
 		return Page{}, err
 	}
 	var b strings.Builder
-	title := fmt.Sprintf("seed %s under %s: CPUs and locks", cmp.Or(o.Seed, "002"), spec)
+	title := fmt.Sprintf("seed %s under %s: CPUs and locks", cmp.Or(o.Seed, seeds.Default), spec)
 	err = rec.Write(&b, title, "")
 	return Page{title, b.String(), 1500}, err
 }

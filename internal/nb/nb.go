@@ -33,8 +33,8 @@ const (
 // Options says what to run; the zero value is seed 002's job under every policy on an image in
 // memory.
 type Options struct {
-	// whose job: "002" (default), or "003", whose writers have a file each and fsync after each
-	// write
+	// whose job: one that runs under any policy, "002" (default), or "003", whose writers have a
+	// file each and fsync after each write
 	Seed     string
 	Policies []string // default: every preset
 	Model    string   // device model: "none" (default), "nvme", "ssd-raid5", "hdd"
@@ -65,11 +65,12 @@ func (o *Options) complete() error {
 	if o.Seconds == 0 {
 		o.Seconds = 1
 	}
-	if o.Seed == "003" && o.FileMiB == 0 {
-		o.FileMiB = 8
+	seed, err := o.seed()
+	if err != nil {
+		return err
 	}
-	if o.Seed != "" && o.Seed != "002" && o.Seed != "003" {
-		return fmt.Errorf("seed %q, want 002 or 003", o.Seed)
+	if seed.Files > 0 && o.FileMiB == 0 {
+		o.FileMiB = 8
 	}
 	if o.FileMiB == 0 {
 		o.FileMiB = experiment.DefaultFileSize >> 20
@@ -84,6 +85,20 @@ func (o *Options) complete() error {
 		return fmt.Errorf("cpus %d, want at most %d", o.CPUs, MaxCPUs)
 	}
 	return nil
+}
+
+// seed is the one whose job is run.
+func (o *Options) seed() (*seeds.Seed, error) {
+	var names []string
+	for _, s := range seeds.All() {
+		if s.AnyPolicy && s.Name == cmp.Or(o.Seed, seeds.Default) {
+			return s, nil
+		}
+		if s.AnyPolicy {
+			names = append(names, s.Name)
+		}
+	}
+	return nil, fmt.Errorf("seed %q, want %s", o.Seed, strings.Join(names, " or "))
 }
 
 func (o *Options) job() (*fio.JobFile, error) {
@@ -158,7 +173,9 @@ func Compare(o Options) (*Comparison, error) {
 
 func compare(t *sched.Task, o *Options, jf *fio.JobFile) (*Comparison, error) {
 	dirty, files := int64(o.DirtyMiB)<<20, 0
-	if o.Seed == "003" {
+	if seed, err := o.seed(); err != nil {
+		return nil, err
+	} else if seed.Files > 0 {
 		files = jf.Jobs[0].NumJobs
 	}
 	l, err := rig.Open(t, rig.Config{Device: o.Device, Model: o.Model, DirtyBackground: dirty / 2, DirtyLimit: dirty, Files: files})

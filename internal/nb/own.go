@@ -16,8 +16,11 @@ import (
 	"strings"
 	"time"
 
+	"btrlab/internal/measure/experiment"
+	"btrlab/internal/sched/explore"
 	"btrlab/internal/study/own"
 	"btrlab/internal/study/sandbox"
+	"btrlab/internal/study/scenario"
 )
 
 // Own is a policy of the user's own, built into a copy of btrlab, which runs what its methods and
@@ -156,23 +159,15 @@ func (o *Own) run(args ...string) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// searched is a search as btrlab prints it in JSON.
-type searched struct {
-	Scenario, Verdict, Bound, Schedule, Violation, Replay string
-	Schedules, Preemptions                                int
-	Seconds                                               float64
-}
-
 // ExploreOwn is Explore under the policy.
-func ExploreOwn(o *Own, scenario string) (*Exploration, error) {
-	out, err := o.run("explore", scenario, "--policy", o.name, "--policy-dir", o.dir, "--json", "--schedules", fmt.Sprint(MaxSchedules), "--time", maxSearch.String())
+func ExploreOwn(o *Own, name string) (*Exploration, error) {
+	out, err := o.run("explore", name, "--policy", o.name, "--policy-dir", o.dir, "--json", "--schedules", fmt.Sprint(MaxSchedules), "--time", maxSearch.String())
 	if err != nil {
 		return nil, err
 	}
-	var s searched
+	var s scenario.Result
 	err = json.Unmarshal(out, &s)
-	return &Exploration{Scenario: s.Scenario, Policy: o.name, Verdict: s.Verdict, Bound: s.Bound, Schedules: s.Schedules, Preemptions: s.Preemptions,
-		Seconds: s.Seconds, Schedule: s.Schedule, Violation: s.Violation, Command: s.Replay}, err
+	return explorationOf(&s), err
 }
 
 // Page is a page in a frame.
@@ -200,19 +195,9 @@ func (p Page) SimpleRender() map[string]interface{} {
 // Tested is what btrlab policy test says of a policy.
 type Tested struct {
 	Policy   string
-	Explored []searched
-	Compared []struct {
-		Model string
-		Rows  []struct {
-			Policy   string
-			IOPS     float64
-			Ratio    float64
-			RatioMin float64 `json:"ratio_min"`
-			RatioMax float64 `json:"ratio_max"`
-			Waits    map[string]float64
-		}
-	}
-	BaselineBreaks []string `json:"baseline_breaks"`
+	Explored []scenario.Result
+	Compared []*experiment.Result
+	Baseline []string `json:"baseline_breaks"` // the scenarios that locked breaks
 }
 
 // TryOwn explores the policy in every scenario, with at most so many schedules of each, and
@@ -234,13 +219,13 @@ func TryOwn(o *Own, schedules int, seconds float64) (*Tested, error) {
 func (r *Tested) Kept() bool { return len(r.broken(false)) == 0 }
 
 // broken are the searches that found a violation: those that locked breaks too, or the others.
-func (r *Tested) broken(too bool) (list []searched) {
+func (r *Tested) broken(too bool) (list []scenario.Result) {
 	locked := map[string]bool{}
-	for _, name := range r.BaselineBreaks {
+	for _, name := range r.Baseline {
 		locked[name] = true
 	}
 	for _, s := range r.Explored {
-		if s.Verdict == "violated" && locked[s.Scenario] == too {
+		if s.Verdict == explore.Violated && locked[s.Scenario] == too {
 			list = append(list, s)
 		}
 	}
@@ -249,14 +234,14 @@ func (r *Tested) broken(too bool) (list []searched) {
 
 // Table counts the scenarios by what came of them.
 func (r *Tested) Table() Table {
-	count, schedules := map[string]int{}, 0
+	count, schedules := map[explore.Verdict]int{}, 0
 	for _, s := range r.Explored {
 		count[s.Verdict]++
 		schedules += s.Schedules
 	}
 	return Table{Caption: fmt.Sprintf("%s: %d scenarios, %d schedules", r.Policy, len(r.Explored), schedules), Head: []string{"what came of it", "scenarios"}, Rows: [][]string{
-		{"kept in every schedule", fmt.Sprint(count["exhausted"])},
-		{"kept as far as the search went", fmt.Sprint(count["bounded"])},
+		{"kept in every schedule", fmt.Sprint(count[explore.Exhausted])},
+		{"kept as far as the search went", fmt.Sprint(count[explore.Bounded])},
 		{"broken, and locked keeps it", fmt.Sprint(len(r.broken(false)))},
 		{"broken, as locked breaks it", fmt.Sprint(len(r.broken(true)))},
 	}}
@@ -267,7 +252,7 @@ func (r *Tested) Table() Table {
 func (r *Tested) Broken() Table {
 	t := Table{Caption: r.Policy + " breaks", Head: []string{"scenario", "schedule", "what is wrong"}}
 	for _, s := range r.broken(false) {
-		what, _, _ := strings.Cut(s.Violation, "\n")
+		what, _, _ := strings.Cut(s.Violation.String(), "\n")
 		t.Rows = append(t.Rows, []string{s.Scenario, s.Schedule, what})
 	}
 	return t

@@ -78,8 +78,12 @@ func Explore(name, spec string) (*Exploration, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Exploration{Scenario: s.Name, Policy: spec, Verdict: string(r.Verdict), Bound: r.Bound.String(), Schedules: r.Schedules,
-		Preemptions: r.Preemptions, Seconds: r.Seconds, Schedule: r.Schedule, Violation: r.Violation.String(), Command: r.Replay}, nil
+	return explorationOf(&r), nil
+}
+
+func explorationOf(r *scenario.Result) *Exploration {
+	return &Exploration{Scenario: r.Scenario, Policy: r.Policy, Verdict: string(r.Verdict), Bound: r.Bound.String(), Schedules: r.Schedules,
+		Preemptions: r.Preemptions, Seconds: r.Seconds, Schedule: r.Schedule, Violation: r.Violation.String(), Command: r.Replay}
 }
 
 // Kept reports that no schedule that was searched violates the rule; Bound says which were.
@@ -262,7 +266,7 @@ func Reproduce(seconds float64) (Table, error) {
 	if seconds <= 0 || seconds > MaxVirtual {
 		return Table{}, fmt.Errorf("%g virtual seconds, want more than 0 and at most %g", seconds, MaxVirtual)
 	}
-	seed := seeds.Get("002")
+	seed := seeds.Get(seeds.Overwrite)
 	r, err := reproduce.Run(seed, reproduce.Options{Calibration: seed.Study.Calibration, Seconds: seconds, Warm: seconds, Size: 512 << 20, Published: true})
 	if err != nil {
 		return Table{}, err

@@ -43,7 +43,7 @@ func Surface(shares, spreads []float64) (*Surfaced, error) {
 			return nil, fmt.Errorf("spread %g, want 0 to 2", v)
 		}
 	}
-	seed := *seeds.Get("000")
+	seed := *seeds.Get(seeds.NowaitDirect)
 	of := *seed.Study.Surface
 	of.X.Values, of.Y.Values, of.Panels = shares, spreads, of.Panels[:1]
 	seed.Study.Surface = &of

@@ -76,9 +76,9 @@ type job struct {
 }
 
 var jobs = []job{
-	{name: "fsync", seed: "003", size: 256 << 20, files: 8},
-	{name: "overwrite", seed: "002", size: 256 << 20, set: [][2]string{{"iodepth", "1"}, {"ioengine", "psync"}, {"numjobs", "2"}}},
-	{name: "direct", seed: "000", size: 256 << 20},
+	{name: "fsync", seed: seeds.Fsync, size: 256 << 20, files: 8},
+	{name: "overwrite", seed: seeds.Overwrite, size: 256 << 20, set: [][2]string{{"iodepth", "1"}, {"ioengine", "psync"}, {"numjobs", "2"}}},
+	{name: "direct", seed: seeds.NowaitDirect, size: 256 << 20},
 }
 
 // step is how a price of the table is measured.

@@ -363,7 +363,7 @@ func (s *section) published() {
 	if l == nil || u == nil || l.IOPS == 0 {
 		return
 	}
-	seed := seeds.Get("002")
+	seed := seeds.Get(seeds.Overwrite)
 	lock, unlocked := &seed.Row("lock").Published, &seed.Row("unlocked").Published
 	s.Add(`<h3>Beside the published result</h3>`)
 	s.BeginTable("", "locked → unlocked (ratio)", "seed 002, 2018", "here")

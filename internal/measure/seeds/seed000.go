@@ -19,7 +19,7 @@ import (
 // request at a time (hdd, slower=0.01), or whose requests share one rate, no row is faster than
 // another.
 var _ = add(Seed{
-	Name: "000", Title: "NOWAIT direct requests through io_uring", MiB: true,
+	Name: NowaitDirect, Title: "NOWAIT direct requests through io_uring", MiB: true,
 	Rows: append([]Row{
 		{Name: "before", Policy: before000, Fits: []string{"device_slower"}, Published: Figures{Read: 407, Write: 407}},
 		{Name: "after", Policy: after000, Chose: "device_share", Published: Figures{Read: 436, Write: 435}},

@@ -12,7 +12,7 @@ import (
 // Seed 002: eight writers with 32 writes of 4 KiB each in flight, at random, in one NOCOW file of
 // 16 GiB that is written, for 180 seconds.
 var _ = add(Seed{
-	Name: "002", Title: "Locked versus unlocked writes",
+	Name: Overwrite, AnyPolicy: true, Title: "Locked versus unlocked writes",
 	Rows: []Row{
 		{Name: "lock", Policy: "locked", Fits: []string{"cpu_factor", "idle_exit_ns", "noise_wake_sigma", "noise_per_sec", "device_depth", "gc_bytes", "gc_max_ms", "interrupt_ns"},
 			Published: Figures{IOPS: 68470, Latency: &Latency{Min: 184, Mean: 3738.35, Stdev: 20869.49, Max: 1209900, Clat: []float64{

@@ -18,7 +18,7 @@ import (
 // shares of that memory. Room is a guess, too: a drive with room for some more block groups. A
 // transaction is committed after 30 seconds, as by Linux.
 var _ = add(Seed{
-	Name: "003", Title: "Eight writers and fsync", MiB: true, Files: 8,
+	Name: Fsync, AnyPolicy: true, Title: "Eight writers and fsync", MiB: true, Files: 8,
 	Rows: append([]Row{
 		{Name: "before", Policy: before003, Fits: []string{"device_slower"}, Published: Figures{Write: 116}},
 		{Name: "after", Policy: after003, Published: Figures{Write: 125}},

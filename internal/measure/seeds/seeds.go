@@ -28,6 +28,8 @@ type Seed struct {
 	// Files, if it is not 0, is the number of COW files, one for each writer, instead of one NOCOW
 	// file.
 	Files int
+	// AnyPolicy says that the job can be run under any policy of buffered writes: in a notebook.
+	AnyPolicy bool
 	// Rows are those that were published, and further ones that reproduce adds.
 	Rows []Row
 	// Ratio is of the figure of the first row to that of the second, by their names.
@@ -211,8 +213,15 @@ func add(s Seed) *Seed {
 // All are the published experiments, by name.
 func All() []*Seed { return all }
 
+// The names of those that other rooms ask for by what they are about.
+const (
+	NowaitDirect = "000"
+	Overwrite    = "002" // of one file by eight writers, in the page cache
+	Fsync        = "003"
+)
+
 // Default is the experiment that is meant where none is named.
-const Default = "002"
+const Default = Overwrite
 
 // Get returns the experiment of that name; nil if there is none.
 func Get(name string) *Seed {
