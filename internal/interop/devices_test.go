@@ -173,6 +173,7 @@ var profiles = []struct {
 // TestProfiles: every profile, made by mkfs.btrfs and filled by Linux, is read, also without one of
 // its devices, and written where btrlab writes it.
 func TestProfiles(t *testing.T) {
+	need.Long(t)
 	linux(t)
 	for _, p := range profiles {
 		t.Run(fmt.Sprintf("%d %s %s", p.n, p.data, p.metadata), func(t *testing.T) {
@@ -202,6 +203,7 @@ func TestProfiles(t *testing.T) {
 
 // TestMkfsDevices: file systems that btrlab makes on several devices.
 func TestMkfsDevices(t *testing.T) {
+	need.Long(t)
 	linux(t)
 	for _, p := range profiles {
 		if !p.written {

@@ -18,6 +18,7 @@ import (
 	engine "btrlab/internal/fs"
 	"btrlab/internal/policy"
 	"btrlab/internal/sched"
+	"btrlab/internal/testing/need"
 )
 
 var fsyncSequences = flag.Int("fsynclog.sequences", 0, "how many sequences TestFsyncLog makes; 0 is a sample")
@@ -217,6 +218,7 @@ func (w *writer) hold(f string) {
 // another: the file has what it had when fsync returned, the directory the names that it had,
 // everything else is the same in both, and both checkers are content.
 func TestFsyncLog(t *testing.T) {
+	need.Long(t)
 	linux(t)
 	const batch = 25 // sequences of one file system
 	all := *fsyncSequences

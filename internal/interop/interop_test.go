@@ -12,6 +12,7 @@ import (
 
 	"btrlab/internal/cli"
 	"btrlab/internal/policy"
+	"btrlab/internal/testing/need"
 )
 
 // image is the path of an image to be made, in memory where /dev/shm has room.
@@ -114,6 +115,7 @@ func btrlabTurn(t *testing.T, img, want string, turn int) {
 
 // TestFresh: an empty image of ours, of each profile and several sizes, is a file system to Linux.
 func TestFresh(t *testing.T) {
+	need.Long(t)
 	linux(t)
 	for _, args := range [][]string{{"--size", "256M"}, {"--size", "1G", "--label", "one gigabyte"}, {"--size", "1G", "-m", "single"}, {"--size", "20G"},
 		{"--size", "1G", "--features", "block-group-tree"}} {
@@ -134,6 +136,7 @@ func TestFresh(t *testing.T) {
 // TestPutTree: thousands of files and every kind of file, put by us, are the same to Linux; and the
 // image takes turns of both from there.
 func TestPutTree(t *testing.T) {
+	need.Long(t)
 	linux(t)
 	img := image(t, "put.img")
 	want := filepath.Join(t.TempDir(), "want")
@@ -161,6 +164,7 @@ func TestPutTree(t *testing.T) {
 // TestRootdir: a tree that is made with the file system is the same to Linux, which goes on from
 // there, also in a file system that is no larger than its tree.
 func TestRootdir(t *testing.T) {
+	need.Long(t)
 	linux(t)
 	want := filepath.Join(t.TempDir(), "want")
 	tree(t, filepath.Join(want, "tree"), 2, pick(800, 400))
@@ -193,6 +197,7 @@ func TestRootdir(t *testing.T) {
 // TestComparePolicies: 5 s of the experiment under each policy, and what is left is an image that
 // Linux takes.
 func TestComparePolicies(t *testing.T) {
+	need.Long(t)
 	linux(t)
 	for _, p := range pick(policy.Names(), []string{"locked", "unlocked", "range-lock"}) {
 		t.Run(p, func(t *testing.T) {
@@ -213,6 +218,7 @@ func TestComparePolicies(t *testing.T) {
 
 // TestCowJobs: COW files under concurrent writers with fsync, under each policy.
 func TestCowJobs(t *testing.T) {
+	need.Long(t)
 	linux(t)
 	job := filepath.Join(t.TempDir(), "cow.fio")
 	must(t, os.WriteFile(job, fmt.Appendf(nil, `[global]
@@ -255,6 +261,7 @@ numjobs=3
 // TestLinuxTree: an image that mkfs.btrfs made and Linux filled is listed, read byte for byte and
 // written by us, and stays clean.
 func TestLinuxTree(t *testing.T) {
+	need.Long(t)
 	linux(t)
 	many := pick(2000, 200)
 	for _, args := range [][]string{nil, {"-m", "single"}, {"-n", "4096"}, {"-R", "free-space-tree", "-O", "no-holes"}} {
@@ -337,6 +344,7 @@ func TestNocowComesOut(t *testing.T) {
 // chunks that are mostly free, get larger and as small as cutting and moving makes them; Linux
 // reads everything back and goes on.
 func TestResize(t *testing.T) {
+	need.Long(t)
 	linux(t)
 	for _, c := range []struct {
 		options  string

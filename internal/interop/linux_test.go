@@ -378,6 +378,7 @@ func try(args ...string) (code int, stderr string) {
 // TestMountedMeanwhile: Linux mounts the image while btrlab has it open for writing: no lock keeps
 // a loop device away. The commit is refused with one line, and the image is as Linux left it.
 func TestMountedMeanwhile(t *testing.T) {
+	need.Long(t)
 	linux(t)
 	for _, options := range pick([]string{"ro", "rw"}, []string{"rw"}) {
 		t.Run(options, func(t *testing.T) {

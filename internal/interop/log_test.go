@@ -19,6 +19,7 @@ import (
 	"btrlab/internal/blockdev"
 	engine "btrlab/internal/fs"
 	"btrlab/internal/sched"
+	"btrlab/internal/testing/need"
 )
 
 var logSequences = flag.Int("log.sequences", 0, "how many sequences TestReplay makes; 0 is a sample")
@@ -243,6 +244,7 @@ func facts(t *testing.T, dir string, times bool) []string {
 // if the power had gone. We replay one copy and Linux another: everything that can be seen must be
 // the same, and both checkers content with ours.
 func TestReplay(t *testing.T) {
+	need.Long(t)
 	linux(t)
 	const batch = 25 // sequences of one file system
 	all := *logSequences

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"btrlab/internal/testing/need"
 )
 
 // variant is how an image is made, and how Linux mounts it to fill it.
@@ -61,6 +63,7 @@ var refusals []struct{ option, words string }
 // TestMakers: whatever mkfs.btrfs and Linux make is read back as it is; what can be written is
 // written, judged, and read back by Linux.
 func TestMakers(t *testing.T) {
+	need.Long(t)
 	linux(t)
 	list := variants()
 	if len(list) < 60 {

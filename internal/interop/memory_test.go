@@ -58,6 +58,7 @@ func within(t *testing.T, most int64, out io.Writer, bin string, args ...string)
 
 // TestMemoryManyFiles: 200,000 small files are put, listed, fetched and deleted in 256 MiB.
 func TestMemoryManyFiles(t *testing.T) {
+	need.Long(t)
 	if !large(t) {
 		return
 	}
@@ -92,6 +93,7 @@ func (n *countLines) Write(p []byte) (int, error) {
 // TestMemoryLargeFile: a file of 3 GiB is put, printed, fetched, and read and overwritten by a
 // bench in 256 MiB and 64 MiB.
 func TestMemoryLargeFile(t *testing.T) {
+	need.Long(t)
 	if !large(t) {
 		return
 	}
