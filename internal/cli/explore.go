@@ -13,14 +13,20 @@ import (
 	"btrlab/internal/study/timeline"
 )
 
+// exploring is the verb explore, with its flags.
+type exploring struct {
+	*app
+	cmd                      *cobra.Command
+	policies                 []string
+	all, list, print, asJSON bool
+	file                     string
+	more                     moreScenarios
+	sf                       searchFlags
+	view                     viewFlags
+	lf                       layoutFlags
+}
+
 func (a *app) explore() *cobra.Command {
-	var pols []string
-	var all, list, print, asJSON bool
-	var file string
-	var more moreScenarios
-	var sf searchFlags
-	var view viewFlags
-	var lf layoutFlags
 	cmd := &cobra.Command{
 		Use:   "explore SCENARIO",
 		Short: "run a scenario in every order of its steps and judge each",
@@ -59,105 +65,120 @@ Exit code 1 means that a contract was violated.`,
   btrlab explore two-writers-truncate --policy unlocked-drain --shard 3/16 --json > part-3.json; btrlab explore merge part-*.json`,
 		Args: cobra.MaximumNArgs(1),
 	}
-	f := cmd.Flags()
-	f.StringSliceVar(&pols, "policy", []string{"locked"}, policyUsage())
-	f.BoolVar(&all, "all", false, fmt.Sprintf("every scenario under every policy: the matrix, with at most %d schedules a cell, and --jobs cells at a time (default: one for every core)", scenario.CellSchedules))
-	f.BoolVar(&list, "list", false, "list the scenarios")
-	f.StringVar(&file, "scenario", "", "explore the scenario in this file")
-	f.BoolVar(&print, "print", false, "print the scenario as a file for --scenario, and explore nothing")
-	more.flags(cmd)
-	sf.flags(cmd)
-	sf.shardFlag(cmd)
-	view.flags(cmd)
-	lf.flags(cmd)
-	jsonFlag(cmd, &asJSON)
-	completePolicies(cmd, "policy")
+	v := &exploring{app: a, cmd: cmd}
+	v.flags()
 	cmd.ValidArgsFunction = completeScenarios
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if list {
-			return a.listScenarios(asJSON)
-		}
-		if err := more.check(cmd); err != nil {
-			return err
-		}
-		ways := len(args)
-		for _, on := range []bool{all, file != "", more.random > 0} {
-			if on {
-				ways++
-			}
-		}
-		switch {
-		case ways != 1:
-			return usagef(cmd, "want one of: a scenario, --scenario FILE, --random N, --all")
-		case print && (all || more.random > 0):
-			return usagef(cmd, "--print prints one scenario, want its name or its file")
-		}
-		if err := parsePolicies(cmd, pols); err != nil {
-			return err
-		}
-		st := a.newStatus()
-		defer st.done()
-		o, err := a.searchOptions(cmd, &sf, st)
-		if err != nil {
-			return err
-		}
-		if (all || more.random > 0) && sf.shard != "" {
-			return usagef(cmd, "--shard divides the search of one scenario, not --all nor --random")
-		}
-		if more.random > 0 {
-			return a.exploreRandom(cmd, &more, pols, o, &sf, &view, st, asJSON)
-		}
-		if all {
-			if !f.Changed("policy") {
-				pols = policy.Names()
-			}
-			return a.matrix(cmd, pols, o, &sf, &view, st, asJSON)
-		}
-		s, err := oneScenario(cmd, file, args)
-		if err != nil {
-			return err
-		}
-		if print {
-			_, err := io.WriteString(a.out, s.Text())
-			return err
-		}
-		if s, err = view.of(cmd, s); err != nil {
-			return err
-		}
-		found := false
-		for i, name := range pols {
-			p := policy.MustParse(name)
-			if len(pols) > 1 {
-				st.search(name)
-			}
-			r, err := scenario.Run(s, p, o)
-			st.done()
-			if err != nil {
-				return err
-			}
-			found = found || r.Verdict == explore.Violated
-			if i > 0 && !asJSON {
-				fmt.Fprintln(a.out)
-			}
-			if asJSON {
-				err = a.printJSON(r)
-			} else {
-				err = a.printExplored(s, p, &r, &sf, a.layout(&lf))
-			}
-			if err != nil {
-				return err
-			}
-			if r.Stopped {
-				return errStopped
-			}
-		}
-		if found {
-			return errFound
-		}
-		return nil
-	}
+	cmd.RunE = func(_ *cobra.Command, args []string) error { return v.run(args) }
 	cmd.AddCommand(a.merge())
 	return cmd
+}
+
+func (v *exploring) flags() {
+	f := v.cmd.Flags()
+	f.StringSliceVar(&v.policies, "policy", []string{"locked"}, policyUsage())
+	f.BoolVar(&v.all, "all", false, fmt.Sprintf("every scenario under every policy: the matrix, with at most %d schedules a cell, and --jobs cells at a time (default: one for every core)", scenario.CellSchedules))
+	f.BoolVar(&v.list, "list", false, "list the scenarios")
+	f.StringVar(&v.file, "scenario", "", "explore the scenario in this file")
+	f.BoolVar(&v.print, "print", false, "print the scenario as a file for --scenario, and explore nothing")
+	v.more.flags(v.cmd)
+	v.sf.flags(v.cmd)
+	v.sf.shardFlag(v.cmd)
+	v.view.flags(v.cmd)
+	v.lf.flags(v.cmd)
+	jsonFlag(v.cmd, &v.asJSON)
+	completePolicies(v.cmd, "policy")
+}
+
+// check says what is wrong with the flags.
+func (v *exploring) check(args []string) error {
+	if err := v.more.check(v.cmd); err != nil {
+		return err
+	}
+	ways := len(args)
+	for _, on := range []bool{v.all, v.file != "", v.more.random > 0} {
+		if on {
+			ways++
+		}
+	}
+	switch several := v.all || v.more.random > 0; {
+	case ways != 1:
+		return usagef(v.cmd, "want one of: a scenario, --scenario FILE, --random N, --all")
+	case v.print && several:
+		return usagef(v.cmd, "--print prints one scenario, want its name or its file")
+	case several && v.sf.shard != "":
+		return usagef(v.cmd, "--shard divides the search of one scenario, not --all nor --random")
+	}
+	return parsePolicies(v.cmd, v.policies)
+}
+
+func (v *exploring) run(args []string) error {
+	if v.list {
+		return v.listScenarios(v.asJSON)
+	}
+	if err := v.check(args); err != nil {
+		return err
+	}
+	st := v.newStatus()
+	defer st.done()
+	o, err := v.searchOptions(v.cmd, &v.sf, st)
+	switch {
+	case err != nil:
+		return err
+	case v.more.random > 0:
+		return v.exploreRandom(v.cmd, &v.more, v.policies, o, &v.sf, &v.view, st, v.asJSON)
+	case v.all:
+		if !v.cmd.Flags().Changed("policy") {
+			v.policies = policy.Names()
+		}
+		return v.matrix(v.cmd, v.policies, o, &v.sf, &v.view, st, v.asJSON)
+	}
+	s, err := oneScenario(v.cmd, v.file, args)
+	if err != nil {
+		return err
+	}
+	if v.print {
+		_, err := io.WriteString(v.out, s.Text())
+		return err
+	}
+	if s, err = v.view.of(v.cmd, s); err != nil {
+		return err
+	}
+	return v.search(s, o, st)
+}
+
+// search explores s under each policy, and ends where a search was stopped.
+func (v *exploring) search(s *scenario.Scenario, o scenario.Options, st *status) error {
+	found := false
+	for i, name := range v.policies {
+		p := policy.MustParse(name)
+		if len(v.policies) > 1 {
+			st.search(name)
+		}
+		r, err := scenario.Run(s, p, o)
+		st.done()
+		if err != nil {
+			return err
+		}
+		found = found || r.Verdict == explore.Violated
+		if i > 0 && !v.asJSON {
+			fmt.Fprintln(v.out)
+		}
+		if v.asJSON {
+			err = v.printJSON(r)
+		} else {
+			err = v.printExplored(s, p, &r, &v.sf, v.layout(&v.lf))
+		}
+		if err != nil {
+			return err
+		}
+		if r.Stopped {
+			return errStopped
+		}
+	}
+	if found {
+		return errFound
+	}
+	return nil
 }
 
 func (a *app) listScenarios(asJSON bool) error {

@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -16,11 +17,18 @@ import (
 	"btrlab/internal/study/timeline"
 )
 
+// visit is the verb museum, with its flags.
+type visit struct {
+	*app
+	cmd    *cobra.Command
+	policy string
+	asJSON bool
+	sf     searchFlags
+	lf     layoutFlags
+	limit  string // of the searches, in words
+}
+
 func (a *app) museum() *cobra.Command {
-	var asJSON bool
-	var pol string
-	var sf searchFlags
-	var lf layoutFlags
 	cmd := &cobra.Command{
 		Use:   "museum [NUMBER|all]",
 		Short: "show bugs that the kernel had: the story, the schedule, and that the right order passes",
@@ -35,96 +43,128 @@ Exit code 1 means that an exhibit did not prove itself, or that the policy of --
 
 		ValidArgsFunction: first(exhibits),
 	}
-	cmd.Flags().StringVar(&pol, "policy", "", "also explore each exhibit's scenario under this policy")
-	sf.flags(cmd)
-	lf.flags(cmd)
-	jsonFlag(cmd, &asJSON)
+	v := &visit{app: a, cmd: cmd}
+	cmd.Flags().StringVar(&v.policy, "policy", "", "also explore each exhibit's scenario under this policy")
+	v.sf.flags(cmd)
+	v.lf.flags(cmd)
+	jsonFlag(cmd, &v.asJSON)
 	completePolicies(cmd, "policy")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(args) == 0 && pol == "" {
-			return a.listMuseum(asJSON)
-		}
-		if pol != "" {
-			if err := parsePolicies(cmd, []string{pol}); err != nil {
-				return err
-			}
-		}
-		one := len(args) == 1 && args[0] != "all"
-		st := a.newStatus()
-		defer st.done()
-		o, err := a.searchOptions(cmd, &sf, st)
-		if err != nil {
+	cmd.RunE = func(_ *cobra.Command, args []string) error { return v.run(args) }
+	return cmd
+}
+
+func (v *visit) run(args []string) error {
+	if len(args) == 0 && v.policy == "" {
+		return v.listMuseum(v.asJSON)
+	}
+	if v.policy != "" {
+		if err := parsePolicies(v.cmd, []string{v.policy}); err != nil {
 			return err
 		}
-		o.Own = false
-		limit := sf.limitCells(&o)
-		var shown []*exhibited
-		ok, stopped := true, false
-		for i := range scenario.Museum {
-			e := &scenario.Museum[i]
-			if one && args[0] != fmt.Sprint(e.Number) {
-				continue
-			}
-			st.search(fmt.Sprintf("exhibit %d", e.Number))
-			s, err := e.Show(o)
-			if err != nil {
-				return err
-			}
-			x := &exhibited{Shown: s}
-			shown = append(shown, x)
-			if stopped = x.Found.Stopped || x.Proof.Stopped; stopped {
-				break
-			}
-			if e.Script != "" {
-				if x.Cut, err = a.cutExhibit(e); err != nil {
-					return err
-				}
-				x.OK = x.OK && x.Cut.Wrong.Found != nil && x.Cut.Right.Found == nil
-			}
-			if pol != "" {
-				if x.Other, err = underOther(e, pol, o); err != nil {
-					return err
-				}
-				x.OK = x.OK && x.Other.Verdict != explore.Violated
-			}
-			ok = ok && x.OK
-		}
-		st.done()
-		switch {
-		case len(shown) == 0:
-			return usagef(cmd, "no exhibit %s, want a number that btrlab museum lists", args[0])
-		case asJSON:
-			err = a.printJSON(shown)
-		case one:
-			if err = timeline.WriteExhibit(a.out, shown[0].Shown, a.layout(&lf)); err == nil {
-				a.printCut(shown[0])
-				a.printOther(shown[0], "")
-			}
-		default:
-			for _, x := range shown {
-				a.say(fmt.Sprintf("%3d  ", x.Number), fmt.Sprintf("%s (%s)", x.Title, x.Source))
-				a.say("     wrong: ", fmt.Sprintf("%s, %s", x.Found.Bound, x.Found.Kind))
-				a.say("     right: ", x.Proof.Bound.String())
-				if x.Found.Replay != "" {
-					fmt.Fprintln(a.out, prose.Command("     ", x.Found.Replay, a.width()))
-				}
-				a.printOther(x, "     ")
-				if x.Cut != nil {
-					a.say("     power cut: ", fmt.Sprintf("wrong: %s; right: %s", x.Cut.Wrong.verdict(), x.Cut.Right.verdict()))
-				}
-			}
-			a.say("", "searched: at most "+limit+" for each order")
-		}
-		switch {
-		case err != nil:
-		case stopped:
-			err = errStopped
-		case !ok:
-			err = errFound
-		}
+	}
+	number := ""
+	if len(args) == 1 && args[0] != "all" {
+		number = args[0]
+	}
+	shown, stopped, err := v.show(number)
+	if err != nil {
 		return err
 	}
-	return cmd
+	if len(shown) == 0 {
+		return usagef(v.cmd, "no exhibit %s, want a number that btrlab museum lists", number)
+	}
+	if err := v.printShown(shown, number != ""); err != nil {
+		return err
+	}
+	switch {
+	case stopped:
+		return errStopped
+	case slices.ContainsFunc(shown, func(x *exhibited) bool { return !x.OK }):
+		return errFound
+	}
+	return nil
+}
+
+// show runs the exhibits, or the one with a number, until one is stopped.
+func (v *visit) show(number string) (shown []*exhibited, stopped bool, err error) {
+	st := v.newStatus()
+	defer st.done()
+	o, err := v.searchOptions(v.cmd, &v.sf, st)
+	if err != nil {
+		return nil, false, err
+	}
+	o.Own = false
+	v.limit = v.sf.limitCells(&o)
+	for i := range scenario.Museum {
+		e := &scenario.Museum[i]
+		if number != "" && number != fmt.Sprint(e.Number) {
+			continue
+		}
+		st.search(fmt.Sprintf("exhibit %d", e.Number))
+		x, err := v.exhibit(e, o)
+		if err != nil {
+			return nil, false, err
+		}
+		shown = append(shown, x)
+		if x.Found.Stopped || x.Proof.Stopped {
+			return shown, true, nil
+		}
+	}
+	return shown, false, nil
+}
+
+// exhibit runs one: under its two orders, with power cuts if it has a script, and under --policy.
+// After a search that was stopped the rest is left out.
+func (v *visit) exhibit(e *scenario.Exhibit, o scenario.Options) (*exhibited, error) {
+	s, err := e.Show(o)
+	if err != nil {
+		return nil, err
+	}
+	x := &exhibited{Shown: s}
+	if x.Found.Stopped || x.Proof.Stopped {
+		return x, nil
+	}
+	if e.Script != "" {
+		if x.Cut, err = v.cutExhibit(e); err != nil {
+			return nil, err
+		}
+		x.OK = x.OK && x.Cut.Wrong.Found != nil && x.Cut.Right.Found == nil
+	}
+	if v.policy != "" {
+		if x.Other, err = underOther(e, v.policy, o); err != nil {
+			return nil, err
+		}
+		x.OK = x.OK && x.Other.Verdict != explore.Violated
+	}
+	return x, nil
+}
+
+func (v *visit) printShown(shown []*exhibited, one bool) error {
+	if v.asJSON {
+		return v.printJSON(shown)
+	}
+	if one {
+		if err := timeline.WriteExhibit(v.out, shown[0].Shown, v.layout(&v.lf)); err != nil {
+			return err
+		}
+		v.printCut(shown[0])
+		v.printOther(shown[0], "")
+		return nil
+	}
+	for _, x := range shown {
+		v.say(fmt.Sprintf("%3d  ", x.Number), fmt.Sprintf("%s (%s)", x.Title, x.Source))
+		v.say("     wrong: ", fmt.Sprintf("%s, %s", x.Found.Bound, x.Found.Kind))
+		v.say("     right: ", x.Proof.Bound.String())
+		if x.Found.Replay != "" {
+			fmt.Fprintln(v.out, prose.Command("     ", x.Found.Replay, v.width()))
+		}
+		v.printOther(x, "     ")
+		if x.Cut != nil {
+			v.say("     power cut: ", fmt.Sprintf("wrong: %s; right: %s", x.Cut.Wrong.verdict(), x.Cut.Right.verdict()))
+		}
+	}
+	v.say("", "searched: at most "+v.limit+" for each order")
+	return nil
 }
 
 // exhibited is an exhibit with what the explorer made of it, and what the power cuts showed, if it

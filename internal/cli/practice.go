@@ -30,12 +30,18 @@ type practiceResult struct {
 	Verdict *practice.Verdict `json:"verdict,omitempty"`
 }
 
+// practicing is the verb practice, with its flags.
+type practicing struct {
+	*app
+	cmd                   *cobra.Command
+	seed                  uint64
+	level                 int
+	answer, kind, ownFile string
+	asJSON, template      bool
+	lf                    layoutFlags
+}
+
 func (a *app) practice() *cobra.Command {
-	var seed uint64
-	level := 1
-	var answer, kind, ownFile string
-	var asJSON, template bool
-	var lf layoutFlags
 	cmd := &cobra.Command{
 		Use:   "practice [--template [FILE]]",
 		Short: "make a small question about concurrency, and judge the answer by exploration",
@@ -61,97 +67,119 @@ Exit code 1 means that the answer is wrong or the program breaks; 2 that it is n
   btrlab practice --template mine.go; btrlab practice --own mine.go`,
 		Args: cobra.MaximumNArgs(1),
 	}
-	f := cmd.Flags()
-	f.Uint64Var(&seed, "seed", 0, "the question's number (default: another one each time)")
-	f.IntVar(&level, "level", 1, fmt.Sprintf("difficulty, 1 to %d", practice.MaxLevel))
-	f.StringVar(&kind, "kind", "", "break, see, fewest or count (default: the seed chooses)")
-	f.StringVar(&answer, "answer", "", "your answer (default: asked for, or a line of standard input)")
-	f.StringVar(&ownFile, "own", "", "explore the program in this Go file")
-	f.BoolVar(&template, "template", false, "print a program to begin with, or write it to FILE")
-	lf.flags(cmd)
-	jsonFlag(cmd, &asJSON)
-	completeFixed(cmd, "kind", []string{"break", "see", "fewest", "count"})
-	completeFixed(cmd, "level", []string{"1", "2", "3", "4", "5"})
+	v := &practicing{app: a, cmd: cmd}
+	v.flags()
+	cmd.RunE = func(_ *cobra.Command, args []string) error { return v.run(args) }
+	return cmd
+}
+
+func (v *practicing) flags() {
+	f := v.cmd.Flags()
+	f.Uint64Var(&v.seed, "seed", 0, "the question's number (default: another one each time)")
+	f.IntVar(&v.level, "level", 1, fmt.Sprintf("difficulty, 1 to %d", practice.MaxLevel))
+	f.StringVar(&v.kind, "kind", "", "break, see, fewest or count (default: the seed chooses)")
+	f.StringVar(&v.answer, "answer", "", "your answer (default: asked for, or a line of standard input)")
+	f.StringVar(&v.ownFile, "own", "", "explore the program in this Go file")
+	f.BoolVar(&v.template, "template", false, "print a program to begin with, or write it to FILE")
+	v.lf.flags(v.cmd)
+	jsonFlag(v.cmd, &v.asJSON)
+	completeFixed(v.cmd, "kind", []string{"break", "see", "fewest", "count"})
+	completeFixed(v.cmd, "level", []string{"1", "2", "3", "4", "5"})
 	f.Lookup("seed").DefValue = "0" // pflag leaves a zero out
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(args) > 0 && !template {
-			return usagef(cmd, "have an argument, %q, want one with --template only", args[0])
+}
+
+func (v *practicing) run(args []string) error {
+	given := v.cmd.Flags().Changed
+	if len(args) > 0 && !v.template {
+		return usagef(v.cmd, "have an argument, %q, want one with --template only", args[0])
+	}
+	for _, name := range []string{"seed", "level", "kind"} {
+		if (v.template || v.ownFile != "") && given(name) {
+			return usagef(v.cmd, "--%s is about questions, not about a program of your own", name)
 		}
-		for _, name := range []string{"seed", "level", "kind"} {
-			if (template || ownFile != "") && f.Changed(name) {
-				return usagef(cmd, "--%s is about questions, not about a program of your own", name)
-			}
-		}
-		switch {
-		case template && ownFile != "":
-			return usagef(cmd, "want --template or --own, not both")
-		case template:
-			return a.writeTemplate(args)
-		case ownFile != "":
-			return a.exploreOwn(cmd, ownFile, f.Changed("answer"), answer, asJSON)
-		}
-		if !f.Changed("seed") {
-			var b [4]byte // short enough to be typed
-			if _, err := rand.Read(b[:]); err != nil {
-				return err
-			}
-			seed = uint64(binary.LittleEndian.Uint32(b[:]))
-		}
-		making := a.newStatus()
-		q, err := practice.Make(seed, level, practice.Kind(kind), func(n int) {
-			making.show(fmt.Sprintf("making the question: candidate %d", n))
-		})
-		making.done()
-		if err != nil {
-			return usagef(cmd, "%v", err)
-		}
-		res := practiceResult{Question: q, Title: q.Title(), Text: questionLines(q, prose.Width)}
-		if !asJSON && !f.Changed("answer") {
-			if err := a.ask(fmt.Sprintf("practice, level %d, seed %d: %s", q.Level, q.Seed, q.Title()), q, a.layout(&lf)); err != nil {
-				return err
-			}
-		}
-		var v *practice.Verdict
-		judge := func(answer string) (err error) {
-			st := a.newStatus()
-			defer st.done()
-			v, err = q.Judge(answer, practice.Options{Progress: st.progress, Stop: a.stop.Load})
-			return err
-		}
-		given := f.Changed("answer")
-		if given {
-			err = judge(answer)
-		} else if in, ok := a.in.(*os.File); !(asJSON && ok && isTerminal(in)) {
-			// else nobody has seen the question yet
-			answer, given, err = a.answered(judge)
-		}
-		var bad *practice.BadAnswer
-		switch {
-		case errors.As(err, &bad):
-			return usagef(cmd, "%v", err)
-		case errors.Is(err, practice.ErrStopped):
-			return errNothing
-		case err != nil:
-			return err
-		case given:
-		case asJSON:
-			return a.printJSON(res)
-		default:
-			fmt.Fprintln(a.out, prose.Command("answer: ", q.Command()+" --answer ANSWER", a.width()))
-			return nil
-		}
-		res.Answer, res.Verdict = strings.TrimSpace(answer), v
-		if asJSON {
-			err = a.printJSON(res)
-		} else {
-			err = a.printVerdict(q, v, a.layout(&lf))
-		}
-		if err == nil && !v.Right {
-			err = errFound
-		}
+	}
+	switch {
+	case v.template && v.ownFile != "":
+		return usagef(v.cmd, "want --template or --own, not both")
+	case v.template:
+		return v.writeTemplate(args)
+	case v.ownFile != "":
+		return v.exploreOwn(v.cmd, v.ownFile, given("answer"), v.answer, v.asJSON)
+	}
+	q, err := v.question()
+	if err != nil {
 		return err
 	}
-	return cmd
+	if !v.asJSON && !given("answer") {
+		if err := v.ask(fmt.Sprintf("practice, level %d, seed %d: %s", q.Level, q.Seed, q.Title()), q, v.layout(&v.lf)); err != nil {
+			return err
+		}
+	}
+	return v.judge(q)
+}
+
+// question makes the one of the seed, or of a number that is drawn.
+func (v *practicing) question() (*practice.Question, error) {
+	if !v.cmd.Flags().Changed("seed") {
+		var b [4]byte // short enough to be typed
+		if _, err := rand.Read(b[:]); err != nil {
+			return nil, err
+		}
+		v.seed = uint64(binary.LittleEndian.Uint32(b[:]))
+	}
+	making := v.newStatus()
+	defer making.done()
+	q, err := practice.Make(v.seed, v.level, practice.Kind(v.kind), func(n int) {
+		making.show(fmt.Sprintf("making the question: candidate %d", n))
+	})
+	if err != nil {
+		return nil, usagef(v.cmd, "%v", err)
+	}
+	return q, nil
+}
+
+// judge takes the answer, from --answer or from the input, and prints what comes of it.
+func (v *practicing) judge(q *practice.Question) (err error) {
+	var verdict *practice.Verdict
+	judge := func(answer string) (err error) {
+		st := v.newStatus()
+		defer st.done()
+		verdict, err = q.Judge(answer, practice.Options{Progress: st.progress, Stop: v.stop.Load})
+		return err
+	}
+	given := v.cmd.Flags().Changed("answer")
+	if given {
+		err = judge(v.answer)
+	} else if in, ok := v.in.(*os.File); !(v.asJSON && ok && isTerminal(in)) {
+		// else nobody has seen the question yet
+		v.answer, given, err = v.answered(judge)
+	}
+	res := practiceResult{Question: q, Title: q.Title(), Text: questionLines(q, prose.Width)}
+	var bad *practice.BadAnswer
+	switch {
+	case errors.As(err, &bad):
+		return usagef(v.cmd, "%v", err)
+	case errors.Is(err, practice.ErrStopped):
+		return errNothing
+	case err != nil:
+		return err
+	case given:
+	case v.asJSON:
+		return v.printJSON(res)
+	default:
+		fmt.Fprintln(v.out, prose.Command("answer: ", q.Command()+" --answer ANSWER", v.width()))
+		return nil
+	}
+	res.Answer, res.Verdict = strings.TrimSpace(v.answer), verdict
+	if v.asJSON {
+		err = v.printJSON(res)
+	} else {
+		err = v.printVerdict(q, verdict, v.layout(&v.lf))
+	}
+	if err == nil && !verdict.Right {
+		err = errFound
+	}
+	return err
 }
 
 // writeTemplate writes the program to begin with to a file that is not there yet, or prints it.
