@@ -158,15 +158,6 @@ func complain(w io.Writer, text string) {
 
 func oneLine(err error) string { return strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; ") }
 
-// hangup adds SIGHUP, which comes when the terminal is closed, to signals. Under nohup it stays
-// ignored.
-func hangup(signals ...os.Signal) []os.Signal {
-	if signal.Ignored(syscall.SIGHUP) {
-		return signals
-	}
-	return append(signals, syscall.SIGHUP)
-}
-
 // watchSignals sets a.stop on the first SIGINT, SIGTERM or SIGHUP, and ends the process on the
 // second. A second SIGHUP does not: both the system and the shell send one.
 func (a *app) watchSignals() (undo func()) {
@@ -177,7 +168,7 @@ func (a *app) watchSignals() (undo func()) {
 			switch {
 			case !a.stop.Swap(true):
 				close(a.stopped)
-			case s != syscall.SIGHUP:
+			case !isHangup(s):
 				os.Exit(exitInterrupted)
 			}
 		}
