@@ -24,7 +24,6 @@ import (
 	"math"
 	"runtime/debug"
 	"sort"
-	"strings"
 	"sync"
 
 	"btrlab/internal/blockdev"
@@ -254,25 +253,28 @@ func (c *checker) find(rule, where, have, want string) {
 	c.mu.Unlock()
 }
 
-// findErr adds a finding from what the tree checker says, whose text ends in ", have X want Y" as a
-// rule.
+// findErr adds a finding from what the tree checker says.
 func (c *checker) findErr(rule, where string, err error) {
 	var e *format.CorruptError
 	if !errors.As(err, &e) {
 		c.find(rule, where, err.Error(), "")
 		return
 	}
-	text := e.Detail()
-	if i := strings.LastIndex(text, ", have "); i >= 0 {
-		have, want, _ := strings.Cut(text[i+len(", have "):], " want ")
-		c.find(rule, text[:i], have, want)
+	place := fmt.Sprintf("root=%d block=%d", int64(e.Root), e.Bytenr)
+	switch {
+	case e.Block == "superblock":
+		place = fmt.Sprintf("bytenr=%d", e.Bytenr)
+	case e.Slot >= 0:
+		place += fmt.Sprintf(" slot=%d", e.Slot)
+	}
+	if e.Have == "" {
+		c.find(rule, place, e.Reason(), "")
 		return
 	}
-	place, have, ok := strings.Cut(text, ", ")
-	if !ok {
-		place, have = where, text
+	if e.OfFile {
+		place += fmt.Sprintf(", ino=%d file_offset=%d", e.Ino, e.FileOffset)
 	}
-	c.find(rule, place, have, "")
+	c.find(rule, place+", "+e.What, e.Have, e.Want)
 }
 
 func (c *checker) note(text string, args ...any) {

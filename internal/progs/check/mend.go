@@ -39,16 +39,7 @@ func slotted(err error) (slot int, text string) {
 	if !errors.As(err, &e) {
 		return -1, err.Error()
 	}
-	n, ok := number(e.Detail(), "slot")
-	if !ok { // a comma follows it
-		_, rest, found := bytes.Cut([]byte(e.Detail()), []byte("slot="))
-		if !found {
-			return -1, e.Detail()
-		}
-		fmt.Sscanf(string(rest), "%d", &n)
-	}
-	_, what, _ := bytes.Cut([]byte(e.Detail()), []byte(", "))
-	return int(n), string(what)
+	return e.Slot, e.Reason()
 }
 
 // mendLeaf puts a refused leaf right.
