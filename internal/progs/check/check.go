@@ -47,24 +47,6 @@ type Options struct {
 	Progress func(phase string, done, total uint64)
 }
 
-// Finding is one broken rule at one place.
-type Finding struct {
-	Rule  string `json:"rule"`
-	Where string `json:"where"`
-	Have  string `json:"have"`
-	Want  string `json:"want"`
-	// Means is what it means to the user, with the file that it is about, if there is one.
-	Means string `json:"means"`
-}
-
-func (f Finding) String() string {
-	s := f.Rule + ": " + f.Where + ", have " + f.Have
-	if f.Want != "" {
-		s += " want " + f.Want
-	}
-	return s
-}
-
 // Stats counts what was looked at.
 type Stats struct {
 	TreeBlocks, DataExtents, Inodes, Files, Dirs uint64
@@ -119,7 +101,7 @@ type checker struct {
 	csums    []span                // ascending, merged
 	stray    []strayCsums
 
-	spared map[string]bool // findings about data that has a good copy, by place
+	spared map[Place]bool // findings about data that has a good copy, by place
 
 	faulty  []*fileCheck // subvolumes with findings
 	refused []refused    // leaves that the tree checker refuses, or with keys beyond their place
@@ -146,7 +128,7 @@ type checker struct {
 // strayCsums are checksums of a range where the extent tree has no data.
 type strayCsums struct {
 	span
-	where string
+	where Place
 }
 
 type span struct{ start, end uint64 }
@@ -161,7 +143,7 @@ func Check(t *sched.Task, dev blockdev.Device, o Options) (Result, error) {
 
 // judged is Check, with what it knows afterwards.
 func judged(t *sched.Task, dev blockdev.Device, o Options) (Result, *checker, error) {
-	c := &checker{t: t, o: o, noData: o.NoData, visited: map[uint64]uint32{}, roots: map[uint64]rootInfo{}, spared: map[string]bool{}}
+	c := &checker{t: t, o: o, noData: o.NoData, visited: map[uint64]uint32{}, roots: map[uint64]rootInfo{}, spared: map[Place]bool{}}
 	if c.sliced = o.MaxMemory > 0; c.sliced {
 		c.items, c.fulls = map[uint64]uint64{}, map[uint64]bool{}
 		defer debug.SetMemoryLimit(debug.SetMemoryLimit(int64(min(o.MaxMemory, math.MaxInt64))))
@@ -239,42 +221,32 @@ func (c *checker) run() error {
 	return nil
 }
 
-// find adds a finding.
-func (c *checker) find(rule, where, have, want string) {
-	if _, ok := ruleOrder[rule]; !ok {
-		panic("check: no such rule: " + rule)
-	}
-	c.mu.Lock()
-	if len(c.findings) < findingsMax {
-		c.findings = append(c.findings, Finding{Rule: rule, Where: where, Have: have, Want: want})
-	} else {
-		c.dropped++
-	}
-	c.mu.Unlock()
-}
-
 // findErr adds a finding from what the tree checker says.
-func (c *checker) findErr(rule, where string, err error) {
+func (c *checker) findErr(rule string, place Place, err error) {
 	var e *format.CorruptError
 	if !errors.As(err, &e) {
-		c.find(rule, where, err.Error(), "")
+		c.find(rule, place, words("%v", err), nil)
 		return
 	}
-	place := fmt.Sprintf("root=%d block=%d", int64(e.Root), e.Bytenr)
+	place = on(AtTree, e.Root).with(AtBlock, e.Bytenr)
 	switch {
 	case e.Block == "superblock":
-		place = fmt.Sprintf("bytenr=%d", e.Bytenr)
+		place = on(AtBytenr, e.Bytenr)
 	case e.Slot >= 0:
-		place += fmt.Sprintf(" slot=%d", e.Slot)
+		place = place.with(AtSlot, uint64(e.Slot))
 	}
 	if e.Have == "" {
-		c.find(rule, place, e.Reason(), "")
+		c.find(rule, place, Words(e.Reason()), nil)
 		return
 	}
 	if e.OfFile {
-		place += fmt.Sprintf(", ino=%d file_offset=%d", e.Ino, e.FileOffset)
+		place = place.with(apart|AtIno, e.Ino).with(AtFileOffset, e.FileOffset)
 	}
-	c.find(rule, place+", "+e.What, e.Have, e.Want)
+	f := Finding{Rule: rule, Place: place, What: e.What, Have: Words(e.Have)}
+	if e.Want != "" {
+		f.Want = Words(e.Want)
+	}
+	c.add(f)
 }
 
 func (c *checker) note(text string, args ...any) {
@@ -314,10 +286,6 @@ func (c *checker) stepData(done, total uint64) {
 		c.o.Progress(c.phaseNow, done, total)
 	}
 }
-
-func num(v uint64) string { return fmt.Sprint(v) }
-
-func hex(v uint64) string { return fmt.Sprintf("0x%x", v) }
 
 // treeName is a tree id as readers know it: negative ones signed.
 func treeName(id uint64) string { return fmt.Sprintf("root=%d", int64(id)) }

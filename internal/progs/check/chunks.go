@@ -51,7 +51,7 @@ func (c *checker) checkChunks() error {
 		ch.Decode(a[:size])
 		sys[key.Offset] = a[:size]
 		if !c.addChunk(key.Offset, &ch) {
-			c.find("chunk.item", fmt.Sprintf("sys_chunk_array logical=%d", key.Offset), "a range that overlaps another chunk", "")
+			c.find("chunk.item", on(AtSysArray, 0).with(AtLogical, key.Offset), Words("a range that overlaps another chunk"), nil)
 		}
 		a = a[size:]
 	}
@@ -60,7 +60,7 @@ func (c *checker) checkChunks() error {
 	whole := c.walkTree(format.CHUNK_TREE_OBJECTID, c.sb.ChunkRoot, c.sb.ChunkRootGeneration, c.sb.ChunkRootLevel, func(n format.Node, _ bool) {
 		for i := range n.Nritems() {
 			k, b := n.Key(i), n.Item(i)
-			where := fmt.Sprintf("root=3 block=%d slot=%d logical=%d", n.Bytenr(), i, k.Offset)
+			where := on(AtTree, format.CHUNK_TREE_OBJECTID).with(AtBlock, n.Bytenr()).with(AtSlot, uint64(i)).with(AtLogical, k.Offset)
 			switch k.Type {
 			case format.DEV_ITEM_KEY:
 				var d format.DevItem
@@ -70,14 +70,14 @@ func (c *checker) checkChunks() error {
 				var ch format.Chunk
 				ch.Decode(b)
 				if !c.addChunk(k.Offset, &ch) {
-					c.find("chunk.item", where, "a range that overlaps another chunk", "")
+					c.find("chunk.item", where, Words("a range that overlaps another chunk"), nil)
 				}
 				if typ := ch.Type & format.BlockGroupTypeMask; typ&(typ-1) != 0 && c.sb.IncompatFlags&format.IncompatMixedGroups == 0 {
-					c.find("chunk.item", where, "type "+hex(typ), "one bit without the mixed-bg feature")
+					c.find("chunk.item", where, words("type 0x%x", typ), Words("one bit without the mixed-bg feature"))
 				}
 				for j, s := range ch.Stripes {
 					if c.deviceOf(s) == nil {
-						c.find("chunk.item", fmt.Sprintf("%s stripe=%d", where, j), fmt.Sprintf("device %d %v", s.Devid, s.DevUUID), c.knownDevices())
+						c.find("chunk.item", where.with(AtStripe, uint64(j)), words("device %d %v", s.Devid, s.DevUUID), Words(c.knownDevices()))
 					}
 				}
 				if ch.Type&format.BlockGroupSystem == 0 {
@@ -85,9 +85,9 @@ func (c *checker) checkChunks() error {
 				}
 				inTree[k.Offset] = true
 				if a, ok := sys[k.Offset]; !ok {
-					c.find("super.sys_array", where, "no copy in the array", "one")
+					c.find("super.sys_array", where, Words("no copy in the array"), Words("one"))
 				} else if !bytes.Equal(a, b) && !sameChunk(a, &ch) {
-					c.find("super.sys_array", where, "another chunk in the array", "a copy of the chunk tree's")
+					c.find("super.sys_array", where, Words("another chunk in the array"), Words("a copy of the chunk tree's"))
 				}
 			}
 		}
@@ -97,7 +97,7 @@ func (c *checker) checkChunks() error {
 	}
 	for _, logical := range slices.Sorted(maps.Keys(sys)) {
 		if !inTree[logical] {
-			c.find("super.sys_array", fmt.Sprintf("logical=%d", logical), "a chunk that is not in the chunk tree", "")
+			c.find("super.sys_array", on(AtLogical, logical), Words("a chunk that is not in the chunk tree"), nil)
 		}
 	}
 	c.checkDevItems(devItems)
@@ -132,30 +132,30 @@ func (c *checker) knownDevices() string {
 // checkDevItems compares the chunk tree's items of devices with the devices.
 func (c *checker) checkDevItems(items []format.DevItem) {
 	if len(items) != len(c.devs) {
-		c.find("dev.item", "root=3", fmt.Sprintf("%d dev items", len(items)), fmt.Sprint(len(c.devs)))
+		c.find("dev.item", on(AtTree, format.CHUNK_TREE_OBJECTID), words("%d dev items", len(items)), num(uint64(len(c.devs))))
 	}
 	var total uint64
 	for _, it := range items {
 		total += it.TotalBytes
 		d := c.deviceOf(format.Stripe{Devid: it.Devid, DevUUID: it.UUID})
 		if d == nil || it.FSID != d.sb.DevItem.FSID {
-			c.find("dev.item", fmt.Sprintf("root=3 devid=%d", it.Devid), fmt.Sprintf("%d %v of %v", it.Devid, it.UUID, it.FSID),
-				fmt.Sprintf("%s of %v", c.knownDevices(), c.sb.DevItem.FSID))
+			c.find("dev.item", on(AtTree, format.CHUNK_TREE_OBJECTID).with(AtDevid, it.Devid), words("%d %v of %v", it.Devid, it.UUID, it.FSID),
+				words("%s of %v", c.knownDevices(), c.sb.DevItem.FSID))
 			continue
 		}
 		c.checkDevItem(d, it)
 	}
 	if total != c.sb.TotalBytes {
-		c.find("dev.item", "root=3", fmt.Sprintf("total_bytes %d", total), fmt.Sprintf("the superblock's %d", c.sb.TotalBytes))
+		c.find("dev.item", on(AtTree, format.CHUNK_TREE_OBJECTID), words("total_bytes %d", total), words("the superblock's %d", c.sb.TotalBytes))
 	}
 }
 
 func (c *checker) checkDevItem(d *device, it format.DevItem) {
-	where, s := fmt.Sprintf("root=3 devid=%d", it.Devid), &d.sb.DevItem
+	where, s := on(AtTree, format.CHUNK_TREE_OBJECTID).with(AtDevid, it.Devid), &d.sb.DevItem
 	if d.sb.Generation == c.sb.Generation {
 		switch {
 		case it.TotalBytes != s.TotalBytes:
-			c.find("super.dev_item", where, fmt.Sprintf("total_bytes %d", s.TotalBytes), num(it.TotalBytes))
+			c.find("super.dev_item", where, words("total_bytes %d", s.TotalBytes), num(it.TotalBytes))
 		case it.BytesUsed != s.BytesUsed:
 			// Linux reads it from the chunk tree only, and 5.10 leaves an old value in the
 			// superblock.
@@ -163,7 +163,7 @@ func (c *checker) checkDevItem(d *device, it format.DevItem) {
 		}
 	}
 	if it.TotalBytes > uint64(d.Size()) {
-		c.find("dev.item", where, fmt.Sprintf("total_bytes %d", it.TotalBytes), fmt.Sprintf("at most %d", d.Size()))
+		c.find("dev.item", where, words("total_bytes %d", it.TotalBytes), words("at most %d", d.Size()))
 	}
 	// the truth from here on
 	d.used, d.total = it.BytesUsed, it.TotalBytes
@@ -178,7 +178,7 @@ func (c *checker) checkDevices() {
 	complete := c.walkTree(format.DEV_TREE_OBJECTID, r.item.Bytenr, r.item.Generation, r.item.Level, func(n format.Node, _ bool) {
 		for i := range n.Nritems() {
 			if k := n.Key(i); k.Type == format.DEV_EXTENT_KEY {
-				c.devExtent(fmt.Sprintf("root=4 block=%d slot=%d", n.Bytenr(), i), k, n.Item(i))
+				c.devExtent(on(AtTree, format.DEV_TREE_OBJECTID).with(AtBlock, n.Bytenr()).with(AtSlot, uint64(i)), k, n.Item(i))
 			}
 		}
 	})
@@ -190,28 +190,28 @@ func (c *checker) checkDevices() {
 		ch := &c.chunks[i]
 		for j, s := range ch.stripes {
 			d, ok := listed[s.dev][s.off]
-			at := fmt.Sprintf("logical=%d stripe=%d physical=%d", ch.start, j, s.off)
+			at := on(AtLogical, ch.start).with(AtStripe, uint64(j)).with(AtPhysical, s.off)
 			if ok {
 				delete(listed[s.dev], s.off)
 				if d.length != ch.stripeLength() || d.logical != ch.start {
-					c.find("chunk.dev_extent", at, fmt.Sprintf("length %d of chunk %d", d.length, d.logical), fmt.Sprintf("length %d of chunk %d", ch.stripeLength(), ch.start))
+					c.find("chunk.dev_extent", at, words("length %d of chunk %d", d.length, d.logical), words("length %d of chunk %d", ch.stripeLength(), ch.start))
 				}
 			} else if complete && s.dev != nil {
-				c.find("chunk.dev_extent", at, "no dev extent", "one")
+				c.find("chunk.dev_extent", at, Words("no dev extent"), Words("one"))
 			}
 		}
 	}
 	for _, d := range c.devs {
 		for _, e := range d.exts {
 			if _, ok := listed[d][e.physical]; ok {
-				c.find("dev.extent", c.whereExtent(d, e), fmt.Sprintf("a dev extent of chunk %d, which has no such stripe", e.logical), "")
+				c.find("dev.extent", c.whereExtent(d, e), words("a dev extent of chunk %d, which has no such stripe", e.logical), nil)
 			}
 		}
 	}
 }
 
 // devExtent gives a DEV_EXTENT to its device.
-func (c *checker) devExtent(where string, k format.Key, b []byte) {
+func (c *checker) devExtent(where Place, k format.Key, b []byte) {
 	var it format.DevExtent
 	it.Decode(b)
 	for _, d := range c.devs {
@@ -222,17 +222,18 @@ func (c *checker) devExtent(where string, k format.Key, b []byte) {
 	}
 	var known []string
 	for _, d := range c.devs {
-		known = append(known, num(d.id()))
+		known = append(known, fmt.Sprint(d.id()))
 	}
-	c.find("dev.extent", where, fmt.Sprintf("device %d", k.Objectid), strings.Join(known, " or "))
+	c.find("dev.extent", where, words("device %d", k.Objectid), Words(strings.Join(known, " or ")))
 }
 
 // whereExtent names a dev extent.
-func (c *checker) whereExtent(d *device, e devExtent) string {
-	if len(c.devs) == 1 {
-		return fmt.Sprintf("root=4 physical=%d", e.physical)
+func (c *checker) whereExtent(d *device, e devExtent) Place {
+	p := on(AtTree, format.DEV_TREE_OBJECTID)
+	if len(c.devs) > 1 {
+		p = p.with(AtDevid, d.id())
 	}
-	return fmt.Sprintf("root=4 devid=%d physical=%d", d.id(), e.physical)
+	return p.with(AtPhysical, e.physical)
 }
 
 // checkDevExtents judges the dev extents of one device, which it returns by their start.
@@ -243,22 +244,22 @@ func (c *checker) checkDevExtents(dev *device, complete bool) map[uint64]devExte
 		where := c.whereExtent(dev, d)
 		sum += d.length
 		if d.physical < end {
-			c.find("dev.overlap", where, num(d.physical), fmt.Sprintf("at least %d, the end of the one before", end))
+			c.find("dev.overlap", where, num(d.physical), words("at least %d, the end of the one before", end))
 		}
 		end = d.physical + d.length
 		if ch := c.chunkAt(d.logical); d.physical == 0 && ch != nil && ch.typ&format.BlockGroupSystem != 0 {
 			// superStripe judges its extents
 			c.note("a system chunk lies at physical 0, where old mkfs.btrfs put it")
 		} else if d.physical < format.BlockReserved {
-			c.find("dev.overlap", where, num(d.physical), fmt.Sprintf("at least %d", format.BlockReserved))
+			c.find("dev.overlap", where, num(d.physical), words("at least %d", format.BlockReserved))
 		}
 		if end > dev.total {
-			c.find("dev.overlap", where, "end "+num(end), fmt.Sprintf("at most %d", dev.total))
+			c.find("dev.overlap", where, words("end %d", end), words("at most %d", dev.total))
 		}
 		byPhys[d.physical] = d
 	}
 	if complete && sum != dev.used {
-		c.find("dev.bytes_used", fmt.Sprintf("devid=%d", dev.id()), num(dev.used), num(sum))
+		c.find("dev.bytes_used", on(AtDevid, dev.id()), num(dev.used), num(sum))
 	}
 	return byPhys
 }

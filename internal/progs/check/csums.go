@@ -1,7 +1,6 @@
 package check
 
 import (
-	"fmt"
 	"sort"
 	"sync"
 	"sync/atomic"
@@ -158,10 +157,10 @@ func (c *checker) csumItem(d *dataCheck, n format.Node, i, x int, in span) int {
 	if s.end <= in.start || s.start >= in.end {
 		return x
 	}
-	where := fmt.Sprintf("root=7 block=%d slot=%d", n.Bytenr(), i)
+	where := on(AtTree, format.CSUM_TREE_OBJECTID).with(AtBlock, n.Bytenr()).with(AtSlot, uint64(i))
 	if s.start >= in.start {
 		if c.csumEnd > s.start {
-			c.find("csum.extent", where, fmt.Sprintf("csums from %d on", s.start), fmt.Sprintf("at least %d, the end of those before", c.csumEnd))
+			c.find("csum.extent", where, words("csums from %d on", s.start), words("at least %d, the end of those before", c.csumEnd))
 			return x
 		}
 		c.csumEnd = s.end
@@ -185,7 +184,7 @@ func (c *checker) csumItem(d *dataCheck, n format.Node, i, x int, in span) int {
 
 // straysOf notes the parts of s, the range of a csum item, that lie in no data extent. x is the
 // first extent that may reach into s; it returns the first that may reach into the next item.
-func (c *checker) straysOf(s span, x int, where string) int {
+func (c *checker) straysOf(s span, x int, where Place) int {
 	for at := s.start; at < s.end; {
 		for x < len(c.extents) && c.extents[x].start+c.extents[x].length <= at {
 			x++
@@ -270,19 +269,19 @@ func (c *checker) blameData(d *dataCheck) {
 		copies[b.logical]++
 	}
 	for _, b := range d.bad {
-		where := fmt.Sprintf("logical=%d length=%d mirror=%d %s", b.logical, b.length, b.mirror, c.at(b.place))
+		where := on(AtLogical, b.logical).with(AtLength, b.length).with(AtMirror, uint64(b.mirror)).joined(c.at(b.place))
 		i := sort.Search(len(c.dataPtrs), func(i int) bool { return c.dataPtrs[i].bytenr > b.logical }) - 1
 		if i >= 0 && b.logical-c.dataPtrs[i].bytenr < c.dataPtrs[i].length {
 			p := c.dataPtrs[i]
-			where += fmt.Sprintf(" root=%d ino=%d file_offset=%d", int64(p.owner), p.ino, p.start+b.logical-p.bytenr)
+			where = where.joined(PlaceOf(p.owner, p.ino)).with(AtFileOffset, p.start+b.logical-p.bytenr)
 		}
 		if places, _ := c.chunkAt(b.logical).places(b.logical); copies[b.logical] < len(places) {
 			c.spared[where] = true
 		}
 		if b.readErr != "" {
-			c.find("data.read", where, b.readErr, "")
+			c.find("data.read", where, Words(b.readErr), nil)
 			continue
 		}
-		c.find("data.csum", where, b.have, b.want)
+		c.find("data.csum", where, Words(b.have), Words(b.want))
 	}
 }

@@ -342,7 +342,7 @@ func TestRottenSectors(t *testing.T) {
 	rot(0, 2, 3)
 	var have []string
 	for _, f := range m.check().Findings {
-		have = append(have, f.Rule+" "+f.Where)
+		have = append(have, f.Rule+" "+f.Where())
 	}
 	at := func(s uint64) uint64 { return m.copies(d)[0] + s*blk }
 	want := []string{

@@ -406,7 +406,7 @@ func TestEachRuleFires(t *testing.T) {
 			}
 			for _, f := range r.Findings {
 				fired[f.Rule] = true
-				if f.Where == "" || f.Have == "" {
+				if f.Where() == "" || f.Have == nil {
 					t.Errorf("a finding without place or value: %+v", f)
 				}
 			}
@@ -576,7 +576,7 @@ func TestSecondCopies(t *testing.T) {
 		n := m.clone(t)
 		n.write(at+2*blk+9, []byte("rot"))
 		r := n.check()
-		if want := fmt.Sprintf("mirror=%d device_offset=%d", i, at+2*blk); r.rules() != "[data.csum]" || len(r.Findings) != 1 || !strings.Contains(r.Findings[0].Where, want) {
+		if want := fmt.Sprintf("mirror=%d device_offset=%d", i, at+2*blk); r.rules() != "[data.csum]" || len(r.Findings) != 1 || !strings.Contains(r.Findings[0].Where(), want) {
 			t.Errorf("copy %d is rotten: have %s want one data.csum at %s\n%s", i, r.rules(), want, r.text())
 		}
 		r, err := Check(m.tk, &faulty{m.dev, int64(at), int64(at) + 1}, Options{})
@@ -596,7 +596,7 @@ func TestSecondCopies(t *testing.T) {
 		n := &image{t: t, tk: big.tk, dev: big.dev.Snapshot()}
 		n.write(format.SuperMirror(i)+0x12b, []byte("label"))
 		r := n.check()
-		if want := fmt.Sprintf("bytenr=%d", format.SuperMirror(i)); r.rules() != "[super.copy]" || !strings.Contains(r.Findings[0].Where, want) {
+		if want := fmt.Sprintf("bytenr=%d", format.SuperMirror(i)); r.rules() != "[super.copy]" || !strings.Contains(r.Findings[0].Where(), want) {
 			t.Errorf("copy %d of the superblock: have %s want super.copy at %s\n%s", i, r.rules(), want, r.text())
 		}
 	}

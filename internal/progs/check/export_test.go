@@ -6,8 +6,8 @@ import (
 	"btrlab/internal/sched"
 )
 
-// Place is a place on a device.
-type Place struct {
+// Spot is a place on a device.
+type Spot struct {
 	Dev   blockdev.Device
 	Devid uint64
 	Off   uint64
@@ -40,14 +40,14 @@ func (m MapOf) First(typ uint64) uint64 {
 }
 
 // At is the places of the copies of the byte at logical.
-func (m MapOf) At(logical uint64) []Place {
+func (m MapOf) At(logical uint64) []Spot {
 	list, _ := m.c.chunkAt(logical).places(logical)
 	return placesOf(list)
 }
 
 // DataRow is the units of the first row that has data with checksums: data, P, Q. They are as far
 // into their units as the first of the data.
-func (m MapOf) DataRow() (list []Place) {
+func (m MapOf) DataRow() (list []Spot) {
 	c := m.c
 	c.loadRoots()
 	c.loadExtents()
@@ -65,9 +65,9 @@ func (m MapOf) DataRow() (list []Place) {
 // ChunkRoot is the address of the chunk tree.
 func (m MapOf) ChunkRoot() uint64 { return m.c.sb.ChunkRoot }
 
-func placesOf(list []stripe) (out []Place) {
+func placesOf(list []stripe) (out []Spot) {
 	for _, s := range list {
-		out = append(out, Place{s.dev.Device, s.dev.id(), s.off})
+		out = append(out, Spot{s.dev.Device, s.dev.id(), s.off})
 	}
 	return out
 }

@@ -133,7 +133,7 @@ func (c *checker) loadExtents() {
 			k, b := n.Key(i), n.Item(i)
 			switch {
 			case k.Type == format.BLOCK_GROUP_ITEM_KEY && c.groupTree() != format.EXTENT_TREE_OBJECTID:
-				c.find("group.chunk", fmt.Sprintf("block_group=%d", k.Objectid), "in the extent tree", "in the tree of block groups")
+				c.find("group.chunk", on(AtBlockGroup, k.Objectid), Words("in the extent tree"), Words("in the tree of block groups"))
 			case k.Type == format.BLOCK_GROUP_ITEM_KEY:
 				c.groupItem(k, b)
 			case c.sliced:
@@ -211,25 +211,25 @@ func (c *checker) checkGroups() {
 	i := 0
 	for j := range c.groups {
 		g := &c.groups[j]
-		where := fmt.Sprintf("block_group=%d", g.start)
+		where := on(AtBlockGroup, g.start)
 		for ; i < len(c.chunks) && c.chunks[i].start < g.start; i++ {
-			c.find("group.chunk", fmt.Sprintf("logical=%d", c.chunks[i].start), "a chunk without block group", "one")
+			c.find("group.chunk", on(AtLogical, c.chunks[i].start), Words("a chunk without block group"), Words("one"))
 		}
 		if i == len(c.chunks) || c.chunks[i].start != g.start {
-			c.find("group.chunk", where, "a block group without chunk", "one")
+			c.find("group.chunk", where, Words("a block group without chunk"), Words("one"))
 			continue
 		}
 		ch := &c.chunks[i]
 		i++
 		if ch.length != g.length {
-			c.find("group.chunk", where, "length "+num(g.length), num(ch.length))
+			c.find("group.chunk", where, words("length %d", g.length), num(ch.length))
 		}
 		if ch.typ != g.flags {
-			c.find("group.chunk", where, "flags "+hex(g.flags), hex(ch.typ))
+			c.find("group.chunk", where, words("flags 0x%x", g.flags), hex(ch.typ))
 		}
 	}
 	for ; i < len(c.chunks); i++ {
-		c.find("group.chunk", fmt.Sprintf("logical=%d", c.chunks[i].start), "a chunk without block group", "one")
+		c.find("group.chunk", on(AtLogical, c.chunks[i].start), Words("a chunk without block group"), Words("one"))
 	}
 }
 
@@ -238,9 +238,9 @@ func (c *checker) checkGroups() {
 func (c *checker) checkExtents(end uint64) uint64 {
 	for j := range c.extents {
 		x := &c.extents[j]
-		where := fmt.Sprintf("extent=%d length=%d", x.start, x.length)
+		where := on(AtExtent, x.start).with(AtLength, x.length)
 		if x.start < end {
-			c.find("extent.overlap", where, "start "+num(x.start), fmt.Sprintf("at least %d, the end of the one before", end))
+			c.find("extent.overlap", where, words("start %d", x.start), words("at least %d, the end of the one before", end))
 		}
 		end = max(end, x.start+x.length)
 		if !x.tree {
@@ -248,12 +248,12 @@ func (c *checker) checkExtents(end uint64) uint64 {
 		}
 		g := c.groupAt(x.start)
 		if g == nil || x.start+x.length > g.end() {
-			c.find("extent.group", where, "an extent that is in no block group, or in two", "one")
+			c.find("extent.group", where, Words("an extent that is in no block group, or in two"), Words("one"))
 			continue
 		}
 		g.sum += x.length
 		if x.tree && g.flags&(format.BlockGroupMetadata|format.BlockGroupSystem) == 0 || !x.tree && g.flags&format.BlockGroupData == 0 {
-			c.find("extent.group", where, "in a block group of type "+hex(g.flags&format.BlockGroupTypeMask), "data in DATA, tree blocks in METADATA or SYSTEM")
+			c.find("extent.group", where, words("in a block group of type 0x%x", g.flags&format.BlockGroupTypeMask), Words("data in DATA, tree blocks in METADATA or SYSTEM"))
 		}
 		c.superStripe(x, where)
 	}
@@ -267,16 +267,16 @@ func (c *checker) checkUsed() {
 		g := &c.groups[j]
 		used += g.used
 		if g.sum != g.used {
-			c.find("group.used", fmt.Sprintf("block_group=%d", g.start), num(g.used), num(g.sum))
+			c.find("group.used", on(AtBlockGroup, g.start), num(g.used), num(g.sum))
 		}
 	}
 	if used != c.sb.BytesUsed {
-		c.find("super.bytes_used", "superblock", num(c.sb.BytesUsed), num(used))
+		c.find("super.bytes_used", on(AtSuperblock, 0), num(c.sb.BytesUsed), num(used))
 	}
 }
 
 // superStripe: nothing may be allocated in the 64 KiB stripe of a superblock copy.
-func (c *checker) superStripe(x *extent, where string) {
+func (c *checker) superStripe(x *extent, where Place) {
 	ch := c.chunkAt(x.start)
 	if ch == nil {
 		return
@@ -290,7 +290,7 @@ func (c *checker) superStripe(x *extent, where string) {
 		for _, p := range places {
 			for i := range format.SuperMirrorMax {
 				if s := format.SuperMirror(i); p.off < s+format.StripeLen && s < p.off+run {
-					c.find("extent.overlap", where, fmt.Sprintf("%s, over the superblock copy at %d", c.at(p), s), "nothing allocated there")
+					c.find("extent.overlap", where, words("%s, over the superblock copy at %d", c.at(p), s), Words("nothing allocated there"))
 				}
 			}
 		}
@@ -329,7 +329,7 @@ func (c *checker) checkRefs(in span) {
 	have := c.haveRefs
 	for i := range c.extents {
 		x := &c.extents[i]
-		where := fmt.Sprintf("extent=%d length=%d", x.start, x.length)
+		where := on(AtExtent, x.start).with(AtLength, x.length)
 		have = c.unlisted(have, x.start)
 		want = c.missing(want, x.start)
 		var sum uint64
@@ -357,11 +357,11 @@ func (c *checker) checkRefs(in span) {
 				}
 				for _, v := range want[:nw] {
 					if v.length != x.length {
-						c.find("extent.length", where, fmt.Sprintf("length %d in %v", v.length, w), num(x.length))
+						c.find("extent.length", where, words("length %d in %v", v.length, w), num(x.length))
 					}
 				}
 				if tree := w.kind == refTree || w.kind == refShared; tree != x.tree {
-					c.find("extent.type", where, w.String(), map[bool]string{true: "a tree block", false: "data"}[x.tree])
+					c.find("extent.type", where, words("%v", w), Words(map[bool]string{true: "a tree block", false: "data"}[x.tree]))
 				}
 			}
 			order := 0
@@ -371,11 +371,11 @@ func (c *checker) checkRefs(in span) {
 			switch {
 			case !wantHere || haveHere && order < 0:
 				if !c.cut { // else it may be in what was not visited
-					c.find("extent.ref_extra", where, h.String(), "")
+					c.find("extent.ref_extra", where, words("%v", h), nil)
 				}
 				have = have[1:]
 			case !haveHere || order > 0:
-				c.find("extent.ref_missing", where, "no such reference in the extent tree", w.String())
+				c.find("extent.ref_missing", where, Words("no such reference in the extent tree"), words("%v", w))
 				want = want[nw:]
 			default:
 				if h.count < w.count || h.count > w.count && !c.cut {
@@ -383,7 +383,7 @@ func (c *checker) checkRefs(in span) {
 					if h.count < w.count {
 						rule = "extent.ref_missing"
 					}
-					c.find(rule, where, h.String(), fmt.Sprintf("count %d", w.count))
+					c.find(rule, where, words("%v", h), words("count %d", w.count))
 				}
 				have, want = have[1:], want[nw:]
 			}
@@ -399,9 +399,9 @@ func (c *checker) checkRefs(in span) {
 		if x == nil || !x.tree {
 			continue
 		}
-		where := fmt.Sprintf("extent=%d length=%d", x.start, x.length)
+		where := on(AtExtent, x.start).with(AtLength, x.length)
 		if x.level != b.level {
-			c.find("extent.type", where, fmt.Sprintf("level %d", x.level), num(uint64(b.level)))
+			c.find("extent.type", where, words("level %d", x.level), num(uint64(b.level)))
 		}
 		if x.generation != b.generation {
 			c.find("extent.generation", where, num(x.generation), num(b.generation))
@@ -412,7 +412,7 @@ func (c *checker) checkRefs(in span) {
 // unlisted takes the keyed references before start from have: they belong to no extent.
 func (c *checker) unlisted(have []ref, start uint64) []ref {
 	for len(have) > 0 && have[0].extent < start {
-		c.find("extent.ref_extra", fmt.Sprintf("extent=%d", have[0].extent), have[0].String()+", of an extent that is not there", "")
+		c.find("extent.ref_extra", on(AtExtent, have[0].extent), words("%v, of an extent that is not there", have[0]), nil)
 		have = have[1:]
 	}
 	return have
@@ -422,7 +422,7 @@ func (c *checker) unlisted(have []ref, start uint64) []ref {
 func (c *checker) missing(want []ref, start uint64) []ref {
 	for len(want) > 0 && want[0].extent < start {
 		w := want[0]
-		c.find("extent.missing", fmt.Sprintf("extent=%d length=%d", w.extent, w.length), "no extent item", w.String())
+		c.find("extent.missing", on(AtExtent, w.extent).with(AtLength, w.length), Words("no extent item"), words("%v", w))
 		want = want[1:]
 	}
 	return want

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/binary"
-	"fmt"
 	"slices"
 	"sort"
 
@@ -86,13 +85,13 @@ func (f *fileCheck) keep(b []byte) uint64 {
 func (f *fileCheck) text(n name) []byte { return f.arena[n.at : n.at+uint64(n.len)] }
 
 // findWhole keeps a finding for the end.
-func (f *fileCheck) findWhole(rule, where, have, want string) {
+func (f *fileCheck) findWhole(rule string, place Place, have, want Value) {
 	if len(f.whole) < findingsMax {
-		f.whole = append(f.whole, Finding{Rule: rule, Where: where, Have: have, Want: want})
+		f.whole = append(f.whole, Finding{Rule: rule, Place: place, Have: have, Want: want})
 	}
 }
 
-func (f *fileCheck) where(ino uint64) string { return fmt.Sprintf("%s ino=%d", treeName(f.root), ino) }
+func (f *fileCheck) where(ino uint64) Place { return PlaceOf(f.root, ino) }
 
 // leaf takes the items of a leaf.
 func (f *fileCheck) leaf(n format.Node, _ bool) {
@@ -105,7 +104,7 @@ func (f *fileCheck) leaf(n format.Node, _ bool) {
 			case k.Objectid == format.FREE_INO_OBJECTID && !f.cache:
 				// Linux 5.11 has dropped mount -o inode_cache, and nobody frees the space.
 				f.cache = true
-				f.c.find("inode.cache", treeName(f.root), "a cache of free inode numbers", "none")
+				f.c.find("inode.cache", on(AtTree, f.root), Words("a cache of free inode numbers"), Words("none"))
 			}
 			continue
 		}
@@ -161,7 +160,7 @@ func (f *fileCheck) ref(dir, index uint64, text []byte) {
 	s.names++
 	if s.ino == format.FIRST_FREE_OBJECTID && dir == s.ino && string(text) == ".." {
 		if index != 0 { // its name for itself, which has no entry
-			f.c.find("dir.ref", f.where(s.ino)+" name=\"..\"", "index "+num(index), "0")
+			f.c.find("dir.ref", f.where(s.ino).named(".."), words("index %d", index), num(0))
 		}
 		return
 	}
@@ -173,9 +172,9 @@ func (f *fileCheck) extent(k format.Key, b []byte) {
 	c, s := f.c, &f.cur
 	var fe format.FileExtent
 	fe.Decode(b)
-	where := func() string { return fmt.Sprintf("%s file_offset=%d", f.where(k.Objectid), k.Offset) }
+	where := func() Place { return f.where(k.Objectid).with(AtFileOffset, k.Offset) }
 	if s.extents && k.Offset < s.end {
-		c.find("file.extent", where(), "start "+num(k.Offset), fmt.Sprintf("at least %d, the end of the one before", s.end))
+		c.find("file.extent", where(), words("start %d", k.Offset), words("at least %d, the end of the one before", s.end))
 	}
 	if k.Offset > s.end && s.gap == (span{}) {
 		s.gap = span{s.end, k.Offset}
@@ -184,7 +183,7 @@ func (f *fileCheck) extent(k format.Key, b []byte) {
 	if fe.Type == format.FileExtentTypeInline {
 		s.inline, s.nul = int(fe.RAMBytes), bytes.HasSuffix(fe.Inline, []byte{0})
 		if fe.RAMBytes == 0 || fe.RAMBytes > uint64(c.sb.SectorSize) {
-			c.find("file.inline", where(), num(fe.RAMBytes)+" bytes inline", fmt.Sprintf("1..%d", c.sb.SectorSize))
+			c.find("file.inline", where(), words("%d bytes inline", fe.RAMBytes), words("1..%d", c.sb.SectorSize))
 		}
 		s.nbytes += fe.RAMBytes
 		s.end = format.AlignUp(fe.RAMBytes, uint64(c.sb.SectorSize))
@@ -197,7 +196,7 @@ func (f *fileCheck) extent(k format.Key, b []byte) {
 	}
 	s.nbytes += fe.NumBytes
 	if c.lost(fe.DiskBytenr) {
-		c.find("file.extent", where(), "data at "+num(fe.DiskBytenr)+nowhere, "an address in a chunk")
+		c.add(Finding{Rule: "file.extent", Flaw: NoChunk, Place: where(), Have: words("data at %d, in no chunk", fe.DiskBytenr), Want: Words("an address in a chunk")})
 		return
 	}
 	inside := fe.RAMBytes
@@ -205,7 +204,7 @@ func (f *fileCheck) extent(k format.Key, b []byte) {
 		inside = min(inside, fe.DiskNumBytes)
 	}
 	if fe.Offset+fe.NumBytes > inside {
-		c.find("file.extent", where(), fmt.Sprintf("offset %d num_bytes %d", fe.Offset, fe.NumBytes), fmt.Sprintf("inside the extent's %d bytes", inside))
+		c.find("file.extent", where(), words("offset %d num_bytes %d", fe.Offset, fe.NumBytes), words("inside the extent's %d bytes", inside))
 	}
 	if fe.Compression != format.CompressNone {
 		f.compressed(&fe, where)
@@ -220,13 +219,13 @@ func (f *fileCheck) extent(k format.Key, b []byte) {
 }
 
 // covered judges whether the data of a file extent has checksums.
-func (c *checker) covered(fe *format.FileExtent, where func() string) {
+func (c *checker) covered(fe *format.FileExtent, where func() Place) {
 	r := span{fe.DiskBytenr + fe.Offset, fe.DiskBytenr + fe.Offset + fe.NumBytes}
 	if fe.Compression != format.CompressNone {
 		r = span{fe.DiskBytenr, fe.DiskBytenr + fe.DiskNumBytes}
 	}
 	if at, bad := uncovered(r.start, r.end, c.csums); bad {
-		c.find("csum.missing", where(), fmt.Sprintf("no checksum of logical %d", at), fmt.Sprintf("all of %d..%d", r.start, r.end))
+		c.find("csum.missing", where(), words("no checksum of logical %d", at), words("all of %d..%d", r.start, r.end))
 	}
 }
 
@@ -244,23 +243,17 @@ func (c *checker) lost(at uint64) bool {
 	return true
 }
 
-// nowhere is what a finding has against an extent whose address is none.
-const nowhere = ", in no chunk"
-
-// inPlain is what a finding has against a compressed extent in a file without checksums.
-const inPlain = " in a file without checksums"
-
 // compressed judges a compressed extent on disk.
-func (f *fileCheck) compressed(fe *format.FileExtent, where func() string) {
+func (f *fileCheck) compressed(fe *format.FileExtent, where func() Place) {
 	kind := compress.Name(fe.Compression)
 	if fe.RAMBytes > compress.MaxLen || fe.DiskNumBytes > compress.MaxLen {
-		f.c.find("file.extent", where(), fmt.Sprintf("%s: %d bytes for %d", kind, fe.DiskNumBytes, fe.RAMBytes), fmt.Sprintf("at most %d", compress.MaxLen))
+		f.c.find("file.extent", where(), words("%s: %d bytes for %d", kind, fe.DiskNumBytes, fe.RAMBytes), words("at most %d", compress.MaxLen))
 	}
 	if fe.Type == format.FileExtentTypePrealloc {
-		f.c.find("file.extent", where(), kind+" in a preallocated extent", "no compression")
+		f.c.find("file.extent", where(), words("%s in a preallocated extent", kind), Words("no compression"))
 	}
 	if f.cur.have && f.cur.item.Flags&format.InodeNoDataSum != 0 {
-		f.c.find("file.extent", where(), kind+inPlain, "no compression")
+		f.c.add(Finding{Rule: "file.extent", Flaw: NoChecksums, Place: where(), Have: words("%s in a file without checksums", kind), Want: Words("no compression")})
 	}
 }
 
@@ -273,7 +266,7 @@ func (f *fileCheck) endInode() {
 	c.stats.Inodes++
 	where := f.where(s.ino)
 	if !s.have {
-		f.findWhole("inode.missing", where, "no inode item", "one")
+		f.findWhole("inode.missing", where, Words("no inode item"), Words("one"))
 		f.lacking = append(f.lacking, s.ino)
 		return
 	}
@@ -286,7 +279,7 @@ func (f *fileCheck) endInode() {
 	if kind == format.S_IFDIR {
 		c.stats.Dirs++
 		if s.extents {
-			f.findWhole("inode.kind", where, "a directory with file extents", "")
+			f.findWhole("inode.kind", where, Words("a directory with file extents"), nil)
 		}
 		if s.dirBytes != i.Size && i.Nlink > 0 { // Linux deletes the entries of an orphan after it
 			f.findWhole("dir.size", where, num(i.Size), num(s.dirBytes))
@@ -295,10 +288,10 @@ func (f *fileCheck) endInode() {
 	}
 	c.stats.Files++
 	if s.entries {
-		f.findWhole("inode.kind", where, fmt.Sprintf("mode 0%o with directory entries", i.Mode), "")
+		f.findWhole("inode.kind", where, words("mode 0%o with directory entries", i.Mode), nil)
 	}
 	if s.extents && kind != format.S_IFREG && kind != format.S_IFLNK {
-		f.findWhole("inode.kind", where, fmt.Sprintf("mode 0%o with file extents", i.Mode), "")
+		f.findWhole("inode.kind", where, words("mode 0%o with file extents", i.Mode), nil)
 	}
 	// The kernel deletes the items of an orphan from the end, in as many transactions as it takes,
 	// and leaves its inode item until the last.
@@ -306,21 +299,21 @@ func (f *fileCheck) endInode() {
 		f.findWhole("inode.nbytes", where, num(i.Nbytes), num(s.nbytes))
 	}
 	if odd := i.Flags & (format.InodeImmutable | format.InodeAppend); kind == format.S_IFLNK && odd != 0 {
-		f.findWhole("inode.flags", where, "a symbolic link with flags "+hex(odd), "0x0")
+		f.findWhole("inode.flags", where, words("a symbolic link with flags 0x%x", odd), hex(0))
 	}
 	switch {
 	case kind != format.S_IFLNK || i.Nlink == 0 || s.inline >= 0 && uint64(s.inline) == i.Size:
 	case s.nul && uint64(s.inline) == i.Size+1:
 		f.nuls++
 	default:
-		f.findWhole("file.inline", where, fmt.Sprintf("a symbolic link of size %d with %d bytes inline", i.Size, max(s.inline, 0)), "the same")
+		f.findWhole("file.inline", where, words("a symbolic link of size %d with %d bytes inline", i.Size, max(s.inline, 0)), Words("the same"))
 	}
 	if c.sb.IncompatFlags&format.IncompatNoHoles == 0 && i.Nlink > 0 && kind == format.S_IFREG {
 		if s.gap == (span{}) && s.end < i.Size {
 			s.gap = span{s.end, i.Size}
 		}
 		if s.gap != (span{}) && s.gap.start < i.Size {
-			f.findWhole("file.hole", where, fmt.Sprintf("no file extent for %d..%d", s.gap.start, s.gap.end), "one that says hole")
+			f.findWhole("file.hole", where, words("no file extent for %d..%d", s.gap.start, s.gap.end), Words("one that says hole"))
 		}
 	}
 	if s.dataEnd > 0 && s.lastData >= max(1, format.AlignUp(i.Size, uint64(c.sb.SectorSize))) {
@@ -352,10 +345,10 @@ func (f *fileCheck) finish(whole bool) {
 		return
 	}
 	for _, w := range f.whole {
-		c.find(w.Rule, w.Where, w.Have, w.Want)
+		c.add(w)
 	}
 	if i := f.inode(format.FIRST_FREE_OBJECTID); i == nil || i.mode&format.S_IFMT != format.S_IFDIR {
-		c.find("inode.missing", f.where(format.FIRST_FREE_OBJECTID), "no root directory", "one")
+		c.find("inode.missing", f.where(format.FIRST_FREE_OBJECTID), Words("no root directory"), Words("one"))
 	}
 	orphans := 0
 	for _, i := range f.inodes {
@@ -363,7 +356,7 @@ func (f *fileCheck) finish(whole bool) {
 			continue
 		}
 		if !f.orphans[i.ino] {
-			c.find("inode.orphan", f.where(i.ino), "nlink 0 without orphan item", "one")
+			c.find("inode.orphan", f.where(i.ino), Words("nlink 0 without orphan item"), Words("one"))
 		} else {
 			orphans++
 		}
@@ -424,20 +417,20 @@ func (f *fileCheck) compareNames() {
 			return t
 		}
 		r, i, x := take(&refs), take(&items), take(&indexes)
-		kind := "ino"
+		kind := AtIno
 		if n.subvol {
-			kind = "subvolume"
+			kind = AtSubvolume
 		}
 		if len(i)+len(x) > 0 { // a reference alone is told below
 			if !first && last.dir == n.dir && bytes.Equal(f.text(last), f.text(n)) {
-				c.find("dir.name", fmt.Sprintf("%s dir=%d name=%q", treeName(f.root), n.dir, f.text(n)), fmt.Sprintf("entries of %d and of %d", last.target, n.target), "one")
+				c.find("dir.name", on(AtTree, f.root).with(AtDir, n.dir).named(string(f.text(n))), words("entries of %d and of %d", last.target, n.target), Words("one"))
 			}
 			last = n
 		}
 		if len(r) == 1 && len(i) == 1 && len(x) == 1 && r[0].index == x[0].index && x[0].index >= 2 && i[0].ft == x[0].ft && f.typeOK(n, i[0].ft) {
 			continue
 		}
-		where := fmt.Sprintf("%s dir=%d name=%q %s=%d", treeName(f.root), n.dir, f.text(n), kind, n.target)
+		where := on(AtTree, f.root).with(AtDir, n.dir).named(string(f.text(n))).with(kind, n.target)
 		if len(r) == 0 {
 			if n.subvol && len(i) == 1 && len(x) == 1 {
 				// a snapshot has entries for the subvolumes of its source, which are not in it
@@ -446,27 +439,27 @@ func (f *fileCheck) compareNames() {
 			if d := f.inode(n.dir); d != nil && d.nlink == 0 && f.orphans[n.dir] {
 				continue // an entry of a directory that is being deleted
 			}
-			have := "an entry without inode reference"
+			have := Words("an entry without inode reference")
 			if !n.subvol && f.inode(n.target) == nil {
 				have = "an entry of an inode that is not there"
 			}
-			c.find("dir.ref", where, have, "one")
+			c.find("dir.ref", where, have, Words("one"))
 		} else if len(r) > 1 {
-			c.find("dir.ref", where, fmt.Sprintf("%d inode references", len(r)), "1")
+			c.find("dir.ref", where, words("%d inode references", len(r)), num(1))
 		}
 		if len(i) != 1 {
-			c.find("dir.item", where, fmt.Sprintf("%d DIR_ITEM entries", len(i)), "1")
+			c.find("dir.item", where, words("%d DIR_ITEM entries", len(i)), num(1))
 		}
 		if len(x) != 1 {
-			c.find("dir.index", where, fmt.Sprintf("%d DIR_INDEX entries", len(x)), "1")
+			c.find("dir.index", where, words("%d DIR_INDEX entries", len(x)), num(1))
 		} else if len(r) == 1 && r[0].index != x[0].index {
-			c.find("dir.index", where, "index "+num(x[0].index), fmt.Sprintf("the reference's %d", r[0].index))
+			c.find("dir.index", where, words("index %d", x[0].index), words("the reference's %d", r[0].index))
 		} else if x[0].index < 2 {
-			c.find("dir.index", where, "index "+num(x[0].index), "at least 2")
+			c.find("dir.index", where, words("index %d", x[0].index), Words("at least 2"))
 		}
 		for _, e := range [][]name{i, x} {
 			if len(e) == 1 && !f.typeOK(n, e[0].ft) {
-				c.find("dir.type", where, fmt.Sprintf("type %d", e[0].ft), "the inode's")
+				c.find("dir.type", where, words("type %d", e[0].ft), Words("the inode's"))
 				break
 			}
 		}
@@ -501,7 +494,7 @@ func (f *fileCheck) checkCycles() {
 		for !good[d] {
 			p, ok := parent[d]
 			if on[d] {
-				f.c.find("dir.cycle", f.where(i.ino), "a directory below itself", "a path from the root directory")
+				f.c.find("dir.cycle", f.where(i.ino), Words("a directory below itself"), Words("a path from the root directory"))
 			}
 			if on[d] || !ok {
 				break

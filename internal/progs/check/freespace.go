@@ -1,8 +1,6 @@
 package check
 
 import (
-	"fmt"
-
 	"btrlab/internal/format"
 )
 
@@ -60,7 +58,7 @@ func (c *checker) compareGroups(in span) {
 		if g.start < in.start || g.start >= in.end {
 			continue
 		}
-		where := fmt.Sprintf("block_group=%d", g.start)
+		where := on(AtBlockGroup, g.start)
 		for x < len(c.extents) && c.extents[x].start < g.start {
 			x++
 		}
@@ -76,12 +74,12 @@ func (c *checker) compareGroups(in span) {
 			want = append(want, span{at, g.end()})
 		}
 		if g.info == nil {
-			c.find("free_space.info", where, "no free space info", "one")
+			c.find("free_space.info", where, Words("no free space info"), Words("one"))
 		} else if g.info.ExtentCount != uint32(len(want)) {
-			c.find("free_space.info", where, fmt.Sprintf("extent count %d", g.info.ExtentCount), fmt.Sprint(len(want)))
+			c.find("free_space.info", where, words("extent count %d", g.info.ExtentCount), num(uint64(len(want))))
 		}
 		if g.info != nil && g.info.Flags&format.FreeSpaceUsingBitmaps == 0 && g.runs != uint32(len(g.free)) {
-			c.find("free_space.range", where, fmt.Sprintf("%d free space extents, some adjacent", g.runs), fmt.Sprint(len(g.free)))
+			c.find("free_space.range", where, words("%d free space extents, some adjacent", g.runs), num(uint64(len(g.free))))
 		}
 		c.compareFree(where, g.free, want)
 	}
@@ -89,10 +87,10 @@ func (c *checker) compareGroups(in span) {
 
 // freeItem takes one item of the free space tree into its group; items come in key order.
 func (c *checker) freeItem(g *group, k format.Key, b []byte) {
-	where := fmt.Sprintf("block_group=%d", g.start)
+	where := on(AtBlockGroup, g.start)
 	if k.Type == format.FREE_SPACE_INFO_KEY {
 		if k.Objectid != g.start || k.Offset != g.length {
-			c.find("free_space.info", where, fmt.Sprintf("info of start %d length %d", k.Objectid, k.Offset), fmt.Sprintf("start %d length %d", g.start, g.length))
+			c.find("free_space.info", where, words("info of start %d length %d", k.Objectid, k.Offset), words("start %d length %d", g.start, g.length))
 			return
 		}
 		g.info = &format.FreeSpaceInfo{}
@@ -100,16 +98,16 @@ func (c *checker) freeItem(g *group, k format.Key, b []byte) {
 		return
 	}
 	if k.Objectid+k.Offset > g.end() {
-		c.find("free_space.range", where, fmt.Sprintf("a range %d..%d", k.Objectid, k.Objectid+k.Offset), "one inside the block group")
+		c.find("free_space.range", where, words("a range %d..%d", k.Objectid, k.Objectid+k.Offset), Words("one inside the block group"))
 		return
 	}
 	if g.info == nil {
-		c.find("free_space.info", where, "a free space range before its info", "")
+		c.find("free_space.info", where, Words("a free space range before its info"), nil)
 		g.info = &format.FreeSpaceInfo{}
 	}
 	bitmap := k.Type == format.FREE_SPACE_BITMAP_KEY
 	if using := g.info.Flags&format.FreeSpaceUsingBitmaps != 0; bitmap != using {
-		c.find("free_space.info", where, fmt.Sprintf("flags 0x%x, but key type %d", g.info.Flags, k.Type), "")
+		c.find("free_space.info", where, words("flags 0x%x, but key type %d", g.info.Flags, k.Type), nil)
 	}
 	if !bitmap {
 		g.runs++
@@ -133,7 +131,7 @@ func (g *group) addFree(start, end uint64) {
 }
 
 // compareFree reports where two ascending lists of ranges differ.
-func (c *checker) compareFree(where string, have, want []span) {
+func (c *checker) compareFree(where Place, have, want []span) {
 	free := func(s []span, at uint64) (bool, uint64) { // at's state, and where it ends
 		for len(s) > 0 && s[0].end <= at {
 			s = s[1:]
@@ -158,7 +156,7 @@ func (c *checker) compareFree(where string, have, want []span) {
 		w, wEnd := free(want, at)
 		end := min(hEnd, wEnd)
 		if h != w {
-			c.find("free_space.range", fmt.Sprintf("%s start=%d length=%d", where, at, end-at), state[h], state[w])
+			c.find("free_space.range", where.with(AtStart, at).with(AtLength, end-at), Words(state[h]), Words(state[w]))
 		}
 		at = end
 	}

@@ -2,7 +2,6 @@ package check
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 
 	"btrlab/internal/format"
@@ -36,7 +35,7 @@ func (c *checker) checkLog(data *dataCheck) {
 		for i := range n.Nritems() {
 			k := n.Key(i)
 			if k.Objectid != logTree || k.Type != format.ROOT_ITEM_KEY {
-				c.find("log.root", fmt.Sprintf("root=-6 block=%d slot=%d", n.Bytenr(), i), k.String(), "(TREE_LOG ROOT_ITEM subvolume)")
+				c.find("log.root", on(AtTree, logTree).with(AtBlock, n.Bytenr()).with(AtSlot, uint64(i)), k, Words("(TREE_LOG ROOT_ITEM subvolume)"))
 				continue
 			}
 			if r, ok := c.roots[k.Offset]; !format.IsFSTree(k.Offset) || !ok && !c.cut {
@@ -60,7 +59,7 @@ func (l *logs) strayCsums() {
 	logged := merged(l.extents)
 	for _, x := range l.c.stray {
 		if at, bad := uncovered(x.start, x.end, logged); bad {
-			l.c.find("csum.extent", x.where, fmt.Sprintf("csums of %d..%d", at, x.end), "data allocated there")
+			l.c.find("csum.extent", x.where, words("csums of %d..%d", at, x.end), Words("data allocated there"))
 		}
 	}
 }
@@ -87,7 +86,7 @@ func (l *logs) overlaps() {
 	})
 	for i := 1; i < len(l.fresh); i++ {
 		if a, b := l.fresh[i-1], l.fresh[i]; a != b && b.start < a.end {
-			l.c.find("log.space", "root=-6", fmt.Sprintf("data extents %d..%d and %d..%d", a.start, a.end, b.start, b.end), "no overlap")
+			l.c.find("log.space", on(AtTree, logTree), words("data extents %d..%d and %d..%d", a.start, a.end, b.start, b.end), Words("no overlap"))
 		}
 	}
 }
@@ -105,7 +104,7 @@ type oneLog struct {
 
 type loggedData struct {
 	span
-	where string
+	where Place
 }
 
 func (l *logs) one(subvol uint64, r *format.RootItem) {
@@ -127,14 +126,14 @@ func (l *logs) one(subvol uint64, r *format.RootItem) {
 	// preallocated and written piece by piece has some in each, in any order.
 	for _, d := range o.needs {
 		if off, missing := uncovered(d.start, d.end, o.sums, l.c.sumsOf(d.span)); missing {
-			l.c.find("log.csum", d.where, fmt.Sprintf("no csum of logical %d", off), "one, in the log or in tree 7")
+			l.c.find("log.csum", d.where, words("no csum of logical %d", off), Words("one, in the log or in tree 7"))
 		}
 	}
 }
 
 func (o *oneLog) item(n format.Node, slot int) {
 	c, k, b := o.c, n.Key(slot), n.Item(slot)
-	where := fmt.Sprintf("log of root=%d block=%d slot=%d", int64(o.subvol), n.Bytenr(), slot)
+	where := on(AtLog, o.subvol).with(AtBlock, n.Bytenr()).with(AtSlot, uint64(slot))
 	switch k.Type {
 	case format.INODE_ITEM_KEY:
 		var it format.InodeItem
@@ -142,7 +141,7 @@ func (o *oneLog) item(n format.Node, slot int) {
 		o.ino, o.flags, o.gone = k.Objectid, it.Flags, it.Nlink == 0
 	case format.INODE_REF_KEY, format.INODE_EXTREF_KEY, format.XATTR_ITEM_KEY, format.DIR_INDEX_KEY, format.DIR_LOG_INDEX_KEY, format.EXTENT_DATA_KEY:
 		if o.ino != k.Objectid {
-			c.find("log.item", where, k.String(), "its inode item before it")
+			c.find("log.item", where, k, Words("its inode item before it"))
 			return
 		}
 		switch k.Type {
@@ -150,7 +149,7 @@ func (o *oneLog) item(n format.Node, slot int) {
 			if end, err := format.DirLogEnd(b); err != nil {
 				c.findErr("log.item", where, err)
 			} else if end < k.Offset {
-				c.find("log.item", where, fmt.Sprintf("indices %d to %d", k.Offset, end), "a range that does not end before its start")
+				c.find("log.item", where, words("indices %d to %d", k.Offset, end), Words("a range that does not end before its start"))
 			}
 		case format.EXTENT_DATA_KEY:
 			o.extent(n, k, b, where)
@@ -158,7 +157,7 @@ func (o *oneLog) item(n format.Node, slot int) {
 	case format.EXTENT_CSUM_KEY:
 		s := span{k.Offset, k.Offset + uint64(len(b)/c.sb.CsumType.Size())*uint64(c.sb.SectorSize)}
 		if m := len(o.sums); m > 0 && o.sums[m-1].end > s.start {
-			c.find("log.csum", where, fmt.Sprintf("csums from %d on", s.start), fmt.Sprintf("at least %d, the end of those before", o.sums[m-1].end))
+			c.find("log.csum", where, words("csums from %d on", s.start), words("at least %d, the end of those before", o.sums[m-1].end))
 			return
 		}
 		o.sums = append(o.sums, s)
@@ -167,11 +166,11 @@ func (o *oneLog) item(n format.Node, slot int) {
 }
 
 // extent judges a file extent. The tree checker has passed it.
-func (o *oneLog) extent(n format.Node, k format.Key, b []byte, where string) {
+func (o *oneLog) extent(n format.Node, k format.Key, b []byte, where Place) {
 	c := o.c
 	var fe format.FileExtent
 	fe.Decode(b)
-	where += fmt.Sprintf(" ino=%d file_offset=%d", k.Objectid, k.Offset)
+	where = where.with(AtIno, k.Objectid).with(AtFileOffset, k.Offset)
 	if fe.DiskBytenr == 0 || o.gone { // zero are holes, and what Decode makes of inline extents
 		return
 	}
@@ -180,11 +179,11 @@ func (o *oneLog) extent(n format.Node, k format.Key, b []byte, where string) {
 	c.dataPtrs = append(c.dataPtrs, dataPointer{fe.DiskBytenr, fe.DiskNumBytes, n.Bytenr(), o.subvol, k.Objectid, k.Offset - fe.Offset, fe.Generation})
 	if e := c.extentOver(s); e != nil {
 		if e.tree || e.start != s.start || e.length != fe.DiskNumBytes {
-			c.find("log.space", where, fmt.Sprintf("data extent %d..%d over extent %d..%d", s.start, s.end, e.start, e.start+e.length), "free space, or that extent")
+			c.find("log.space", where, words("data extent %d..%d over extent %d..%d", s.start, s.end, e.start, e.start+e.length), Words("free space, or that extent"))
 			return
 		}
 	} else if ch := c.chunkAt(s.start); ch == nil || ch.typ&format.BlockGroupData == 0 || s.end > ch.start+ch.length {
-		c.find("log.space", where, fmt.Sprintf("data extent %d..%d", s.start, s.end), "one in a data block group")
+		c.find("log.space", where, words("data extent %d..%d", s.start, s.end), Words("one in a data block group"))
 		return
 	} else {
 		o.fresh = append(o.fresh, s)

@@ -2,8 +2,6 @@ package check
 
 import (
 	"fmt"
-	"strconv"
-	"strings"
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
@@ -22,7 +20,7 @@ func (c *checker) explain() {
 		f.Means = ruleMeans[f.Rule]
 		subject := ""
 		if i < explainMax {
-			subject = p.subject(f.Where)
+			subject = p.subject(f.Place)
 		}
 		if f.Rule == "data.csum" || f.Rule == "data.read" {
 			f.Means = c.ofData(f)
@@ -35,38 +33,14 @@ func (c *checker) explain() {
 
 // ofData says what data that is bad on one copy means.
 func (c *checker) ofData(f *Finding) string {
-	n, _ := number(f.Where, "length")
-	what := fmt.Sprintf("%d bytes", n)
-	if off, ok := number(f.Where, "file_offset"); ok {
+	what := fmt.Sprintf("%d bytes", f.Place.Num(AtLength))
+	if off, ok := f.Place.Get(AtFileOffset); ok {
 		what += fmt.Sprintf(" at %d", off)
 	}
-	if c.spared[f.Where] {
+	if c.spared[f.Place] {
 		return what + " are bad on one copy; another is whole"
 	}
 	return what + " cannot be read"
-}
-
-// number is the value of a word name=value of a place.
-func number(where, name string) (uint64, bool) {
-	for word := range strings.FieldsSeq(where) {
-		if text, ok := strings.CutPrefix(word, name+"="); ok {
-			v, err := strconv.ParseUint(text, 10, 64)
-			return v, err == nil
-		}
-	}
-	return 0, false
-}
-
-// signed is number for ids that are shown with a sign.
-func signed(where, name string) (uint64, bool) {
-	for word := range strings.FieldsSeq(where) {
-		if text, ok := strings.CutPrefix(word, name+"="); ok {
-			if v, err := strconv.ParseInt(text, 10, 64); err == nil {
-				return uint64(v), true
-			}
-		}
-	}
-	return number(where, name)
 }
 
 // paths looks paths up in the trees, for findings.
@@ -76,22 +50,16 @@ type paths struct {
 }
 
 // subject is the file or directory that a place is about; "" if that is none, or unknown.
-func (p *paths) subject(where string) string {
-	root, ok := number(where, "root")
+func (p *paths) subject(place Place) string {
+	root, ok := place.Get(AtTree)
 	if !ok || !format.IsFSTree(root) {
 		return ""
 	}
-	if dir, ok := number(where, "dir"); ok {
-		_, quoted, _ := strings.Cut(where, "name=")
-		quoted, err := strconv.QuotedPrefix(quoted)
-		if err != nil {
-			return ""
-		}
-		name, _ := strconv.Unquote(quoted)
-		return "entry " + join(p.of(root, dir), name)
+	if dir, ok := place.Get(AtDir); ok {
+		return "entry " + join(p.of(root, dir), place.Name())
 	}
-	ino, ok := number(where, "ino")
-	if !ok || strings.HasPrefix(where, "log ") {
+	ino, ok := place.Get(AtIno)
+	if !ok {
 		return ""
 	}
 	kind := "file "

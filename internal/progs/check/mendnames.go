@@ -49,9 +49,8 @@ func (m *mender) mendNames() {
 	m.taken, m.used, m.last = map[string]int{}, map[[2]uint64]int{}, map[uint64]uint64{}
 	m.cycles = map[uint64]bool{}
 	for _, g := range m.c.findings {
-		if root, _ := signed(g.Where, "root"); g.Rule == "dir.cycle" && root == m.f.root {
-			ino, _ := number(g.Where, "ino")
-			m.cycles[ino] = true
+		if g.Rule == "dir.cycle" && g.Place.Num(AtTree) == m.f.root {
+			m.cycles[g.Place.Num(AtIno)] = true
 		}
 	}
 	dirs := map[uint64]bool{} // directories that have their name
@@ -391,13 +390,12 @@ func (m *mender) kinds() {
 	f, c := m.f, m.c
 	const top = format.FIRST_FREE_OBJECTID
 	for _, g := range c.findings {
-		root, _ := signed(g.Where, "root")
-		ino, _ := number(g.Where, "ino")
+		root, ino := g.Place.Num(AtTree), g.Place.Num(AtIno)
 		if root != f.root {
 			continue
 		}
 		switch {
-		case ino == top && (g.Rule == "inode.nlink" && g.Want == "0" || g.Rule == "dir.ref" && g.Want == "0"):
+		case ino == top && (g.Rule == "inode.nlink" || g.Rule == "dir.ref") && g.Want == Number(0):
 			m.try(fmt.Sprintf("name of the root directory of subvolume %d for itself", root), m.setRef(top, top, "..", 0))
 		case g.Rule == "inode.kind":
 			i := f.inode(ino)
@@ -431,14 +429,13 @@ func (m *mender) kinds() {
 // extents puts file extents right that contradict themselves.
 func (m *mender) extents() {
 	for _, g := range m.c.findings {
-		root, _ := signed(g.Where, "root")
-		ino, _ := number(g.Where, "ino")
-		off, ok := number(g.Where, "file_offset")
+		root, ino := g.Place.Num(AtTree), g.Place.Num(AtIno)
+		off, ok := g.Place.Get(AtFileOffset)
 		switch {
 		case root != m.f.root:
-		case g.Rule == "file.extent" && ok && strings.HasSuffix(g.Have, nowhere) && slices.ContainsFunc(m.c.findings, ofMap):
+		case g.Rule == "file.extent" && ok && g.Flaw == NoChunk && slices.ContainsFunc(m.c.findings, ofMap):
 			// with the map of chunks right the data may be there
-		case g.Rule == "file.extent" && ok && strings.HasSuffix(g.Have, nowhere):
+		case g.Rule == "file.extent" && ok && g.Flaw == NoChunk:
 			err := m.c.changeItem(root, format.Key{Objectid: ino, Type: format.EXTENT_DATA_KEY, Offset: off}, func(b []byte, found bool) ([]byte, bool, error) {
 				if !found || len(b) != format.FileExtentSize {
 					return b, found, errors.New("it is not there")
@@ -448,7 +445,7 @@ func (m *mender) extents() {
 				return encoded(format.FileExtentSize, &hole), true, nil
 			})
 			m.try(fmt.Sprintf("file extent at %d of inode %d of subvolume %d: %s: its data is lost, and it is a hole now", off, ino, root, g.Have), err)
-		case g.Rule == "file.extent" && ok && !strings.HasSuffix(g.Have, inPlain):
+		case g.Rule == "file.extent" && ok && g.Flaw != NoChecksums:
 			err := m.c.changeItem(root, format.Key{Objectid: ino, Type: format.EXTENT_DATA_KEY, Offset: off}, func(b []byte, found bool) ([]byte, bool, error) {
 				if !found || len(b) != format.FileExtentSize {
 					return b, found, errors.New("what it should be is not known")
@@ -575,8 +572,7 @@ func (m *mender) lostFound() (uint64, error) {
 // found reports whether the check has broken rules of these in the subvolume.
 func (f *fileCheck) found(rules ...string) bool {
 	return slices.ContainsFunc(f.c.findings, func(g Finding) bool {
-		root, ok := signed(g.Where, "root")
-		return ok && root == f.root && slices.Contains(rules, g.Rule)
+		return g.Place.Num(AtTree) == f.root && slices.Contains(rules, g.Rule)
 	})
 }
 
@@ -615,8 +611,8 @@ func (f *fileCheck) named(ino uint64) bool {
 // holes gives the holes of files the items that say so, where the image needs them.
 func (m *mender) holes() {
 	for _, g := range m.c.findings {
-		root, _ := signed(g.Where, "root")
-		ino, ok := number(g.Where, "ino")
+		root := g.Place.Num(AtTree)
+		ino, ok := g.Place.Get(AtIno)
 		if g.Rule != "file.hole" || root != m.f.root || !ok {
 			continue
 		}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
@@ -17,8 +16,7 @@ import (
 func (c *checker) mendRoots(try func(what string, err error)) (rebuild bool) {
 	for i := range c.findings {
 		f := &c.findings[i]
-		root, _ := number(f.Where, "root")
-		id, _ := signed(f.Where, "root_item")
+		root, id := f.Place.Num(AtTree), f.Place.Num(AtRootItem)
 		info, known := c.roots[id]
 		switch f.Rule {
 		case "root.orphan":
@@ -29,10 +27,10 @@ func (c *checker) mendRoots(try func(what string, err error)) (rebuild bool) {
 			try(fmt.Sprintf("tree %d, which has no root item: a new one", int64(id)), err)
 			rebuild = rebuild || made
 		case "root.item", "root.flags":
-			if !known || f.Have == "a second root item" || info.v1 {
+			if !known || f.Flaw == SecondRootItem || info.v1 {
 				continue
 			}
-			if strings.HasPrefix(f.Have, "key offset ") {
+			if f.Flaw == RootItemOffset {
 				try(fmt.Sprintf("root item of tree %d: %s, made 0", int64(id), f.Have), c.rekey(info))
 				continue
 			}
@@ -72,19 +70,6 @@ func (c *checker) rekey(info rootInfo) error {
 	info.key = k
 	c.roots[k.Objectid] = info
 	return nil
-}
-
-// keyOf reads a key as findings show it.
-func keyOf(text string) (k format.Key, ok bool) {
-	var id int64
-	var u uint64
-	if _, err := fmt.Sscanf(text, "(%d %d %d)", &id, &k.Type, &k.Offset); err == nil {
-		k.Objectid = uint64(id)
-		return k, true
-	}
-	_, err := fmt.Sscanf(text, "(%d %d %d)", &u, &k.Type, &k.Offset)
-	k.Objectid = u
-	return k, err == nil
 }
 
 // makeTree gives a tree that is gone a root item. Rebuild: the tree itself is to be made by a
@@ -256,7 +241,7 @@ func (c *checker) mendLinks(try func(what string, err error)) {
 		linked[l.child] = true
 	}
 	for _, f := range c.findings {
-		id, ok := number(f.Where, "root")
+		id, ok := f.Place.Get(AtTree)
 		if f.Rule != "root.ref" || !ok || id == format.ROOT_TREE_OBJECTID || linked[id] {
 			continue
 		}
@@ -345,10 +330,10 @@ func (c *checker) putLink(parent, child uint64, ref format.RootRef) error {
 func (c *checker) mendKeys(try func(what string, err error)) {
 	for i := range c.findings {
 		f := &c.findings[i]
-		root, _ := signed(f.Where, "root")
+		root := f.Place.Num(AtTree)
 		switch f.Rule {
 		case "tree.key_type":
-			k, ok := keyOf(f.Have)
+			k, ok := f.Have.(format.Key)
 			what := fmt.Sprintf("item %s of tree %d", f.Have, int64(root))
 			switch {
 			case !ok:
@@ -652,8 +637,8 @@ func (c *checker) mendPointers(try func(what string, err error)) {
 		if f.Rule != "tree.first_key" && f.Rule != "tree.generation" && f.Rule != "tree.level" {
 			continue
 		}
-		tree, _ := signed(f.Where, "root")
-		bytenr, ok := number(f.Where, "block")
+		tree := f.Place.Num(AtTree)
+		bytenr, ok := f.Place.Get(AtBlock)
 		if !ok || slices.Contains(made, tree) {
 			continue
 		}

@@ -154,23 +154,23 @@ func (q *quota) above(root uint64) []uint64 {
 func (c *checker) checkQuotaItems() {
 	q := c.quota
 	if !q.status {
-		c.find("quota.item", "root=8", "no status", "one")
+		c.find("quota.item", on(AtTree, format.QUOTA_TREE_OBJECTID), Words("no status"), Words("one"))
 	}
 	for _, id := range slices.Sorted(maps.Keys(q.groups)) {
 		if !q.limits[id] {
-			c.find("quota.item", qgroupName(id), "no limit item", "one")
+			c.find("quota.item", on(AtQgroup, id), Words("no limit item"), Words("one"))
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(q.limits)) {
 		if q.groups[id] == nil {
-			c.find("quota.item", qgroupName(id), "no info item", "one")
+			c.find("quota.item", on(AtQgroup, id), Words("no info item"), Words("one"))
 		}
 	}
 	for _, p := range q.sortedPairs() {
 		if !q.has(p[0]) || !q.has(p[1]) {
-			c.find("quota.item", qgroupName(p[0]), fmt.Sprintf("a relation to %s", qgroupName(p[1])), "one of qgroups that are there")
+			c.find("quota.item", on(AtQgroup, p[0]), words("a relation to %s", qgroupName(p[1])), Words("one of qgroups that are there"))
 		} else if !q.pairs[[2]uint64{p[1], p[0]}] {
-			c.find("quota.item", qgroupName(p[1]), fmt.Sprintf("no relation to %s", qgroupName(p[0])), "one")
+			c.find("quota.item", on(AtQgroup, p[1]), words("no relation to %s", qgroupName(p[0])), Words("one"))
 		}
 	}
 }
@@ -263,7 +263,7 @@ func (c *checker) compareQuota(counts map[uint64]qgroup, simple bool) {
 			continue
 		}
 		if have, want := *q.groups[id], counts[id]; have != want {
-			c.find("quota.count", qgroupName(id), fmt.Sprintf("rfer %d excl %d", have.rfer, have.excl), fmt.Sprintf("rfer %d excl %d", want.rfer, want.excl))
+			c.find("quota.count", on(AtQgroup, id), Counts{have.rfer, have.excl}, Counts{want.rfer, want.excl})
 		}
 	}
 }

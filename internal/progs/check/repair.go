@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"btrlab/internal/blockdev"
@@ -188,11 +187,11 @@ func (r *Repair) fix(c *checker) bool {
 			for i := range c.findings {
 				switch f := &c.findings[i]; f.Rule {
 				case "inode.nlink", "inode.nbytes", "dir.size", "inode.flags":
-					if f.Rule != "inode.nlink" || f.Want != "0" {
+					if f.Rule != "inode.nlink" || f.Want != Number(0) {
 						try(c.fixInode(f))
 					}
 				case "file.extent":
-					if strings.HasSuffix(f.Have, inPlain) {
+					if f.Flaw == NoChecksums {
 						try(c.fixInode(f))
 					}
 				case "quota.count":
@@ -257,17 +256,17 @@ func (c *checker) nearlyWhole(d *device) []byte {
 
 // fixCopies writes whole copies of blocks and of data over bad ones.
 func (c *checker) fixCopies(try func(what string, err error)) {
-	copied := map[string]bool{}
+	copied := map[Place]bool{}
 	for i := range c.findings {
 		f := &c.findings[i]
 		switch f.Rule {
 		case "tree.csum", "tree.mirror":
-			if !copied[f.Where] {
-				copied[f.Where] = true
+			if !copied[f.Place] {
+				copied[f.Place] = true
 				try(c.fixCopy(f))
 			}
 		case "data.csum":
-			if c.spared[f.Where] {
+			if c.spared[f.Place] {
 				try(c.fixData(f))
 			}
 		}
@@ -282,8 +281,7 @@ func (c *checker) ofExtents(f *Finding) bool {
 	case "group":
 		return true
 	case "tree":
-		id, _ := signed(f.Where, "root")
-		return slices.Contains(c.madeTrees(), id)
+		return slices.Contains(c.madeTrees(), f.Place.Num(AtTree))
 	}
 	return f.Rule == "super.bytes_used"
 }
@@ -339,11 +337,10 @@ func (c *checker) fixSupers() (string, error) {
 
 // fixCopy writes the good copy of a tree block over the bad one that f is about.
 func (c *checker) fixCopy(f *Finding) (string, error) {
-	bytenr, ok := number(f.Where, "block")
-	mirror, ok2 := number(f.Where, "mirror")
+	bytenr, mirror := f.Place.Num(AtBlock), f.Place.Num(AtMirror)
 	what := fmt.Sprintf("copy %d of tree block %d", mirror, bytenr)
 	ch := c.chunkAt(bytenr)
-	if !ok || !ok2 || ch == nil {
+	if ch == nil {
 		return what, errors.New("its place is not known")
 	}
 	if ch.parity() > 0 {
@@ -366,9 +363,7 @@ func (c *checker) fixCopy(f *Finding) (string, error) {
 // fixData writes data whose checksum is right on another copy over the bad one. Each sector is
 // compared: the next check says whether it is right.
 func (c *checker) fixData(f *Finding) (string, error) {
-	logical, _ := number(f.Where, "logical")
-	length, _ := number(f.Where, "length")
-	mirror, _ := number(f.Where, "mirror")
+	logical, length, mirror := f.Place.Num(AtLogical), f.Place.Num(AtLength), f.Place.Num(AtMirror)
 	what := fmt.Sprintf("copy %d of %d bytes of data at %d", mirror, length, logical)
 	ch := c.chunkAt(logical)
 	if ch == nil || ch.parity() > 0 {
@@ -377,9 +372,7 @@ func (c *checker) fixData(f *Finding) (string, error) {
 	places, _ := ch.places(logical)
 	for i, p := range places {
 		if uint64(i) == mirror || p.dev == nil || slices.ContainsFunc(c.findings, func(g Finding) bool {
-			at, _ := number(g.Where, "logical")
-			n, _ := number(g.Where, "length")
-			m, _ := number(g.Where, "mirror")
+			at, n, m := g.Place.Num(AtLogical), g.Place.Num(AtLength), g.Place.Num(AtMirror)
 			return g.Rule == "data.csum" && m == uint64(i) && at < logical+length && logical < at+n
 		}) {
 			continue
@@ -396,25 +389,21 @@ func (c *checker) fixData(f *Finding) (string, error) {
 // fixInode gives a count of an inode the value that the finding wants. If all trees that share its
 // leaf want the same, they go on sharing it.
 func (c *checker) fixInode(f *Finding) (string, error) {
-	root, _ := signed(f.Where, "root")
-	ino, ok := number(f.Where, "ino")
-	want, err := strconv.ParseUint(f.Want, 0, 64)
+	root, ino := f.Place.Num(AtTree), f.Place.Num(AtIno)
+	want, _ := f.Want.(Number)
 	_, field, _ := strings.Cut(f.Rule, ".")
 	what := fmt.Sprintf("%s of inode %d of subvolume %d: %s, was %s", field, ino, root, f.Want, f.Have)
 	if f.Rule == "file.extent" {
-		what, err = fmt.Sprintf("inode %d of subvolume %d: with checksums, for it has compressed data", ino, root), nil
-	}
-	if !ok || err != nil {
-		return what, errors.New("its place is not known")
+		what = fmt.Sprintf("inode %d of subvolume %d: with checksums, for it has compressed data", ino, root)
 	}
 	change := func(i *format.InodeItem) {
 		switch f.Rule {
 		case "inode.nlink":
 			i.Nlink = uint32(want)
 		case "inode.nbytes":
-			i.Nbytes = want
+			i.Nbytes = uint64(want)
 		case "dir.size":
-			i.Size = want
+			i.Size = uint64(want)
 		case "inode.flags":
 			i.Flags &^= format.InodeImmutable | format.InodeAppend
 		case "file.extent":
@@ -428,7 +417,7 @@ func (c *checker) fixInode(f *Finding) (string, error) {
 	}
 	for _, id := range c.reachedBy(n.Bytenr()) {
 		if !slices.ContainsFunc(c.findings, func(g Finding) bool {
-			return g.Rule == f.Rule && g.Want == f.Want && g.Where == fmt.Sprintf("%s ino=%d", treeName(id), ino)
+			return g.Rule == f.Rule && g.Want == f.Want && g.Place == PlaceOf(id, ino)
 		}) {
 			return what, c.changeInode(root, ino, change)
 		}
@@ -466,19 +455,16 @@ func (c *checker) reachedBy(bytenr uint64) (trees []uint64) {
 
 // fixQuota gives a qgroup the counts that the finding wants.
 func (c *checker) fixQuota(f *Finding) (string, error) {
-	var level, id, rfer, excl uint64
-	what := fmt.Sprintf("%s: %s, was %s", f.Where, f.Want, f.Have)
-	if _, err := fmt.Sscanf(f.Where, "qgroup=%d/%d", &level, &id); err != nil {
-		return what, err
+	what := fmt.Sprintf("%v: %v, was %v", f.Place, f.Want, f.Have)
+	want, ok := f.Want.(Counts)
+	if !ok {
+		return what, errors.New("its counts are not known")
 	}
-	if _, err := fmt.Sscanf(f.Want, "rfer %d excl %d", &rfer, &excl); err != nil {
-		return what, err
-	}
-	return what, c.editItem(format.QUOTA_TREE_OBJECTID, format.Key{Type: format.QGROUP_INFO_KEY, Offset: level<<qgroupLevelShift | id}, func(b []byte) error {
+	return what, c.editItem(format.QUOTA_TREE_OBJECTID, format.Key{Type: format.QGROUP_INFO_KEY, Offset: f.Place.Num(AtQgroup)}, func(b []byte) error {
 		if len(b) < 40 {
 			return errors.New("an item of the wrong size")
 		}
-		for i, v := range []uint64{rfer, rfer, excl, excl} { // the second of each is as compressed
+		for i, v := range []uint64{want.Rfer, want.Rfer, want.Excl, want.Excl} { // the second of each is as compressed
 			le.PutUint64(b[8+8*i:], v)
 		}
 		return nil

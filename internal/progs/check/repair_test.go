@@ -352,7 +352,7 @@ func TestRepairKeepsSums(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := fmt.Sprintf("logical=%d length=%d ", m.data0()+3*blk, blk)
-	if r.After.rules() != "[data.csum]" || len(r.After.Findings) != 1 || !strings.HasPrefix(r.After.Findings[0].Where, want) {
+	if r.After.rules() != "[data.csum]" || len(r.After.Findings) != 1 || !strings.HasPrefix(r.After.Findings[0].Where(), want) {
 		t.Errorf("want data.csum at %q\n%s\n%q %q", want, r.After.text(), r.Done, r.Left)
 	}
 }

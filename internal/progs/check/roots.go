@@ -29,7 +29,7 @@ func (c *checker) loadRoots() {
 	whole := c.walkTree(format.ROOT_TREE_OBJECTID, s.Root, s.Generation, s.RootLevel, func(n format.Node, _ bool) {
 		for i := range n.Nritems() {
 			k, b := n.Key(i), n.Item(i)
-			where := fmt.Sprintf("root=1 block=%d slot=%d root_item=%d", n.Bytenr(), i, int64(k.Objectid))
+			where := on(AtTree, format.ROOT_TREE_OBJECTID).with(AtBlock, n.Bytenr()).with(AtSlot, uint64(i)).with(AtRootItem, k.Objectid)
 			switch k.Type {
 			case format.ROOT_ITEM_KEY:
 				if k.Objectid == treeReloc {
@@ -40,13 +40,13 @@ func (c *checker) loadRoots() {
 				// The kernel looks the tree for relocated data up by its last item, whatever the
 				// offset: btrfs-convert gives it the transaction.
 				if k.Offset != 0 && !format.IsFSTree(k.Objectid) && k.Objectid != format.DATA_RELOC_TREE_OBJECTID {
-					c.find("root.item", where, "key offset "+num(k.Offset), "0")
+					c.add(Finding{Rule: "root.item", Flaw: RootItemOffset, Place: where, Have: words("key offset %d", k.Offset), Want: num(0)})
 				}
 				r := rootInfo{key: k}
 				r.item.Decode(b)
 				r.v1 = len(b) < format.RootItemSize
 				if _, ok := c.roots[k.Objectid]; ok {
-					c.find("root.item", where, "a second root item", "one")
+					c.add(Finding{Rule: "root.item", Flaw: SecondRootItem, Place: where, Have: Words("a second root item"), Want: Words("one")})
 					continue
 				}
 				c.roots[k.Objectid] = r
@@ -54,23 +54,23 @@ func (c *checker) loadRoots() {
 				// The kernel takes a root whose generation_v2 differs for one that an old kernel
 				// wrote, and zeroes the rest.
 				if !r.v1 && r.item.GenerationV2 != r.item.Generation {
-					c.find("root.item", where, "generation_v2 "+num(r.item.GenerationV2), num(r.item.Generation))
+					c.find("root.item", where, words("generation_v2 %d", r.item.GenerationV2), num(r.item.Generation))
 				}
 				if format.IsFSTree(k.Objectid) && r.item.RootDirid != format.FIRST_FREE_OBJECTID {
-					c.find("root.item", where, "root_dirid "+num(r.item.RootDirid), num(format.FIRST_FREE_OBJECTID))
+					c.find("root.item", where, words("root_dirid %d", r.item.RootDirid), num(format.FIRST_FREE_OBJECTID))
 				}
 				ignored := r.item.Inode.Flags&format.InodeRootItemInit == 0 && r.item.Refs != 0
 				if format.IsFSTree(k.Objectid) && r.item.Flags&format.RootSubvolReadonly != 0 && ignored {
-					c.find("root.flags", where, fmt.Sprintf("a read-only subvolume, inode flags %#x: Linux takes it for writable", r.item.Inode.Flags),
-						fmt.Sprintf("%#x", r.item.Inode.Flags|format.InodeRootItemInit))
+					c.find("root.flags", where, words("a read-only subvolume, inode flags %#x: Linux takes it for writable", r.item.Inode.Flags),
+						words("%#x", r.item.Inode.Flags|format.InodeRootItemInit))
 				}
 				if r.item.Bytenr == 0 {
-					c.find("root.item", where, "bytenr 0", "")
+					c.find("root.item", where, Words("bytenr 0"), nil)
 				}
 				// the kernel counts none of the quota tree
 				if r.item.Refs == 0 && format.IsFSTree(k.Objectid) {
 					if k.Objectid == format.FS_TREE_OBJECTID {
-						c.find("root.item", where, "refs 0", "1")
+						c.find("root.item", where, Words("refs 0"), num(1))
 					} else {
 						c.note("subvolume %d is being deleted", k.Objectid)
 						dying = append(dying, k.Objectid)
@@ -96,7 +96,7 @@ func (c *checker) loadRoots() {
 	}
 	for _, id := range dying {
 		if _, ok := orphans[id]; !ok { // btrfs_find_orphan_roots() follows the items, not the roots
-			c.find("root.orphan", treeName(id), "refs 0 without orphan item: nobody will delete it", "one")
+			c.find("root.orphan", on(AtTree, id), Words("refs 0 without orphan item: nobody will delete it"), Words("one"))
 		}
 	}
 	need := []uint64{format.EXTENT_TREE_OBJECTID, format.DEV_TREE_OBJECTID, format.FS_TREE_OBJECTID, format.CSUM_TREE_OBJECTID, format.DATA_RELOC_TREE_OBJECTID}
@@ -108,7 +108,7 @@ func (c *checker) loadRoots() {
 	}
 	for _, id := range need {
 		if _, ok := c.roots[id]; !ok {
-			c.find("root.missing", fmt.Sprintf("root=1 root_item=%d", int64(id)), "none", "one")
+			c.find("root.missing", on(AtTree, format.ROOT_TREE_OBJECTID).with(AtRootItem, id), Words("none"), Words("one"))
 			c.cut = true // its blocks have references, which cannot be met
 		}
 	}
@@ -141,25 +141,25 @@ func (c *checker) checkRootRefs() {
 	}
 	for _, k := range order {
 		v := pairs[k]
-		where := fmt.Sprintf("root=1 parent=%d child=%d name=%q", k.parent, k.child, k.ref.Name)
+		where := on(AtTree, format.ROOT_TREE_OBJECTID).with(AtParent, k.parent).with(AtChild, k.child).named(k.ref.Name)
 		if v != 3 {
 			have := "a ROOT_REF without its ROOT_BACKREF"
 			if v == 2 {
 				have = "a ROOT_BACKREF without its ROOT_REF"
 			}
-			c.find("root.ref", where, have, "both, alike")
+			c.find("root.ref", where, Words(have), Words("both, alike"))
 		}
 		switch child, ok := c.roots[k.child]; {
 		case !ok:
-			c.find("root.ref", where, "a link to no subvolume", "")
+			c.find("root.ref", where, Words("a link to no subvolume"), nil)
 		case child.item.Refs > 0 && c.roots[k.parent].item.Refs == 0:
 			// nobody can come to it any more
-			c.find("root.ref", where, "a link in a subvolume that is gone or being deleted", "")
+			c.find("root.ref", where, Words("a link in a subvolume that is gone or being deleted"), nil)
 		}
 	}
 	for _, id := range c.rootIDs {
 		if format.IsFSTree(id) && id != format.FS_TREE_OBJECTID && c.roots[id].item.Refs > 0 && !linked[id] {
-			c.find("root.ref", treeName(id), "a subvolume without a name", "a ROOT_REF")
+			c.find("root.ref", on(AtTree, id), Words("a subvolume without a name"), Words("a ROOT_REF"))
 		}
 	}
 }
@@ -260,7 +260,7 @@ func (c *checker) checkUUIDs() {
 	}
 	for _, u := range c.wantUUIDs() {
 		if !hasUUID(c.uuids[u.k], u.root) {
-			c.find("uuid.item", treeName(u.root), fmt.Sprintf("no item %v in the UUID tree", u.k), "one")
+			c.find("uuid.item", on(AtTree, u.root), words("no item %v in the UUID tree", u.k), Words("one"))
 		}
 	}
 }

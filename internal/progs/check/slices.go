@@ -1,8 +1,6 @@
 package check
 
 import (
-	"fmt"
-
 	"btrlab/internal/format"
 )
 
@@ -152,7 +150,7 @@ func (c *checker) gather(o *checker, in span) {
 						c.sliceReach = append(c.sliceReach, reach{fe.DiskBytenr, fe.DiskNumBytes, id})
 					}
 					if files && ino == k.Objectid && fe.Type == format.FileExtentTypeReg && flags&format.InodeNoDataSum == 0 && c.csumsWhole {
-						c.covered(&fe, func() string { return fmt.Sprintf("%s ino=%d file_offset=%d", treeName(id), k.Objectid, k.Offset) })
+						c.covered(&fe, func() Place { return PlaceOf(id, k.Objectid).with(AtFileOffset, k.Offset) })
 					}
 				}
 			}

@@ -60,18 +60,22 @@ func TestUncovered(t *testing.T) {
 // gap for stray.
 func TestStrays(t *testing.T) {
 	c := &checker{extentsWhole: true, extents: []extent{{start: 10, length: 5}, {start: 20, length: 4, tree: true}, {start: 30, length: 10}, {start: 50, length: 10}}}
-	x := c.straysOf(span{5, 35}, 0, "a")
-	x = c.straysOf(span{35, 45}, x, "b")
-	c.straysOf(span{52, 70}, x, "c")
-	if have, want := fmt.Sprint(c.stray), "[{{5 10} a} {{15 20} a} {{20 24} a} {{24 30} a} {{40 45} b} {{60 70} c}]"; have != want {
-		t.Errorf("have %s want %s", have, want)
+	x := c.straysOf(span{5, 35}, 0, on(AtSlot, 1))
+	x = c.straysOf(span{35, 45}, x, on(AtSlot, 2))
+	c.straysOf(span{52, 70}, x, on(AtSlot, 3))
+	strays := ""
+	for _, x := range c.stray {
+		strays += fmt.Sprint(x.span, x.where) + " "
+	}
+	if want := "{5 10} slot=1 {15 20} slot=1 {20 24} slot=1 {24 30} slot=1 {40 45} slot=2 {60 70} slot=3 "; strays != want {
+		t.Errorf("have %s want %s", strays, want)
 	}
 	// Logs name two of the gaps, one of them twice.
 	r := &logs{c: c, extents: []span{{16, 18}, {14, 30}, {55, 100}}}
 	r.strayCsums()
 	have := ""
 	for _, f := range c.findings {
-		have += f.Have + "\n"
+		have += f.Have.String() + "\n"
 	}
 	if want := "csums of 5..10\ncsums of 40..45\n"; have != want {
 		t.Errorf("have\n%swant\n%s", have, want)

@@ -1,8 +1,6 @@
 package check
 
 import (
-	"fmt"
-
 	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
 )
@@ -102,14 +100,14 @@ func (ch *chunk) row(logical uint64) (list []stripe) {
 }
 
 // at names a place on a device: by its offset, and if there are several devices by the number, too.
-func (c *checker) at(s stripe) string {
+func (c *checker) at(s stripe) Place {
 	if len(c.devs) == 1 {
-		return fmt.Sprintf("device_offset=%d", s.off)
+		return on(AtDeviceOffset, s.off)
 	}
 	if s.dev == nil {
-		return "no such device"
+		return on(AtNoDevice, 0)
 	}
-	return fmt.Sprintf("devid=%d device_offset=%d", s.dev.id(), s.off)
+	return on(AtDevid, s.dev.id()).with(AtDeviceOffset, s.off)
 }
 
 // deviceOf is the device with the number and the uuid; nil if none has them.
@@ -185,7 +183,7 @@ func (c *checker) paritySector(ch *chunk, memory [][]byte, r, in uint64) {
 		}
 		for k, want := range []byte{p, q}[:ch.parity()] {
 			if have := memory[int(w)+k][i]; have != want {
-				c.find("data.parity", fmt.Sprintf("logical=%d row=%d %c %s", ch.start, r, "PQ"[k], c.at(places[int(w)+k])), fmt.Sprintf("0x%02x at byte %d", have, i), fmt.Sprintf("0x%02x", want))
+				c.find("data.parity", on(AtLogical, ch.start).with(AtRow, r).with(AtParity, uint64("PQ"[k])).joined(c.at(places[int(w)+k])), words("0x%02x at byte %d", have, i), words("0x%02x", want))
 				return
 			}
 		}

@@ -3,7 +3,6 @@ package check
 import (
 	"bytes"
 	"errors"
-	"fmt"
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
@@ -41,13 +40,13 @@ func (c *checker) checkMembers() error {
 			}
 		}
 		// A commit writes the devices' superblocks one by one.
-		switch where := fmt.Sprintf("devid=%d device=%s", d.id(), d.Name()); {
+		switch where := on(AtDevid, d.id()).ofDevice(d.Name()); {
 		case d.sb.Generation+1 == c.sb.Generation:
 			c.note("the superblock of device %d has generation %d, another %d", d.id(), d.sb.Generation, c.sb.Generation)
 		case d.sb.Generation < c.sb.Generation:
-			c.find("super.device", where, "generation "+num(d.sb.Generation), num(c.sb.Generation))
+			c.find("super.device", where, words("generation %d", d.sb.Generation), num(c.sb.Generation))
 		case d.sb.Root != c.sb.Root || d.sb.ChunkRoot != c.sb.ChunkRoot || d.sb.NumDevices != c.sb.NumDevices || d.sb.TotalBytes != c.sb.TotalBytes:
-			c.find("super.device", where, "other contents than that of another device of the same generation", "")
+			c.find("super.device", where, Words("other contents than that of another device of the same generation"), nil)
 		}
 	}
 	if uint64(len(c.devs)) != c.sb.NumDevices {
@@ -59,12 +58,12 @@ func (c *checker) checkMembers() error {
 // checkSuperOf reads the primary superblock of one device and judges its copies.
 func (c *checker) checkSuperOf(d *device) error {
 	size := d.Size()
-	on := "" // which device
+	var place Place // which device
 	if len(c.devs) > 1 {
-		on = "device=" + d.Name() + " "
+		place = place.ofDevice(d.Name())
 	}
 	if size < format.SuperOffset+format.SuperSize {
-		c.find("super.bad", "device="+d.Name(), fmt.Sprintf("%d bytes", size), fmt.Sprintf("at least %d", format.SuperOffset+format.SuperSize))
+		c.find("super.bad", Place{}.ofDevice(d.Name()), words("%d bytes", size), words("at least %d", format.SuperOffset+format.SuperSize))
 		return errStop
 	}
 	p := make([]byte, format.SuperSize)
@@ -77,7 +76,7 @@ func (c *checker) checkSuperOf(d *device) error {
 		return blockdev.Errorf(d, "%w", err)
 	}
 	if err != nil {
-		c.findErr("super.bad", on+"bytenr=65536", err)
+		c.findErr("super.bad", place.with(AtBytenr, format.SuperOffset), err)
 		c.wholeCopies(d)
 		return errStop
 	}
@@ -86,16 +85,16 @@ func (c *checker) checkSuperOf(d *device) error {
 	q := make([]byte, format.SuperSize)
 	for i := 1; i < format.SuperMirrorMax; i++ {
 		if off := format.SuperMirror(i); int64(off)+format.SuperSize <= limit {
-			c.checkCopy(d, fmt.Sprintf("%scopy=%d bytenr=%d", on, i, off), off, p, q)
+			c.checkCopy(d, place.with(AtCopy, uint64(i)).with(AtBytenr, off), off, p, q)
 		}
 	}
 	return nil
 }
 
 // checkCopy judges the superblock copy at off, which is read into q, by the primary p.
-func (c *checker) checkCopy(d *device, where string, off uint64, p, q []byte) {
+func (c *checker) checkCopy(d *device, where Place, off uint64, p, q []byte) {
 	if err := blockdev.Read(c.t, d, q, int64(off)); err != nil {
-		c.find("device.read", where, err.Error(), "")
+		c.find("device.read", where, words("%v", err), nil)
 		return
 	}
 	if d.sb.Metadump() && format.SuperMagic(q) == 0 {
@@ -110,7 +109,7 @@ func (c *checker) checkCopy(d *device, where string, off uint64, p, q []byte) {
 	if s := copyOf(q); s.Generation != d.sb.Generation {
 		c.note("the superblock copy at %d has generation %d, the primary %d", off, s.Generation, d.sb.Generation)
 	} else if !sameSuper(p, q) {
-		c.find("super.copy", where, "other contents than the primary of the same generation", "")
+		c.find("super.copy", where, Words("other contents than the primary of the same generation"), nil)
 	}
 }
 
@@ -123,7 +122,7 @@ func (c *checker) wholeCopies(d *device) {
 			continue
 		}
 		if err := blockdev.Read(c.t, d, q, int64(off)); err != nil {
-			c.find("device.read", fmt.Sprintf("copy=%d bytenr=%d", i, off), err.Error(), "")
+			c.find("device.read", on(AtCopy, uint64(i)).with(AtBytenr, off), words("%v", err), nil)
 		} else if format.CheckSuperAt(q, d.Size(), off) == nil {
 			c.note("the superblock copy at %d is whole: generation %d", off, copyOf(q).Generation)
 		}

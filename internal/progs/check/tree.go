@@ -2,7 +2,6 @@ package check
 
 import (
 	"bytes"
-	"fmt"
 	"sort"
 
 	"btrlab/internal/blockdev"
@@ -73,7 +72,7 @@ func (c *checker) newWalk(root uint64, leaf func(n format.Node, fresh bool)) *wa
 
 func (w *walk) from(bytenr, generation uint64, level uint8) {
 	if level >= format.MaxLevel {
-		w.c.find("tree.level", treeName(w.root), num(uint64(level)), fmt.Sprintf("at most %d", format.MaxLevel-1))
+		w.c.find("tree.level", on(AtTree, w.root), num(uint64(level)), words("at most %d", format.MaxLevel-1))
 		w.cut = true
 		return
 	}
@@ -95,21 +94,21 @@ func (w *walk) visit(bytenr, generation uint64, level int, first *format.Key, la
 // is at most last. False: it could not be used.
 func (w *walk) block(bytenr, generation uint64, level int, first *format.Key, last format.Key) bool {
 	c := w.c
-	where := fmt.Sprintf("%s block=%d", treeName(w.root), bytenr)
+	where := on(AtTree, w.root).with(AtBlock, bytenr)
 	seen, old := c.visited[bytenr]
 	if old && seen == w.num {
-		c.find("tree.loop", where, "reached a second time", "once")
+		c.find("tree.loop", where, Words("reached a second time"), Words("once"))
 		c.misfits = append(c.misfits, refused{w.root, bytenr, generation, level, first, last})
 		return false
 	}
 	if w.log {
 		if old {
-			c.find("log.space", where, "a block of another tree", "one of its own")
+			c.find("log.space", where, Words("a block of another tree"), Words("one of its own"))
 			return false
 		}
 		size := uint64(c.sb.NodeSize)
 		if e := c.extentOver(span{bytenr, bytenr + size}); e != nil {
-			c.find("log.space", where, fmt.Sprintf("a block over extent %d..%d", e.start, e.start+e.length), "free space")
+			c.find("log.space", where, words("a block over extent %d..%d", e.start, e.start+e.length), Words("free space"))
 			return false
 		}
 	}
@@ -141,18 +140,18 @@ func (w *walk) block(bytenr, generation uint64, level int, first *format.Key, la
 	nr := n.Nritems()
 	if nr > 0 {
 		if k := n.Key(0); first != nil && k != *first {
-			c.find("tree.first_key", where, k.String(), first.String())
+			c.find("tree.first_key", where, k, *first)
 			return false
 		}
 		if k := n.Key(nr - 1); last.Less(k) {
-			c.find("tree.key_range", where, k.String(), "at most "+last.String())
+			c.find("tree.key_range", where, k, words("at most %v", last))
 			if level == 0 && !w.log {
 				c.refused = append(c.refused, refused{w.root, bytenr, generation, level, first, last})
 			}
 			return false
 		}
 	} else if first != nil {
-		c.find("tree.first_key", where, "an empty block", first.String())
+		c.find("tree.first_key", where, Words("an empty block"), *first)
 		return false
 	}
 	if level == 0 {
@@ -213,12 +212,12 @@ func (w *walk) dataPointers(n format.Node) {
 }
 
 // read gets a block from its chunk; a fresh one is judged, on every mirror.
-func (w *walk) read(bytenr, generation uint64, level int, where string, fresh bool) (format.Node, bool) {
+func (w *walk) read(bytenr, generation uint64, level int, where Place, fresh bool) (format.Node, bool) {
 	c := w.c
 	size := uint64(c.sb.NodeSize)
 	ch := c.chunkAt(bytenr)
 	if ch == nil || bytenr+size > ch.start+ch.length || bytenr%uint64(c.sb.SectorSize) != 0 {
-		c.find("tree.chunk", where, "a block in no chunk", "")
+		c.find("tree.chunk", where, Words("a block in no chunk"), nil)
 		return nil, false
 	}
 	typ := uint64(format.BlockGroupMetadata)
@@ -226,7 +225,7 @@ func (w *walk) read(bytenr, generation uint64, level int, where string, fresh bo
 		typ = format.BlockGroupSystem
 	}
 	if ch.typ&typ == 0 {
-		c.find("tree.chunk", where, "a block in a chunk of type "+hex(ch.typ), hex(typ))
+		c.find("tree.chunk", where, words("a block in a chunk of type 0x%x", ch.typ), hex(typ))
 	}
 	if w.bufs[level] == nil {
 		w.bufs[level] = make([]byte, size)
@@ -234,7 +233,7 @@ func (w *walk) read(bytenr, generation uint64, level int, where string, fresh bo
 	best := format.Node(nil)
 	places, run := ch.places(bytenr)
 	if run < size {
-		c.find("tree.chunk", where, "a block over the end of a stripe", "one inside it")
+		c.find("tree.chunk", where, Words("a block over the end of a stripe"), Words("one inside it"))
 		return nil, false
 	}
 	for i, place := range places {
@@ -245,12 +244,12 @@ func (w *walk) read(bytenr, generation uint64, level int, where string, fresh bo
 			}
 			buf = c.scratch
 		}
-		mirror := fmt.Sprintf("%s mirror=%d %s", where, i, c.at(place))
+		mirror := where.with(AtMirror, uint64(i)).joined(c.at(place))
 		if place.dev == nil {
 			continue // chunk.item
 		}
 		if err := blockdev.Read(c.t, place.dev, buf, int64(place.off)); err != nil {
-			c.find("device.read", mirror, err.Error(), "")
+			c.find("device.read", mirror, words("%v", err), nil)
 			continue
 		}
 		n := format.Node(buf)
@@ -260,33 +259,33 @@ func (w *walk) read(bytenr, generation uint64, level int, where string, fresh bo
 		if csum := c.sb.CsumType; !csum.BlockMatch(n) {
 			if fresh {
 				have, want := csum.BlockText(n)
-				c.find("tree.csum", mirror, have, want)
+				c.find("tree.csum", mirror, Words(have), Words(want))
 			}
 			continue
 		}
 		if best != nil {
-			c.find("tree.mirror", mirror, fmt.Sprintf("generation %d, other bytes than mirror 0", n.Generation()),
-				fmt.Sprintf("generation %d", best.Generation()))
+			c.find("tree.mirror", mirror, words("generation %d, other bytes than mirror 0", n.Generation()),
+				words("generation %d", best.Generation()))
 			continue
 		}
 		best = n
 	}
 	if best == nil {
-		c.find("tree.read", where, "no good copy", "")
+		c.find("tree.read", where, Words("no good copy"), nil)
 		return nil, false
 	}
 	return best, w.judge(best, bytenr, generation, level, where, fresh)
 }
 
 // judge checks a block against its parent, and when it is new by itself.
-func (w *walk) judge(n format.Node, bytenr, generation uint64, level int, where string, fresh bool) bool {
+func (w *walk) judge(n format.Node, bytenr, generation uint64, level int, where Place, fresh bool) bool {
 	c := w.c
 	if h := n.Bytenr(); h != bytenr {
-		c.find("tree.header", where, "bytenr "+num(h), num(bytenr))
+		c.find("tree.header", where, words("bytenr %d", h), num(bytenr))
 		return false
 	}
 	if f, want := n.FSID(), c.sb.TreeFSID(); f != want {
-		c.find("tree.header", where, "fsid "+f.String(), want.String())
+		c.find("tree.header", where, words("fsid %v", f), words("%v", want))
 		return false
 	}
 	if n.Level() != level {
@@ -333,10 +332,10 @@ func (w *walk) refusal(bytenr, generation uint64, level int) refused {
 
 // keyTypes finds the types that no version of btrfs has given to a key: the tree checker leaves
 // their items alone, as the kernel does, and nobody finds what they were.
-func (w *walk) keyTypes(n format.Node, where string) {
+func (w *walk) keyTypes(n format.Node, where Place) {
 	for i := range n.Nritems() {
 		if k := n.Key(i); !format.KnownKeyType(k.Type) {
-			w.c.find("tree.key_type", fmt.Sprintf("%s slot=%d", where, i), k.String(), "a type that btrfs has")
+			w.c.find("tree.key_type", where.with(AtSlot, uint64(i)), k, Words("a type that btrfs has"))
 		}
 	}
 }
