@@ -29,7 +29,7 @@ type Flaw string
 // The flaws.
 const (
 	NoChunk        Flaw = "no chunk"           // file.extent: no chunk has the address
-	NoChecksums    Flaw = "no checksums"       // file.extent: compressed, in a file without checksums
+	NoChecksums    Flaw = "no checksums"       // file.extent: compressed, of a file that has none
 	SecondRootItem Flaw = "second root item"   // root.item
 	RootItemOffset Flaw = "root item's offset" // root.item: the key's offset is not 0
 )
@@ -289,8 +289,9 @@ func (c *checker) add(f Finding) {
 		panic("check: no such rule: " + f.Rule)
 	}
 	c.mu.Lock()
-	if len(c.findings) < findingsMax {
-		c.findings = append(c.findings, f)
+	c.Broken[f.Rule] = true
+	if len(c.Findings) < findingsMax {
+		c.Findings = append(c.Findings, f)
 	} else {
 		c.dropped++
 	}

@@ -18,13 +18,13 @@ const logTree = format.TREE_LOG_OBJECTID
 type logs struct {
 	c       *checker
 	data    *dataCheck
-	extents []span // data extents that a log names
-	fresh   []span // those of them that the last commit does not have
+	extents []Span // data extents that a log names
+	fresh   []Span // those of them that the last commit does not have
 }
 
 // checkLog walks the tree of logs and every log.
 func (c *checker) checkLog(data *dataCheck) {
-	s := &c.sb
+	s := &c.Super
 	l := &logs{c: c, data: data}
 	defer l.strayCsums()
 	if s.LogRoot == 0 {
@@ -38,9 +38,9 @@ func (c *checker) checkLog(data *dataCheck) {
 				c.find("log.root", on(AtTree, logTree).with(AtBlock, n.Bytenr()).with(AtSlot, uint64(i)), k, Words("(TREE_LOG ROOT_ITEM subvolume)"))
 				continue
 			}
-			if r, ok := c.roots[k.Offset]; !format.IsFSTree(k.Offset) || !ok && !c.cut {
+			if r, ok := c.Roots[k.Offset]; !format.IsFSTree(k.Offset) || !ok && !c.Cut {
 				c.note("the log of subvolume %d belongs to none: a replay leaves it out", k.Offset)
-			} else if ok && r.item.Refs == 0 {
+			} else if ok && r.Item.Refs == 0 {
 				c.note("the log of subvolume %d, which is being deleted: a replay leaves it out", k.Offset)
 			}
 			var r format.RootItem
@@ -56,37 +56,23 @@ func (c *checker) checkLog(data *dataCheck) {
 // strayCsums blames the checksums in the checksum tree that belong neither to an extent nor to a
 // log.
 func (l *logs) strayCsums() {
-	logged := merged(l.extents)
+	logged := Merged(l.extents)
 	for _, x := range l.c.stray {
-		if at, bad := uncovered(x.start, x.end, logged); bad {
-			l.c.find("csum.extent", x.where, words("csums of %d..%d", at, x.end), Words("data allocated there"))
+		if at, bad := uncovered(x.Start, x.End, logged); bad {
+			l.c.find("csum.extent", x.where, words("csums of %d..%d", at, x.End), Words("data allocated there"))
 		}
 	}
-}
-
-// merged sorts the spans and joins those that touch or overlap.
-func merged(l []span) []span {
-	slices.SortFunc(l, func(a, b span) int { return cmp.Compare(a.start, b.start) })
-	var m []span
-	for _, s := range l {
-		if n := len(m); n > 0 && s.start <= m[n-1].end {
-			m[n-1].end = max(m[n-1].end, s.end)
-		} else {
-			m = append(m, s)
-		}
-	}
-	return m
 }
 
 // overlaps judges the extents that are new against each other: an extent that two logs or two files
 // name is the same in both.
 func (l *logs) overlaps() {
-	slices.SortFunc(l.fresh, func(a, b span) int {
-		return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.end, b.end))
+	slices.SortFunc(l.fresh, func(a, b Span) int {
+		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.End, b.End))
 	})
 	for i := 1; i < len(l.fresh); i++ {
-		if a, b := l.fresh[i-1], l.fresh[i]; a != b && b.start < a.end {
-			l.c.find("log.space", on(AtTree, logTree), words("data extents %d..%d and %d..%d", a.start, a.end, b.start, b.end), Words("no overlap"))
+		if a, b := l.fresh[i-1], l.fresh[i]; a != b && b.Start < a.End {
+			l.c.find("log.space", on(AtTree, logTree), words("data extents %d..%d and %d..%d", a.Start, a.End, b.Start, b.End), Words("no overlap"))
 		}
 	}
 }
@@ -95,7 +81,7 @@ func (l *logs) overlaps() {
 type oneLog struct {
 	*logs
 	subvol uint64
-	sums   []span       // that it has checksums for, ascending
+	sums   []Span       // that it has checksums for, ascending
 	needs  []loggedData // that must have some
 	ino    uint64       // the inode whose item came last
 	flags  uint64       // its
@@ -103,7 +89,7 @@ type oneLog struct {
 }
 
 type loggedData struct {
-	span
+	Span
 	where Place
 }
 
@@ -119,13 +105,13 @@ func (l *logs) one(subvol uint64, r *format.RootItem) {
 	if w.cut {
 		return
 	}
-	if !l.c.csumsWhole {
+	if !l.c.CsumsWhole {
 		return
 	}
 	// A replay adds the checksums of the log to those of the checksum tree. An extent that was
 	// preallocated and written piece by piece has some in each, in any order.
 	for _, d := range o.needs {
-		if off, missing := uncovered(d.start, d.end, o.sums, l.c.sumsOf(d.span)); missing {
+		if off, missing := uncovered(d.Start, d.End, o.sums, l.c.sumsOf(d.Span)); missing {
 			l.c.find("log.csum", d.where, words("no csum of logical %d", off), Words("one, in the log or in tree 7"))
 		}
 	}
@@ -155,13 +141,13 @@ func (o *oneLog) item(n format.Node, slot int) {
 			o.extent(n, k, b, where)
 		}
 	case format.EXTENT_CSUM_KEY:
-		s := span{k.Offset, k.Offset + uint64(len(b)/c.sb.CsumType.Size())*uint64(c.sb.SectorSize)}
-		if m := len(o.sums); m > 0 && o.sums[m-1].end > s.start {
-			c.find("log.csum", where, words("csums from %d on", s.start), words("at least %d, the end of those before", o.sums[m-1].end))
+		s := Span{k.Offset, k.Offset + uint64(len(b)/c.Super.CsumType.Size())*uint64(c.Super.SectorSize)}
+		if m := len(o.sums); m > 0 && o.sums[m-1].End > s.Start {
+			c.find("log.csum", where, words("csums from %d on", s.Start), words("at least %d, the end of those before", o.sums[m-1].End))
 			return
 		}
 		o.sums = append(o.sums, s)
-		o.data.queue(s.start, b)
+		o.data.queue(s.Start, b)
 	}
 }
 
@@ -174,16 +160,16 @@ func (o *oneLog) extent(n format.Node, k format.Key, b []byte, where Place) {
 	if fe.DiskBytenr == 0 || o.gone { // zero are holes, and what Decode makes of inline extents
 		return
 	}
-	s := span{fe.DiskBytenr, fe.DiskBytenr + fe.DiskNumBytes}
+	s := Span{fe.DiskBytenr, fe.DiskBytenr + fe.DiskNumBytes}
 	o.extents = append(o.extents, s)
-	c.dataPtrs = append(c.dataPtrs, dataPointer{fe.DiskBytenr, fe.DiskNumBytes, n.Bytenr(), o.subvol, k.Objectid, k.Offset - fe.Offset, fe.Generation})
+	c.Data = append(c.Data, DataPointer{fe.DiskBytenr, fe.DiskNumBytes, n.Bytenr(), o.subvol, k.Objectid, k.Offset - fe.Offset, fe.Generation})
 	if e := c.extentOver(s); e != nil {
-		if e.tree || e.start != s.start || e.length != fe.DiskNumBytes {
-			c.find("log.space", where, words("data extent %d..%d over extent %d..%d", s.start, s.end, e.start, e.start+e.length), Words("free space, or that extent"))
+		if e.tree || e.Start != s.Start || e.Length != fe.DiskNumBytes {
+			c.find("log.space", where, words("data extent %d..%d over extent %d..%d", s.Start, s.End, e.Start, e.Start+e.Length), Words("free space, or that extent"))
 			return
 		}
-	} else if ch := c.chunkAt(s.start); ch == nil || ch.typ&format.BlockGroupData == 0 || s.end > ch.start+ch.length {
-		c.find("log.space", where, words("data extent %d..%d", s.start, s.end), Words("one in a data block group"))
+	} else if ch := c.ChunkAt(s.Start); ch == nil || ch.Type&format.BlockGroupData == 0 || s.End > ch.Start+ch.Length {
+		c.find("log.space", where, words("data extent %d..%d", s.Start, s.End), Words("one in a data block group"))
 		return
 	} else {
 		o.fresh = append(o.fresh, s)
@@ -191,7 +177,7 @@ func (o *oneLog) extent(n format.Node, k format.Key, b []byte, where Place) {
 	if fe.Type == format.FileExtentTypePrealloc || o.flags&format.InodeNoDataSum != 0 {
 		return
 	}
-	at := span{fe.DiskBytenr + fe.Offset, fe.DiskBytenr + fe.Offset + fe.NumBytes}
+	at := Span{fe.DiskBytenr + fe.Offset, fe.DiskBytenr + fe.Offset + fe.NumBytes}
 	if fe.Compression != format.CompressNone {
 		at = s
 	}
@@ -199,18 +185,18 @@ func (o *oneLog) extent(n format.Node, k format.Key, b []byte, where Place) {
 }
 
 // extentOver is an extent of the last commit that has bytes of s, nil if there is none.
-func (c *checker) extentOver(s span) *extent {
+func (c *checker) extentOver(s Span) *Extent {
 	if c.sliced {
 		return c.lookUp(s)
 	}
-	i, _ := slices.BinarySearchFunc(c.extents, s.start, func(e extent, at uint64) int {
-		if e.start+e.length <= at {
+	i, _ := slices.BinarySearchFunc(c.Extents, s.Start, func(e Extent, at uint64) int {
+		if e.Start+e.Length <= at {
 			return -1
 		}
 		return 1
 	})
-	if i < len(c.extents) && c.extents[i].start < s.end {
-		return &c.extents[i]
+	if i < len(c.Extents) && c.Extents[i].Start < s.End {
+		return &c.Extents[i]
 	}
 	return nil
 }

@@ -2,40 +2,39 @@ package check
 
 import (
 	"bytes"
-	"sort"
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
 )
 
-func (c *checker) chunkAt(logical uint64) *chunk {
-	i := sort.Search(len(c.chunks), func(i int) bool { return c.chunks[i].start > logical }) - 1
-	if i < 0 || logical-c.chunks[i].start >= c.chunks[i].length {
-		return nil
-	}
-	return &c.chunks[i]
+// Block holds the fields of a tree block that the check of references needs.
+type Block struct {
+	Bytenr, Generation uint64
+	Level              uint8
 }
 
-// blockInfo holds the fields of a tree block that the check of references needs.
-type blockInfo struct {
-	bytenr, generation uint64
-	level              uint8
-}
-
-// pointer is one reference to a tree block: from a block, or (parent 0) from a root item or the
+// Pointer is one reference to a tree block: from a block, or (parent 0) from a root item or the
 // superblock.
-type pointer struct {
-	child  uint64
-	parent uint64
-	owner  uint64 // of the parent, or the tree
+type Pointer struct {
+	Child  uint64
+	Parent uint64
+	Owner  uint64 // of the parent, or the tree
 }
 
-// dataPointer is one EXTENT_DATA item that points at an extent.
-type dataPointer struct {
-	bytenr, length    uint64
-	parent            uint64
-	owner, ino, start uint64 // start: file offset minus extent offset
-	generation        uint64
+// DataPointer is one EXTENT_DATA item that points at an extent.
+type DataPointer struct {
+	Bytenr, Length    uint64
+	Parent            uint64
+	Owner, Ino, Start uint64 // start: file offset minus extent offset
+	Generation        uint64
+}
+
+// Refused is a block that is refused, and what its parent says of it.
+type Refused struct {
+	Tree, Bytenr, Generation uint64
+	Level                    int
+	First                    *format.Key // its parent's key for it, nil for a root
+	Last                     format.Key  // the greatest key that belongs into it
 }
 
 // walk is one pass over one tree.
@@ -77,7 +76,7 @@ func (w *walk) from(bytenr, generation uint64, level uint8) {
 		return
 	}
 	if w.visit(bytenr, generation, int(level), nil, format.MaxKey) && !w.log {
-		w.c.ptrs = append(w.c.ptrs, pointer{bytenr, 0, w.root})
+		w.c.Pointers = append(w.c.Pointers, Pointer{bytenr, 0, w.root})
 	}
 }
 
@@ -85,7 +84,7 @@ func (w *walk) from(bytenr, generation uint64, level uint8) {
 func (w *walk) visit(bytenr, generation uint64, level int, first *format.Key, last format.Key) bool {
 	ok := w.block(bytenr, generation, level, first, last)
 	if !ok {
-		w.cut, w.c.cut = true, true
+		w.cut, w.c.Cut = true, true
 	}
 	return ok
 }
@@ -95,10 +94,10 @@ func (w *walk) visit(bytenr, generation uint64, level int, first *format.Key, la
 func (w *walk) block(bytenr, generation uint64, level int, first *format.Key, last format.Key) bool {
 	c := w.c
 	where := on(AtTree, w.root).with(AtBlock, bytenr)
-	seen, old := c.visited[bytenr]
+	seen, old := c.Visited[bytenr]
 	if old && seen == w.num {
 		c.find("tree.loop", where, Words("reached a second time"), Words("once"))
-		c.misfits = append(c.misfits, refused{w.root, bytenr, generation, level, first, last})
+		c.Misfits = append(c.Misfits, Refused{w.root, bytenr, generation, level, first, last})
 		return false
 	}
 	if w.log {
@@ -106,9 +105,9 @@ func (w *walk) block(bytenr, generation uint64, level int, first *format.Key, la
 			c.find("log.space", where, Words("a block of another tree"), Words("one of its own"))
 			return false
 		}
-		size := uint64(c.sb.NodeSize)
-		if e := c.extentOver(span{bytenr, bytenr + size}); e != nil {
-			c.find("log.space", where, words("a block over extent %d..%d", e.start, e.start+e.length), Words("free space"))
+		size := uint64(c.Super.NodeSize)
+		if e := c.extentOver(Span{bytenr, bytenr + size}); e != nil {
+			c.find("log.space", where, words("a block over extent %d..%d", e.Start, e.Start+e.Length), Words("free space"))
 			return false
 		}
 	}
@@ -116,24 +115,24 @@ func (w *walk) block(bytenr, generation uint64, level int, first *format.Key, la
 	n, ok := w.read(bytenr, generation, level, where, !old)
 	if !ok {
 		if !w.log {
-			c.misfits = append(c.misfits, refused{w.root, bytenr, generation, level, first, last})
+			c.Misfits = append(c.Misfits, Refused{w.root, bytenr, generation, level, first, last})
 		}
 		return false
 	}
-	c.visited[bytenr] = w.num
+	c.Visited[bytenr] = w.num
 	if w.met != nil {
 		w.met(n)
 	}
 	if w.counts {
-		c.quota.reach = append(c.quota.reach, reach{bytenr, uint64(c.sb.NodeSize), w.root})
+		c.Quota.reach = append(c.Quota.reach, reach{bytenr, uint64(c.Super.NodeSize), w.root})
 	}
 	if !old {
 		c.stats.TreeBlocks++
-		if !w.log && c.sb.IncompatFlags&format.IncompatSimpleQuota != 0 {
-			c.owns(n.Owner(), uint64(c.sb.NodeSize), n.Generation())
+		if !w.log && c.Super.IncompatFlags&format.IncompatSimpleQuota != 0 {
+			c.owns(n.Owner(), uint64(c.Super.NodeSize), n.Generation())
 		}
 		if !w.log {
-			c.blocks = append(c.blocks, blockInfo{bytenr, n.Generation(), uint8(level)})
+			c.Blocks = append(c.Blocks, Block{bytenr, n.Generation(), uint8(level)})
 		}
 		c.step()
 	}
@@ -146,7 +145,7 @@ func (w *walk) block(bytenr, generation uint64, level int, first *format.Key, la
 		if k := n.Key(nr - 1); last.Less(k) {
 			c.find("tree.key_range", where, k, words("at most %v", last))
 			if level == 0 && !w.log {
-				c.refused = append(c.refused, refused{w.root, bytenr, generation, level, first, last})
+				c.Refused = append(c.Refused, Refused{w.root, bytenr, generation, level, first, last})
 			}
 			return false
 		}
@@ -174,7 +173,7 @@ func (w *walk) block(bytenr, generation uint64, level int, first *format.Key, la
 		// The reference of a pointer that cannot be followed is nobody's business: the pointer is
 		// the problem.
 		if w.visit(child, n.PtrGeneration(i), level-1, &k, upper) && !old && !w.log {
-			c.ptrs = append(c.ptrs, pointer{child, bytenr, n.Owner()})
+			c.Pointers = append(c.Pointers, Pointer{child, bytenr, n.Owner()})
 		}
 	}
 	return true
@@ -207,16 +206,16 @@ func (w *walk) dataPointers(n format.Node) {
 		if fe.Type == format.FileExtentTypeInline || fe.DiskBytenr == 0 {
 			continue
 		}
-		w.c.dataPtrs = append(w.c.dataPtrs, dataPointer{fe.DiskBytenr, fe.DiskNumBytes, n.Bytenr(), n.Owner(), k.Objectid, k.Offset - fe.Offset, fe.Generation})
+		w.c.Data = append(w.c.Data, DataPointer{fe.DiskBytenr, fe.DiskNumBytes, n.Bytenr(), n.Owner(), k.Objectid, k.Offset - fe.Offset, fe.Generation})
 	}
 }
 
 // read gets a block from its chunk; a fresh one is judged, on every mirror.
 func (w *walk) read(bytenr, generation uint64, level int, where Place, fresh bool) (format.Node, bool) {
 	c := w.c
-	size := uint64(c.sb.NodeSize)
-	ch := c.chunkAt(bytenr)
-	if ch == nil || bytenr+size > ch.start+ch.length || bytenr%uint64(c.sb.SectorSize) != 0 {
+	size := uint64(c.Super.NodeSize)
+	ch := c.ChunkAt(bytenr)
+	if ch == nil || bytenr+size > ch.Start+ch.Length || bytenr%uint64(c.Super.SectorSize) != 0 {
 		c.find("tree.chunk", where, Words("a block in no chunk"), nil)
 		return nil, false
 	}
@@ -224,14 +223,14 @@ func (w *walk) read(bytenr, generation uint64, level int, where Place, fresh boo
 	if w.root == format.CHUNK_TREE_OBJECTID {
 		typ = format.BlockGroupSystem
 	}
-	if ch.typ&typ == 0 {
-		c.find("tree.chunk", where, words("a block in a chunk of type 0x%x", ch.typ), hex(typ))
+	if ch.Type&typ == 0 {
+		c.find("tree.chunk", where, words("a block in a chunk of type 0x%x", ch.Type), hex(typ))
 	}
 	if w.bufs[level] == nil {
 		w.bufs[level] = make([]byte, size)
 	}
 	best := format.Node(nil)
-	places, run := ch.places(bytenr)
+	places, run := ch.Places(bytenr)
 	if run < size {
 		c.find("tree.chunk", where, Words("a block over the end of a stripe"), Words("one inside it"))
 		return nil, false
@@ -245,10 +244,10 @@ func (w *walk) read(bytenr, generation uint64, level int, where Place, fresh boo
 			buf = c.scratch
 		}
 		mirror := where.with(AtMirror, uint64(i)).joined(c.at(place))
-		if place.dev == nil {
+		if place.Dev == nil {
 			continue // chunk.item
 		}
-		if err := blockdev.Read(c.t, place.dev, buf, int64(place.off)); err != nil {
+		if err := blockdev.Read(c.Task, place.Dev, buf, int64(place.Off)); err != nil {
 			c.find("device.read", mirror, words("%v", err), nil)
 			continue
 		}
@@ -256,7 +255,7 @@ func (w *walk) read(bytenr, generation uint64, level int, where Place, fresh boo
 		if best != nil && bytes.Equal(best, n) {
 			continue
 		}
-		if csum := c.sb.CsumType; !csum.BlockMatch(n) {
+		if csum := c.Super.CsumType; !csum.BlockMatch(n) {
 			if fresh {
 				have, want := csum.BlockText(n)
 				c.find("tree.csum", mirror, Words(have), Words(want))
@@ -284,7 +283,7 @@ func (w *walk) judge(n format.Node, bytenr, generation uint64, level int, where 
 		c.find("tree.header", where, words("bytenr %d", h), num(bytenr))
 		return false
 	}
-	if f, want := n.FSID(), c.sb.TreeFSID(); f != want {
+	if f, want := n.FSID(), c.Super.TreeFSID(); f != want {
 		c.find("tree.header", where, words("fsid %v", f), words("%v", want))
 		return false
 	}
@@ -303,12 +302,12 @@ func (w *walk) judge(n format.Node, bytenr, generation uint64, level int, where 
 	if !fresh {
 		return true
 	}
-	newest := c.sb.Generation
+	newest := c.Super.Generation
 	if w.log {
 		newest++
 	}
-	ctx := format.CheckContext{Root: w.root, SectorSize: c.sb.SectorSize, NodeSize: c.sb.NodeSize, Generation: newest, Level: level,
-		Csum: c.sb.CsumType}
+	ctx := format.CheckContext{Root: w.root, SectorSize: c.Super.SectorSize, NodeSize: c.Super.NodeSize, Generation: newest, Level: level,
+		Csum: c.Super.CsumType}
 	check := format.CheckNode
 	if level == 0 {
 		check = format.CheckLeaf
@@ -316,7 +315,7 @@ func (w *walk) judge(n format.Node, bytenr, generation uint64, level int, where 
 	if err := check(n, ctx); err != nil {
 		c.findErr("tree.block", where, err)
 		if !w.log {
-			c.refused = append(c.refused, w.refusal(bytenr, generation, level))
+			c.Refused = append(c.Refused, w.refusal(bytenr, generation, level))
 		}
 		return false
 	}
@@ -326,8 +325,8 @@ func (w *walk) judge(n format.Node, bytenr, generation uint64, level int, where 
 	return true
 }
 
-func (w *walk) refusal(bytenr, generation uint64, level int) refused {
-	return refused{w.root, bytenr, generation, level, w.first, w.last}
+func (w *walk) refusal(bytenr, generation uint64, level int) Refused {
+	return Refused{w.root, bytenr, generation, level, w.first, w.last}
 }
 
 // keyTypes finds the types that no version of btrfs has given to a key: the tree checker leaves

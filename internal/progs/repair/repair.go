@@ -1,7 +1,8 @@
-package check
+package repair
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,13 +11,14 @@ import (
 	"btrlab/internal/blockdev"
 	"btrlab/internal/blockdev/dm"
 	"btrlab/internal/format"
+	"btrlab/internal/progs/check"
 	"btrlab/internal/sched"
 )
 
 // Repair is a proposal: what would be changed on the devices, and what Check says of the result.
 // The devices themselves are not written.
 type Repair struct {
-	Before, After Result
+	Before, After check.Result
 	// Done says in one line each what was repaired, Left why something could not be.
 	Done, Left []string
 	covers     []*dm.Overlay
@@ -41,6 +43,8 @@ func (r *Repair) Better() bool {
 	return len(r.After.Findings) < len(r.Before.Findings)
 }
 
+var le = binary.LittleEndian
+
 // roundsMax bounds the rounds of a repair: what is repaired shows what else is wrong.
 const roundsMax = 16
 
@@ -51,7 +55,7 @@ const roundsMax = 16
 //
 // Model: btrfs-progs check --repair. Differences: the image is not written until Commit, and a
 // repair that does not make it better never is.
-func Propose(t *sched.Task, dev blockdev.Device, o Options) (*Repair, error) {
+func Propose(t *sched.Task, dev blockdev.Device, o check.Options) (*Repair, error) {
 	r := &Repair{devs: append([]blockdev.Device{dev}, o.Devices...)}
 	for _, d := range r.devs {
 		r.covers = append(r.covers, dm.NewOverlay(d, nil))
@@ -62,7 +66,7 @@ func Propose(t *sched.Task, dev blockdev.Device, o Options) (*Repair, error) {
 		over.Devices = append(over.Devices, c)
 	}
 	for round := range roundsMax {
-		res, c, err := judged(t, r.covers[0], over)
+		res, seen, err := check.Examine(t, r.covers[0], over)
 		if err != nil {
 			return nil, err
 		}
@@ -71,175 +75,153 @@ func Propose(t *sched.Task, dev blockdev.Device, o Options) (*Repair, error) {
 		}
 		same := round > 0 && slices.Equal(res.Findings, r.After.Findings)
 		r.After = res
-		if res.Clean || same || !r.fix(c) {
+		if res.Clean || same {
+			return r, nil
+		}
+		c := &changes{Seen: seen}
+		changed := c.mend()
+		r.Done, r.Left = append(r.Done, c.done...), c.left
+		if !changed {
 			return r, nil
 		}
 	}
-	res, err := Check(t, r.covers[0], over)
+	res, err := check.Check(t, r.covers[0], over)
 	r.After = res
 	return r, err
 }
 
-// fix repairs what it can of one check's findings, and reports whether it has changed anything.
-// What is wrong further down is judged anew once what it hangs on is right.
-func (r *Repair) fix(c *checker) bool {
-	done := len(r.Done)
-	r.Left = nil
+// changes are those of one round of a repair: what a check has seen, and what was made of it since.
+type changes struct {
+	*check.Seen
+	done, left []string
+
+	parents map[uint64][]check.Pointer // the pointers to a block
+	nrefs   map[uint64]int             // their number, which changes
+	inUse   []check.Span               // what is not free
+	saved   saved                      // takes a change back that fails half way
+}
+
+// mend carries out the first stage that changes something, and reports whether there is one.
+func (c *changes) mend() bool {
 	c.keep()
-	// try notes a change that was made, or takes it back.
-	try := func(what string, err error) {
-		if err == nil {
-			c.keep()
-			r.Done = append(r.Done, what)
-			return
-		}
-		line := what + ": " + strings.Join(strings.Split(err.Error(), "\n"), "; ")
-		if err := c.rollback(); err != nil {
-			line += "; " + err.Error()
-		}
-		if !slices.Contains(r.Left, line) {
-			r.Left = append(r.Left, line)
-		}
-	}
-	rules := map[string]bool{}
-	for _, f := range c.findings {
-		rules[f.Rule] = true
-	}
-	rebuild := func() {
-		what := "extent tree, block groups and free space made anew from what the other trees use"
-		if slices.Contains(c.madeTrees(), format.CSUM_TREE_OBJECTID) {
-			what += ", and checksums from the data"
-		}
-		try(what, c.rebuild())
-	}
-	for _, step := range []func(){
-		func() {
-			if rules["super.bad"] || rules["super.copy"] {
-				try(c.fixSupers())
-			}
-		},
-		func() { c.mendSupers(rules, try) },
-		func() { c.fixCopies(try) },
-		func() {
-			c.mendHeaders(try)
-			c.mendRefused(try)
-			c.mendMeant(try)
-			c.mendPointers(try)
-		},
-		func() {
-			if rules["group.chunk"] && rules["dev.extent"] {
-				c.mendChunks(try)
-			}
-			if rules["chunk.item"] || rules["chunk.dev_extent"] {
-				c.mendStripes(try)
-			}
-		},
-		func() {
-			if rules["dev.extent"] || rules["chunk.dev_extent"] {
-				c.mendDevExtents(try)
-			}
-			if c.mendRoots(try) {
-				rebuild()
-			}
-		},
-		func() { // the other steps want to know what is in use
-			for _, f := range c.findings {
-				if strings.HasPrefix(f.Rule, "tree.") && f.Rule != "tree.key_type" && c.ofExtents(&f) {
-					rebuild()
-					return
-				}
-			}
-		},
-		func() { c.mendKeys(try) },
-		func() {
-			if rules["quota.item"] {
-				c.mendQuotaItems(try)
-			}
-			if rules["uuid.item"] {
-				c.mendUUIDs(try)
-			}
-		},
-		func() {
-			for _, f := range c.faulty {
-				m := &mender{c: c, f: f, try: try}
-				if f.found("inode.missing") {
-					m.mendInodes()
-				}
-			}
-		},
-		func() {
-			for _, f := range c.faulty {
-				m := &mender{c: c, f: f, try: try}
-				if f.found("dir.item", "dir.index", "dir.ref", "dir.name", "dir.type", "dir.cycle") || m.twoNames() {
-					m.mendNames()
-				}
-			}
-		},
-		func() {
-			for _, f := range c.faulty {
-				m := &mender{c: c, f: f, try: try}
-				m.lost()
-				m.holes()
-				m.orphans()
-				m.kinds()
-				m.extents()
-			}
-			for i := range c.findings {
-				switch f := &c.findings[i]; f.Rule {
-				case "inode.nlink", "inode.nbytes", "dir.size", "inode.flags":
-					if f.Rule != "inode.nlink" || f.Want != Number(0) {
-						try(c.fixInode(f))
-					}
-				case "file.extent":
-					if f.Flaw == NoChecksums {
-						try(c.fixInode(f))
-					}
-				case "quota.count":
-					try(c.fixQuota(f))
-				}
-			}
-		},
-		func() {
-			if rules["extent.type"] {
-				for _, id := range c.rootIDs {
-					if format.IsFSTree(id) {
-						m := &mender{c: c, f: &fileCheck{c: c, root: id}, try: try}
-						m.strangers()
-					}
-				}
-			}
-		},
-		func() {
-			for _, f := range c.findings {
-				if c.ofExtents(&f) {
-					rebuild()
-					return
-				}
-			}
-		},
-		func() {
-			if rules["dev.bytes_used"] || rules["super.dev_item"] {
-				try("sizes of the devices", c.fixDevices())
-			}
-		},
-	} {
-		if step(); len(r.Done) > done {
+	for _, st := range stages {
+		if c.carryOut(st); len(c.done) > 0 {
 			return true
 		}
 	}
 	return false
 }
 
+// carryOut does the steps of a stage, of which a rule is broken: those for the files of a subvolume
+// together, subvolume by subvolume.
+func (c *changes) carryOut(st []step) {
+	for _, f := range c.Faulty {
+		for _, s := range st {
+			if s.files != nil && c.wants(s) {
+				s.files(&mender{c: c, f: f})
+			}
+		}
+	}
+	for _, s := range st {
+		if s.mend != nil && c.wants(s) {
+			s.mend(c)
+		}
+	}
+}
+
+// wants reports whether a step has something to do.
+func (c *changes) wants(s step) bool {
+	return slices.ContainsFunc(s.rules, func(rule string) bool { return c.Broken[rule] }) && (s.needs == nil || s.needs(c))
+}
+
+// found reports whether a rule of these is broken.
+func (c *changes) found(rules ...string) bool {
+	return slices.ContainsFunc(rules, func(rule string) bool { return c.Broken[rule] })
+}
+
+// try notes a change that was made, or takes it back.
+func (c *changes) try(what string, err error) {
+	if err == nil {
+		c.keep()
+		c.done = append(c.done, what)
+		return
+	}
+	line := what + ": " + strings.Join(strings.Split(err.Error(), "\n"), "; ")
+	if err := c.rollback(); err != nil {
+		line += "; " + err.Error()
+	}
+	if !slices.Contains(c.left, line) {
+		c.left = append(c.left, line)
+	}
+}
+
+// remake makes the trees anew that a rebuild makes.
+func (c *changes) remake() {
+	what := "extent tree, block groups and free space made anew from what the other trees use"
+	if slices.Contains(c.madeTrees(), format.CSUM_TREE_OBJECTID) {
+		what += ", and checksums from the data"
+	}
+	c.try(what, c.rebuild())
+}
+
+// badTrees reports whether a block is bad of a tree that a rebuild makes.
+func (c *changes) badTrees() bool {
+	return slices.ContainsFunc(c.Findings, func(f check.Finding) bool {
+		return inRoom(f.Rule, "tree") && f.Rule != "tree.key_type" && c.ofExtents(&f)
+	})
+}
+
+// inRoom reports whether a rule is one of those with the prefix.
+func inRoom(rule, room string) bool {
+	name, _, _ := strings.Cut(rule, ".")
+	return name == room
+}
+
+// fixCounts gives inodes the counts and flags that the findings want.
+func (c *changes) fixCounts() {
+	for i := range c.Findings {
+		switch f := &c.Findings[i]; f.Rule {
+		case "inode.nlink", "inode.nbytes", "dir.size", "inode.flags":
+			if f.Rule != "inode.nlink" || f.Want != check.Number(0) {
+				c.try(c.fixInode(f))
+			}
+		case "file.extent":
+			if f.Flaw == check.NoChecksums {
+				c.try(c.fixInode(f))
+			}
+		}
+	}
+}
+
+// fixQuotas gives qgroups the counts that the findings want.
+func (c *changes) fixQuotas() {
+	for i := range c.Findings {
+		if f := &c.Findings[i]; f.Rule == "quota.count" {
+			c.try(c.fixQuota(f))
+		}
+	}
+}
+
+// strangers drops the file extents that point at tree blocks, of every subvolume.
+func (c *changes) strangers() {
+	for _, id := range c.RootIDs {
+		if format.IsFSTree(id) {
+			m := &mender{c: c, f: &check.Files{Root: id}}
+			m.strangers()
+		}
+	}
+}
+
 // nearlyWhole is a superblock of which only bytes_used is wrong, which the extents tell anew; nil
 // if there is none.
-func (c *checker) nearlyWhole(d *device) []byte {
+func (c *changes) nearlyWhole(d *check.Device) []byte {
 	for i := range format.SuperMirrorMax {
 		off := format.SuperMirror(i)
 		p := make([]byte, format.SuperSize)
-		if int64(off)+format.SuperSize > d.Size() || blockdev.Read(c.t, d, p, int64(off)) != nil || format.SuperMagic(p) == 0 {
+		if int64(off)+format.SuperSize > d.Size() || blockdev.Read(c.Task, d, p, int64(off)) != nil || format.SuperMagic(p) == 0 {
 			continue
 		}
-		s := copyOf(p)
+		s := format.DecodeSuper(p)
 		if !s.CsumType.Known() || !s.CsumType.BlockMatch(p) {
 			continue
 		}
@@ -255,51 +237,51 @@ func (c *checker) nearlyWhole(d *device) []byte {
 }
 
 // fixCopies writes whole copies of blocks and of data over bad ones.
-func (c *checker) fixCopies(try func(what string, err error)) {
-	copied := map[Place]bool{}
-	for i := range c.findings {
-		f := &c.findings[i]
+func (c *changes) fixCopies() {
+	copied := map[check.Place]bool{}
+	for i := range c.Findings {
+		f := &c.Findings[i]
 		switch f.Rule {
 		case "tree.csum", "tree.mirror":
 			if !copied[f.Place] {
 				copied[f.Place] = true
-				try(c.fixCopy(f))
+				c.try(c.fixCopy(f))
 			}
 		case "data.csum":
-			if c.spared[f.Place] {
-				try(c.fixData(f))
+			if c.Spared[f.Place] {
+				c.try(c.fixData(f))
 			}
 		}
 	}
 }
 
 // ofExtents reports whether a finding is about what a rebuild makes.
-func (c *checker) ofExtents(f *Finding) bool {
-	switch name, _, _ := strings.Cut(f.Rule, "."); name {
-	case "extent", "free_space", "csum":
-		return true
-	case "group":
-		return true
-	case "tree":
-		return slices.Contains(c.madeTrees(), f.Place.Num(AtTree))
+func (c *changes) ofExtents(f *check.Finding) bool {
+	if inRoom(f.Rule, "tree") {
+		return slices.Contains(c.madeTrees(), f.Place.Num(check.AtTree))
 	}
-	return f.Rule == "super.bytes_used"
+	return slices.ContainsFunc([]string{"extent", "free_space", "csum", "group"}, func(room string) bool { return inRoom(f.Rule, room) }) || f.Rule == "super.bytes_used"
+}
+
+// badExtents reports whether something is broken that a rebuild makes.
+func (c *changes) badExtents() bool {
+	return slices.ContainsFunc(c.Findings, func(f check.Finding) bool { return c.ofExtents(&f) })
 }
 
 // fixSupers writes the newest whole superblock of each device over those that are not whole or
 // differ.
-func (c *checker) fixSupers() (string, error) {
+func (c *changes) fixSupers() (string, error) {
 	written := 0
-	for _, d := range c.devs {
+	for _, d := range c.Devs {
 		var best []byte
 		var newest format.Super
 		for i := range format.SuperMirrorMax {
 			off := format.SuperMirror(i)
 			p := make([]byte, format.SuperSize)
-			if int64(off)+format.SuperSize > d.Size() || blockdev.Read(c.t, d, p, int64(off)) != nil || format.CheckSuperAt(p, d.Size(), off) != nil {
+			if int64(off)+format.SuperSize > d.Size() || blockdev.Read(c.Task, d, p, int64(off)) != nil || format.CheckSuperAt(p, d.Size(), off) != nil {
 				continue
 			}
-			if s := copyOf(p); best == nil || s.Generation > newest.Generation {
+			if s := format.DecodeSuper(p); best == nil || s.Generation > newest.Generation {
 				best, newest = p, s
 			}
 		}
@@ -307,7 +289,7 @@ func (c *checker) fixSupers() (string, error) {
 			if best = c.nearlyWhole(d); best == nil {
 				return "superblocks", blockdev.Errorf(d, "none is whole")
 			}
-			newest = copyOf(best)
+			newest = format.DecodeSuper(best)
 		}
 		limit := min(d.Size(), int64(newest.DevItem.TotalBytes))
 		for i := range format.SuperMirrorMax {
@@ -320,7 +302,7 @@ func (c *checker) fixSupers() (string, error) {
 			sum := newest.CsumType.Sum(p[format.CsumField:])
 			copy(p, sum[:])
 			have := make([]byte, format.SuperSize)
-			if blockdev.Read(c.t, d, have, int64(off)) == nil && format.CheckSuperAt(have, d.Size(), off) == nil && (copyOf(have).Generation != newest.Generation || sameSuper(have, p)) {
+			if blockdev.Read(c.Task, d, have, int64(off)) == nil && format.CheckSuperAt(have, d.Size(), off) == nil && (format.DecodeSuper(have).Generation != newest.Generation || check.SameSuper(have, p)) {
 				continue
 			}
 			if err := c.write(d, p, int64(off)); err != nil {
@@ -336,61 +318,61 @@ func (c *checker) fixSupers() (string, error) {
 }
 
 // fixCopy writes the good copy of a tree block over the bad one that f is about.
-func (c *checker) fixCopy(f *Finding) (string, error) {
-	bytenr, mirror := f.Place.Num(AtBlock), f.Place.Num(AtMirror)
+func (c *changes) fixCopy(f *check.Finding) (string, error) {
+	bytenr, mirror := f.Place.Num(check.AtBlock), f.Place.Num(check.AtMirror)
 	what := fmt.Sprintf("copy %d of tree block %d", mirror, bytenr)
-	ch := c.chunkAt(bytenr)
+	ch := c.ChunkAt(bytenr)
 	if ch == nil {
 		return what, errors.New("its place is not known")
 	}
-	if ch.parity() > 0 {
+	if ch.Parity() > 0 {
 		return what, errors.New("its parity cannot be written")
 	}
-	places, _ := ch.places(bytenr)
+	places, _ := ch.Places(bytenr)
 	for i, p := range places {
-		n := format.Node(make([]byte, c.sb.NodeSize))
-		if uint64(i) == mirror || p.dev == nil || blockdev.Read(c.t, p.dev, n, int64(p.off)) != nil || !c.sb.CsumType.BlockMatch(n) || n.Bytenr() != bytenr {
+		n := format.Node(make([]byte, c.Super.NodeSize))
+		if uint64(i) == mirror || p.Dev == nil || blockdev.Read(c.Task, p.Dev, n, int64(p.Off)) != nil || !c.Super.CsumType.BlockMatch(n) || n.Bytenr() != bytenr {
 			continue
 		}
-		if mirror >= uint64(len(places)) || places[mirror].dev == nil {
+		if mirror >= uint64(len(places)) || places[mirror].Dev == nil {
 			break
 		}
-		return what + fmt.Sprintf(" written from copy %d", i), c.write(places[mirror].dev, n, int64(places[mirror].off))
+		return what + fmt.Sprintf(" written from copy %d", i), c.write(places[mirror].Dev, n, int64(places[mirror].Off))
 	}
 	return what, errors.New("no other copy is whole")
 }
 
 // fixData writes data whose checksum is right on another copy over the bad one. Each sector is
 // compared: the next check says whether it is right.
-func (c *checker) fixData(f *Finding) (string, error) {
-	logical, length, mirror := f.Place.Num(AtLogical), f.Place.Num(AtLength), f.Place.Num(AtMirror)
+func (c *changes) fixData(f *check.Finding) (string, error) {
+	logical, length, mirror := f.Place.Num(check.AtLogical), f.Place.Num(check.AtLength), f.Place.Num(check.AtMirror)
 	what := fmt.Sprintf("copy %d of %d bytes of data at %d", mirror, length, logical)
-	ch := c.chunkAt(logical)
-	if ch == nil || ch.parity() > 0 {
+	ch := c.ChunkAt(logical)
+	if ch == nil || ch.Parity() > 0 {
 		return what, errors.New("its parity cannot be written")
 	}
-	places, _ := ch.places(logical)
+	places, _ := ch.Places(logical)
 	for i, p := range places {
-		if uint64(i) == mirror || p.dev == nil || slices.ContainsFunc(c.findings, func(g Finding) bool {
-			at, n, m := g.Place.Num(AtLogical), g.Place.Num(AtLength), g.Place.Num(AtMirror)
+		if uint64(i) == mirror || p.Dev == nil || slices.ContainsFunc(c.Findings, func(g check.Finding) bool {
+			at, n, m := g.Place.Num(check.AtLogical), g.Place.Num(check.AtLength), g.Place.Num(check.AtMirror)
 			return g.Rule == "data.csum" && m == uint64(i) && at < logical+length && logical < at+n
 		}) {
 			continue
 		}
 		b := make([]byte, length)
-		if blockdev.Read(c.t, p.dev, b, int64(p.off)) != nil {
+		if blockdev.Read(c.Task, p.Dev, b, int64(p.Off)) != nil {
 			continue
 		}
-		return what + fmt.Sprintf(" written from copy %d", i), c.write(places[mirror].dev, b, int64(places[mirror].off))
+		return what + fmt.Sprintf(" written from copy %d", i), c.write(places[mirror].Dev, b, int64(places[mirror].Off))
 	}
 	return what, errors.New("no other copy is whole")
 }
 
 // fixInode gives a count of an inode the value that the finding wants. If all trees that share its
 // leaf want the same, they go on sharing it.
-func (c *checker) fixInode(f *Finding) (string, error) {
-	root, ino := f.Place.Num(AtTree), f.Place.Num(AtIno)
-	want, _ := f.Want.(Number)
+func (c *changes) fixInode(f *check.Finding) (string, error) {
+	root, ino := f.Place.Num(check.AtTree), f.Place.Num(check.AtIno)
+	want, _ := f.Want.(check.Number)
 	_, field, _ := strings.Cut(f.Rule, ".")
 	what := fmt.Sprintf("%s of inode %d of subvolume %d: %s, was %s", field, ino, root, f.Want, f.Have)
 	if f.Rule == "file.extent" {
@@ -416,8 +398,8 @@ func (c *checker) fixInode(f *Finding) (string, error) {
 		return what, err
 	}
 	for _, id := range c.reachedBy(n.Bytenr()) {
-		if !slices.ContainsFunc(c.findings, func(g Finding) bool {
-			return g.Rule == f.Rule && g.Want == f.Want && g.Place == PlaceOf(id, ino)
+		if !slices.ContainsFunc(c.Findings, func(g check.Finding) bool {
+			return g.Rule == f.Rule && g.Want == f.Want && g.Place == check.PlaceOf(id, ino)
 		}) {
 			return what, c.changeInode(root, ino, change)
 		}
@@ -432,21 +414,21 @@ func (c *checker) fixInode(f *Finding) (string, error) {
 }
 
 // reachedBy lists the trees that come to a block, by the pointers of the last walk.
-func (c *checker) reachedBy(bytenr uint64) (trees []uint64) {
+func (c *changes) reachedBy(bytenr uint64) (trees []uint64) {
 	if c.parents == nil {
-		c.parents = map[uint64][]pointer{}
-		for _, p := range c.ptrs {
-			c.parents[p.child] = append(c.parents[p.child], p)
+		c.parents = map[uint64][]check.Pointer{}
+		for _, p := range c.Pointers {
+			c.parents[p.Child] = append(c.parents[p.Child], p)
 		}
 	}
 	seen := map[uint64]bool{}
 	for list := []uint64{bytenr}; len(list) > 0; list = list[1:] {
 		for _, p := range c.parents[list[0]] {
-			if p.parent == 0 {
-				trees = append(trees, p.owner)
-			} else if !seen[p.parent] {
-				seen[p.parent] = true
-				list = append(list, p.parent)
+			if p.Parent == 0 {
+				trees = append(trees, p.Owner)
+			} else if !seen[p.Parent] {
+				seen[p.Parent] = true
+				list = append(list, p.Parent)
 			}
 		}
 	}
@@ -454,17 +436,18 @@ func (c *checker) reachedBy(bytenr uint64) (trees []uint64) {
 }
 
 // fixQuota gives a qgroup the counts that the finding wants.
-func (c *checker) fixQuota(f *Finding) (string, error) {
+func (c *changes) fixQuota(f *check.Finding) (string, error) {
 	what := fmt.Sprintf("%v: %v, was %v", f.Place, f.Want, f.Have)
-	want, ok := f.Want.(Counts)
+	want, ok := f.Want.(check.Counts)
 	if !ok {
 		return what, errors.New("its counts are not known")
 	}
-	return what, c.editItem(format.QUOTA_TREE_OBJECTID, format.Key{Type: format.QGROUP_INFO_KEY, Offset: f.Place.Num(AtQgroup)}, func(b []byte) error {
+	return what, c.editItem(format.QUOTA_TREE_OBJECTID, format.Key{Type: format.QGROUP_INFO_KEY, Offset: f.Place.Num(check.AtQgroup)}, func(b []byte) error {
 		if len(b) < 40 {
 			return errors.New("an item of the wrong size")
 		}
-		for i, v := range []uint64{want.Rfer, want.Rfer, want.Excl, want.Excl} { // the second of each is as compressed
+		// The second of each is as compressed.
+		for i, v := range []uint64{want.Rfer, want.Rfer, want.Excl, want.Excl} {
 			le.PutUint64(b[8+8*i:], v)
 		}
 		return nil
@@ -472,14 +455,14 @@ func (c *checker) fixQuota(f *Finding) (string, error) {
 }
 
 // fixDevices makes the device items and the superblocks say what the device extents add up to.
-func (c *checker) fixDevices() error {
-	for _, d := range c.devs {
+func (c *changes) fixDevices() error {
+	for _, d := range c.Devs {
 		var item format.DevItem
-		err := c.editItem(format.CHUNK_TREE_OBJECTID, format.Key{Objectid: format.DEV_ITEMS_OBJECTID, Type: format.DEV_ITEM_KEY, Offset: d.id()}, func(b []byte) error {
+		err := c.editItem(format.CHUNK_TREE_OBJECTID, format.Key{Objectid: format.DEV_ITEMS_OBJECTID, Type: format.DEV_ITEM_KEY, Offset: d.ID()}, func(b []byte) error {
 			item.Decode(b)
 			item.BytesUsed = 0
-			for _, x := range d.exts {
-				item.BytesUsed += x.length
+			for _, x := range d.Extents {
+				item.BytesUsed += x.Length
 			}
 			item.Encode(b)
 			return nil
@@ -487,7 +470,7 @@ func (c *checker) fixDevices() error {
 		if err != nil {
 			return err
 		}
-		if err := c.editSupers([]*device{d}, func(s *format.Super) { s.DevItem = item }); err != nil {
+		if err := c.editSupers([]*check.Device{d}, func(s *format.Super) { s.DevItem = item }); err != nil {
 			return err
 		}
 	}
