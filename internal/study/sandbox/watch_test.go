@@ -1,7 +1,9 @@
 package sandbox
 
 import (
+	"btrlab/internal/testing/need"
 	"errors"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -132,5 +134,20 @@ func TestBuildErrors(t *testing.T) {
 	want := []string{"setsize.go:9:2: undefined: x", "want func Steps() []policy.SetsizeStep and func Answers() map[string]string: cannot use Steps (value)"}
 	if !slices.Equal(got, want) {
 		t.Errorf("have %q want %q", got, want)
+	}
+}
+
+// A program that the system ended is said to be, and one that only prints so is not.
+func TestKilled(t *testing.T) {
+	need.All(t, "sh")
+	for script, want := range map[string]string{
+		"kill -9 $$":                  "the system killed the program: has it run out of memory?",
+		"echo signal: killed; exit 2": "exit status 2",
+		"kill -15 $$":                 "signal: terminated",
+	} {
+		out, err := exec.Command("sh", "-c", script).CombinedOutput()
+		if have := crash(err, out); have[0] != want {
+			t.Errorf("%s: have %q want %q", script, have[0], want)
+		}
 	}
 }
