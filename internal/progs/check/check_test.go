@@ -1,11 +1,12 @@
 package check_test
 
 import (
-	"btrlab/internal/sched"
-	"btrlab/internal/testing/damaged"
 	"encoding/binary"
 	"os"
 	"testing"
+
+	"btrlab/internal/sched"
+	"btrlab/internal/testing/damaged"
 )
 
 var le = binary.LittleEndian

@@ -1,12 +1,13 @@
 package check_test
 
 import (
-	"btrlab/internal/format"
-	"btrlab/internal/testing/damaged"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+
+	"btrlab/internal/format"
+	"btrlab/internal/testing/damaged"
 )
 
 // More damage, of kinds that a rule must tell apart: a value that is wrong in one of two fields, on

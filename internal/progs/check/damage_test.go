@@ -1,12 +1,6 @@
 package check_test
 
 import (
-	"btrlab/internal/blockdev"
-	"btrlab/internal/format"
-	"btrlab/internal/progs/check"
-	"btrlab/internal/progs/mkfs"
-	"btrlab/internal/testing/damaged"
-	"btrlab/internal/testing/need"
 	"bytes"
 	"errors"
 	"fmt"
@@ -15,6 +9,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/format"
+	"btrlab/internal/progs/check"
+	"btrlab/internal/progs/mkfs"
+	"btrlab/internal/testing/damaged"
+	"btrlab/internal/testing/need"
 )
 
 // TestEachRuleFires damages the sample in one place, with checksums made right again, and expects

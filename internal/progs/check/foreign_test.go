@@ -1,12 +1,13 @@
 package check_test
 
 import (
+	"strings"
+	"testing"
+
 	"btrlab/internal/format"
 	"btrlab/internal/progs/check"
 	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/testing/damaged"
-	"strings"
-	"testing"
 )
 
 // Images that btrlab itself does not make, made here from the sample.

@@ -1,10 +1,11 @@
 package check_test
 
 import (
-	"btrlab/internal/progs/check"
-	"btrlab/internal/testing/damaged"
 	"math/rand/v2"
 	"testing"
+
+	"btrlab/internal/progs/check"
+	"btrlab/internal/testing/damaged"
 )
 
 // TestRandomDamage: whatever a tree block says under a good checksum, the check ends, without

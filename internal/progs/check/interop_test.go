@@ -1,12 +1,6 @@
 package check_test
 
 import (
-	"btrlab/internal/blockdev"
-	"btrlab/internal/format"
-	"btrlab/internal/progs/check"
-	"btrlab/internal/sched"
-	"btrlab/internal/testing/damaged"
-	"btrlab/internal/testing/need"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -14,6 +8,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/format"
+	"btrlab/internal/progs/check"
+	"btrlab/internal/sched"
+	"btrlab/internal/testing/damaged"
+	"btrlab/internal/testing/need"
 )
 
 // linuxScript makes one of everything that Linux puts on an image, in $1 mounted at $2. What is

@@ -1,11 +1,12 @@
 package check_test
 
 import (
+	"strings"
+	"testing"
+
 	"btrlab/internal/format"
 	"btrlab/internal/progs/check"
 	"btrlab/internal/testing/damaged"
-	"strings"
-	"testing"
 )
 
 // TestMeans: a finding names the file that it is about, by its path, and what is the matter with

@@ -1,9 +1,10 @@
 package check
 
 import (
-	"btrlab/internal/format"
 	"slices"
 	"testing"
+
+	"btrlab/internal/format"
 )
 
 // TestQuotaShared: an extent that two subvolumes reach is exclusive to neither, but to the upper

@@ -1,10 +1,6 @@
 package repair
 
 import (
-	"btrlab/internal/format"
-	"btrlab/internal/progs/check"
-	"btrlab/internal/testing/damaged"
-	"btrlab/internal/testing/need"
 	"bytes"
 	"errors"
 	"flag"
@@ -15,6 +11,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"btrlab/internal/format"
+	"btrlab/internal/progs/check"
+	"btrlab/internal/testing/damaged"
+	"btrlab/internal/testing/need"
 )
 
 var (

@@ -1,10 +1,6 @@
 package repair
 
 import (
-	"btrlab/internal/format"
-	"btrlab/internal/progs/check"
-	"btrlab/internal/testing/damaged"
-	"btrlab/internal/testing/need"
 	"bytes"
 	"flag"
 	"fmt"
@@ -13,6 +9,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"btrlab/internal/format"
+	"btrlab/internal/progs/check"
+	"btrlab/internal/testing/damaged"
+	"btrlab/internal/testing/need"
 )
 
 // Damage by deletion: one item of each key type in each tree is gone, with checksums made right

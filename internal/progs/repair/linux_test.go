@@ -1,16 +1,17 @@
 package repair
 
 import (
-	"btrlab/internal/blockdev"
-	"btrlab/internal/progs/check"
-	"btrlab/internal/sched"
-	"btrlab/internal/testing/damaged"
-	"btrlab/internal/testing/need"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/progs/check"
+	"btrlab/internal/sched"
+	"btrlab/internal/testing/damaged"
+	"btrlab/internal/testing/need"
 )
 
 // TestRepairLinux: in an image of Linux with snapshots, clones and qgroups the trees of extents and

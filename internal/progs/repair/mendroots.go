@@ -176,12 +176,32 @@ func (c *changes) devItem(ch *check.Chunk, s check.Stripe) newItem {
 	return newItem{format.Key{Objectid: s.Dev.ID(), Type: format.DEV_EXTENT_KEY, Offset: s.Off}, encoded(format.DevExtentSize, &x)}
 }
 
-// mendLinks pairs the links of subvolumes, which the root tree has from both ends.
-func (c *changes) mendLinks() {
-	type link struct {
-		parent, child uint64
-		ref           format.RootRef
+// link is a link of a subvolume, which the root tree has from both ends.
+type link struct {
+	parent, child uint64
+	ref           format.RootRef
+}
+
+// The two ends of a link, as bits.
+const (
+	endRef     = 1 << iota // ROOT_REF
+	endBackref             // ROOT_BACKREF
+	endBoth    = endRef | endBackref
+)
+
+// key is that of the item at one end.
+func (l link) key(end int) format.Key {
+	if end == endRef {
+		return format.Key{Objectid: l.parent, Type: format.ROOT_REF_KEY, Offset: l.child}
 	}
+	return format.Key{Objectid: l.child, Type: format.ROOT_BACKREF_KEY, Offset: l.parent}
+}
+
+// item is the item at both ends.
+func (l link) item() []byte { return encoded(format.RootRefSize+len(l.ref.Name), &l.ref) }
+
+// mendLinks pairs the links of subvolumes, and links those that have none.
+func (c *changes) mendLinks() {
 	ends := map[link]int{}
 	var order []link
 	linked, tried := map[uint64]bool{}, map[uint64]bool{}
@@ -190,104 +210,122 @@ func (c *changes) mendLinks() {
 		if ends[l] == 0 {
 			order = append(order, l)
 		}
-		bit := 1
 		if r.Back {
-			bit = 2
+			ends[l] |= endBackref
+		} else {
+			ends[l] |= endRef
 		}
-		ends[l] |= bit
 	}
 	settled := map[[2]uint64]bool{}
 	for _, l := range order {
-		what := fmt.Sprintf("link %q of subvolume %d in %d", l.ref.Name, l.child, l.parent)
-		if pair := [2]uint64{l.parent, l.child}; ends[l] != 3 {
+		if pair := [2]uint64{l.parent, l.child}; ends[l] != endBoth {
 			if settled[pair] {
 				continue
 			}
 			if right := c.entryOf(l.parent, l.child); right != nil && *right != l.ref {
 				settled[pair], linked[l.child] = true, true
-				c.try(what+": both ends as its entry has them", c.putLink(l.parent, l.child, *right))
+				c.try(l.String()+": both ends as its entry has them", c.putLink(l.parent, l.child, *right))
 				continue
 			}
 		}
-		ref := format.Key{Objectid: l.parent, Type: format.ROOT_REF_KEY, Offset: l.child}
-		back := format.Key{Objectid: l.child, Type: format.ROOT_BACKREF_KEY, Offset: l.parent}
-		b := encoded(format.RootRefSize+len(l.ref.Name), &l.ref)
-		child, ok := c.Roots[l.child]
-		if !ok && !tried[l.child] {
+		if _, ok := c.Roots[l.child]; !ok && !tried[l.child] {
 			tried[l.child] = true
-			if err := c.findTree(l.child); err != nil {
-				c.try(fmt.Sprintf("root item of subvolume %d", l.child), err)
-			} else {
-				c.try(fmt.Sprintf("root item of subvolume %d: its newest root, at %d, is whole; its UUID and whether it was read-only are lost", l.child, c.Roots[l.child].Item.Bytenr), nil)
-			}
-			child, ok = c.Roots[l.child]
+			c.restoreRoot(l.child)
 		}
-		parent, up := c.Roots[l.parent]
-		switch {
-		case !ok || !up || child.Item.Refs > 0 && parent.Item.Refs == 0:
-			var err error
-			for bit, k := range map[int]format.Key{1: ref, 2: back} {
-				if ends[l]&bit != 0 {
-					err = errors.Join(err, c.deleteItem(format.ROOT_TREE_OBJECTID, k))
-				}
-			}
-			if up && parent.Item.Refs > 0 {
-				m := &mender{c: c, f: &check.Files{Root: l.parent}}
-				e := records{Name: check.Name{Dir: l.ref.Dirid, Target: l.child, Subvol: true}, text: l.ref.Name}
-				err = errors.Join(err, m.delItem(e), m.delIndex(e, l.ref.Sequence))
-			}
-			c.try(what+": dropped, one of the two is gone", err)
-			continue
-		case ends[l] == 1:
-			c.try(what+": its ROOT_BACKREF", c.insertItem(format.ROOT_TREE_OBJECTID, back, b))
-		case ends[l] == 2:
-			c.try(what+": its ROOT_REF", c.insertItem(format.ROOT_TREE_OBJECTID, ref, b))
+		if c.mendLink(l, ends[l]) {
+			linked[l.child] = true
 		}
-		linked[l.child] = true
 	}
 	for _, f := range c.Findings {
-		id, ok := f.Place.Get(check.AtTree)
-		if f.Rule != "root.ref" || !ok || id == format.ROOT_TREE_OBJECTID || linked[id] {
+		if id, ok := f.Place.Get(check.AtTree); f.Rule == "root.ref" && ok && id != format.ROOT_TREE_OBJECTID && !linked[id] {
+			c.linkNameless(id)
+		}
+	}
+}
+
+func (l link) String() string {
+	return fmt.Sprintf("link %q of subvolume %d in %d", l.ref.Name, l.child, l.parent)
+}
+
+// restoreRoot gives a subvolume that a link names its root item.
+func (c *changes) restoreRoot(id uint64) {
+	if err := c.findTree(id); err != nil {
+		c.try(fmt.Sprintf("root item of subvolume %d", id), err)
+		return
+	}
+	c.try(fmt.Sprintf("root item of subvolume %d: its newest root, at %d, is whole; its UUID and whether it was read-only are lost", id, c.Roots[id].Item.Bytenr), nil)
+}
+
+// mendLink gives a link, of which the root tree has these ends, the other, or drops it if one of its
+// subvolumes is gone. It reports whether the child is linked.
+func (c *changes) mendLink(l link, ends int) bool {
+	child, ok := c.Roots[l.child]
+	parent, up := c.Roots[l.parent]
+	switch {
+	case !ok || !up || child.Item.Refs > 0 && parent.Item.Refs == 0:
+		var err error
+		for _, end := range []int{endRef, endBackref} {
+			if ends&end != 0 {
+				err = errors.Join(err, c.deleteItem(format.ROOT_TREE_OBJECTID, l.key(end)))
+			}
+		}
+		if up && parent.Item.Refs > 0 {
+			m := &mender{c: c, f: &check.Files{Root: l.parent}}
+			e := records{Name: check.Name{Dir: l.ref.Dirid, Target: l.child, Subvol: true}, text: l.ref.Name}
+			err = errors.Join(err, m.delItem(e), m.delIndex(e, l.ref.Sequence))
+		}
+		c.try(l.String()+": dropped, one of the two is gone", err)
+		return false
+	case ends == endRef:
+		c.try(l.String()+": its ROOT_BACKREF", c.insertItem(format.ROOT_TREE_OBJECTID, l.key(endBackref), l.item()))
+	case ends == endBackref:
+		c.try(l.String()+": its ROOT_REF", c.insertItem(format.ROOT_TREE_OBJECTID, l.key(endRef), l.item()))
+	}
+	return true
+}
+
+// linkNameless links a subvolume that has no name: as the entry that names it has it, or into
+// lost+found of the top level.
+func (c *changes) linkNameless(id uint64) {
+	what := fmt.Sprintf("subvolume %d, which has no name", id)
+	l, found := c.entryTo(id)
+	if !found {
+		m := c.menderOf(format.FS_TREE_OBJECTID)
+		if m == nil {
+			c.try(what, errors.New("the top level cannot be read whole"))
+			return
+		}
+		dir, err := m.lostFound()
+		if err != nil {
+			c.try(what, err)
+			return
+		}
+		l = link{format.FS_TREE_OBJECTID, id, format.RootRef{Dirid: dir, Sequence: m.freeIndex(dir), Name: fmt.Sprintf("subvolume-%d", id)}}
+		e := records{Name: check.Name{Dir: dir, Target: id, Subvol: true}, text: l.ref.Name}
+		if err := m.entry(e, l.ref.Sequence); err != nil {
+			c.try(what, err)
+			return
+		}
+	}
+	c.try(fmt.Sprintf("%s: linked as %q in directory %d of subvolume %d", what, l.ref.Name, l.ref.Dirid, l.parent), errors.Join(
+		c.insertItem(format.ROOT_TREE_OBJECTID, l.key(endRef), l.item()),
+		c.insertItem(format.ROOT_TREE_OBJECTID, l.key(endBackref), l.item())))
+}
+
+// entryTo is the link of a subvolume by the first entry, in any subvolume, that names it.
+func (c *changes) entryTo(id uint64) (l link, found bool) {
+	for _, r := range c.RootIDs {
+		if !format.IsFSTree(r) || found {
 			continue
 		}
-		// An entry that names it, or lost+found of the top level.
-		what := fmt.Sprintf("subvolume %d, which has no name", id)
-		ref := format.RootRef{Dirid: 0}
-		parent := uint64(0)
-		for _, r := range c.RootIDs {
-			if !format.IsFSTree(r) || parent != 0 {
-				continue
+		c.Each(r, func(k format.Key, b []byte) {
+			if list, err := format.DirItems(b); k.Type == format.DIR_INDEX_KEY && err == nil && len(list) == 1 && !found &&
+				list[0].Location.Type == format.ROOT_ITEM_KEY && list[0].Location.Objectid == id {
+				l, found = link{r, id, format.RootRef{Dirid: k.Objectid, Sequence: k.Offset, Name: list[0].Name}}, true
 			}
-			c.Each(r, func(k format.Key, b []byte) {
-				if list, err := format.DirItems(b); k.Type == format.DIR_INDEX_KEY && err == nil && len(list) == 1 && parent == 0 &&
-					list[0].Location.Type == format.ROOT_ITEM_KEY && list[0].Location.Objectid == id {
-					parent, ref = r, format.RootRef{Dirid: k.Objectid, Sequence: k.Offset, Name: list[0].Name}
-				}
-			})
-		}
-		if parent == 0 {
-			m := c.menderOf(format.FS_TREE_OBJECTID)
-			if m == nil {
-				c.try(what, errors.New("the top level cannot be read whole"))
-				continue
-			}
-			dir, err := m.lostFound()
-			if err != nil {
-				c.try(what, err)
-				continue
-			}
-			parent, ref = format.FS_TREE_OBJECTID, format.RootRef{Dirid: dir, Sequence: m.freeIndex(dir), Name: fmt.Sprintf("subvolume-%d", id)}
-			e := records{Name: check.Name{Dir: dir, Target: id, Subvol: true}, text: ref.Name}
-			if err := m.entry(e, ref.Sequence); err != nil {
-				c.try(what, err)
-				continue
-			}
-		}
-		b := encoded(format.RootRefSize+len(ref.Name), &ref)
-		c.try(fmt.Sprintf("%s: linked as %q in directory %d of subvolume %d", what, ref.Name, ref.Dirid, parent), errors.Join(
-			c.insertItem(format.ROOT_TREE_OBJECTID, format.Key{Objectid: parent, Type: format.ROOT_REF_KEY, Offset: id}, b),
-			c.insertItem(format.ROOT_TREE_OBJECTID, format.Key{Objectid: id, Type: format.ROOT_BACKREF_KEY, Offset: parent}, b)))
+		})
 	}
+	return l, found
 }
 
 // entryOf is the link of a subvolume as the entry in its directory has it; nil unless there is one

@@ -1,9 +1,6 @@
 package repair
 
 import (
-	"btrlab/internal/progs/check"
-	"btrlab/internal/testing/damaged"
-	"btrlab/internal/testing/need"
 	"bytes"
 	"flag"
 	"math/rand/v2"
@@ -11,6 +8,10 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"btrlab/internal/progs/check"
+	"btrlab/internal/testing/damaged"
+	"btrlab/internal/testing/need"
 )
 
 var (

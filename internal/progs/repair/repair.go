@@ -1,3 +1,18 @@
+// Package repair mends what a check has found in an image: what follows from the rest of it. Propose
+// works on an overlay in memory, round after round. A round carries out the first stage of the table
+// (stages) that changes something, and a new check judges the result. Commit writes the changes after
+// an undo, and its caller does so only if the image is better then (Better).
+//
+// A step goes by what the check has seen (check.Seen) and by the fields of its findings, never by
+// their text. It changes trees item by item (edit.go), or makes those anew that follow from all others
+// (rebuild.go, remake.go).
+//
+// Invariants:
+//   - nothing is written to a device before Commit;
+//   - a change that fails half way is taken back whole (changes.try);
+//   - a new block lies where nothing that any tree reaches does.
+//
+// Model: btrfs-progs check --repair.
 package repair
 
 import (

@@ -1,15 +1,16 @@
 package repair
 
 import (
-	"btrlab/internal/blockdev"
-	"btrlab/internal/format"
-	"btrlab/internal/progs/check"
-	"btrlab/internal/testing/damaged"
 	"bytes"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/format"
+	"btrlab/internal/progs/check"
+	"btrlab/internal/testing/damaged"
 )
 
 // TestRepair damages an image. The repair makes it clean, and nothing is written before Commit;

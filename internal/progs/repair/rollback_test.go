@@ -1,10 +1,11 @@
 package repair
 
 import (
-	"btrlab/internal/progs/check"
-	"btrlab/internal/testing/damaged"
 	"bytes"
 	"testing"
+
+	"btrlab/internal/progs/check"
+	"btrlab/internal/testing/damaged"
 )
 
 // A repair that fails half way has often written a block more than once: its leaf is split, and

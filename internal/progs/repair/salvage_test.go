@@ -1,17 +1,18 @@
 package repair
 
 import (
-	"btrlab/internal/blockdev"
-	"btrlab/internal/format"
-	"btrlab/internal/progs/check"
-	"btrlab/internal/sched"
-	"btrlab/internal/testing/damaged"
 	"crypto/sha256"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/format"
+	"btrlab/internal/progs/check"
+	"btrlab/internal/sched"
+	"btrlab/internal/testing/damaged"
 )
 
 // readable is each file of an image that can be read whole, by subvolume and inode: a sum of its

@@ -1,13 +1,14 @@
 package sandbox
 
 import (
-	"btrlab/internal/testing/need"
 	"errors"
 	"os/exec"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"btrlab/internal/testing/need"
 )
 
 // TestWatchdog: an execution that takes too much is reported with the student's line; one that goes

@@ -1,8 +1,9 @@
 package damaged
 
 import (
-	"btrlab/internal/format"
 	"slices"
+
+	"btrlab/internal/format"
 )
 
 // Damages of the sample that a rule of the check finds. A repair mends most of them.
@@ -14,7 +15,7 @@ type Damage struct {
 	Do    func(m *Image)
 }
 
-// eachRule breaks each rule.
+// EachRule breaks each rule.
 func EachRule(base *Image) []Damage {
 	fsLeaf := func(m *Image, slot int) uint64 { return m.Block(m.Root(FsTree)).Blockptr(slot) }
 	csumKey := Key(format.EXTENT_CSUM_OBJECTID, format.EXTENT_CSUM_KEY, base.Data0())
