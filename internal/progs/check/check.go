@@ -1,7 +1,7 @@
 // Package check judges a btrfs image with a walker of its own. It shares no code with the tree,
 // transaction or file packages that write images, only the on-disk format: the judge does not live
-// with the accused. It never writes. A repair (package repair) stands above it: Examine shows what a
-// check has seen, and the result of a repair is judged by another Check before it is written.
+// with the accused. It never writes. A repair (package repair) stands above it: Examine shows what
+// a check has seen, and the result of a repair is judged by another Check before it is written.
 //
 // The walk goes from the superblock to the chunk tree, the root tree, and every tree that names.
 // Each tree block is read from every mirror once, judged by itself (the format package's tree

@@ -256,8 +256,8 @@ func (c *changes) restoreRoot(id uint64) {
 	c.try(fmt.Sprintf("root item of subvolume %d: its newest root, at %d, is whole; its UUID and whether it was read-only are lost", id, c.Roots[id].Item.Bytenr), nil)
 }
 
-// mendLink gives a link, of which the root tree has these ends, the other, or drops it if one of its
-// subvolumes is gone. It reports whether the child is linked.
+// mendLink gives a link, of which the root tree has these ends, the other, or drops it if one of
+// its subvolumes is gone. It reports whether the child is linked.
 func (c *changes) mendLink(l link, ends int) bool {
 	child, ok := c.Roots[l.child]
 	parent, up := c.Roots[l.parent]

@@ -1,11 +1,11 @@
-// Package repair mends what a check has found in an image: what follows from the rest of it. Propose
-// works on an overlay in memory, round after round. A round carries out the first stage of the table
-// (stages) that changes something, and a new check judges the result. Commit writes the changes after
-// an undo, and its caller does so only if the image is better then (Better).
+// Package repair mends what a check has found in an image: what follows from the rest of it.
+// Propose works on an overlay in memory, round after round. A round carries out the first stage of
+// the table (stages) that changes something, and a new check judges the result. Commit writes the
+// changes after an undo; its caller does so only if the image is better then (Better).
 //
 // A step goes by what the check has seen (check.Seen) and by the fields of its findings, never by
-// their text. It changes trees item by item (edit.go), or makes those anew that follow from all others
-// (rebuild.go, remake.go).
+// their text. It changes trees item by item (edit.go), or makes those anew that follow from all the
+// others (rebuild.go, remake.go).
 //
 // Invariants:
 //   - nothing is written to a device before Commit;
@@ -497,49 +497,18 @@ func (c *changes) fixDevices() error {
 // Superblocks are written last.
 func (r *Repair) Commit(t *sched.Task, undo func(dev int, off int64, old []byte) error, done func() error) error {
 	const block = 4096
-	type change struct {
-		dev int
-		off int64
-	}
-	var list, supers []change
+	covers := make([]blockdev.Device, len(r.covers))
+	var blocks, supers []blockdev.Range
 	for i, c := range r.covers {
+		covers[i] = c
 		for _, off := range c.Written(t) {
-			x := change{i, off}
+			x := blockdev.Range{Dev: i, Off: off, Len: int(min(block, c.Size()-off))}
 			if slices.Contains([]int64{format.SuperOffset, int64(format.SuperMirror(1)), int64(format.SuperMirror(2))}, off) {
 				supers = append(supers, x)
 			} else {
-				list = append(list, x)
+				blocks = append(blocks, x)
 			}
 		}
 	}
-	old := make([]byte, block)
-	for _, x := range append(slices.Clone(list), supers...) {
-		p := old[:min(block, r.devs[x.dev].Size()-x.off)]
-		if err := blockdev.Read(t, r.devs[x.dev], p, x.off); err != nil {
-			return err
-		}
-		if err := undo(x.dev, x.off, p); err != nil {
-			return err
-		}
-	}
-	if err := done(); err != nil {
-		return err
-	}
-	for _, part := range [][]change{list, supers} {
-		for _, x := range part {
-			p := old[:min(block, r.devs[x.dev].Size()-x.off)]
-			if err := blockdev.Read(t, r.covers[x.dev], p, x.off); err != nil {
-				return err
-			}
-			if err := blockdev.Write(t, r.devs[x.dev], p, x.off); err != nil {
-				return err
-			}
-		}
-		for _, d := range r.devs {
-			if err := blockdev.Flush(t, d); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return blockdev.Replace(t, covers, r.devs, [][]blockdev.Range{blocks, supers}, undo, done)
 }

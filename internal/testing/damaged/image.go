@@ -1,6 +1,6 @@
-// Package damaged makes images with a damage, for the tests of the check and of the repair: a sample
-// with one of everything, edited item by item, with checksums made right again; and the tables of
-// damages that both begin with.
+// Package damaged makes images with a damage, for the tests of the check and of the repair: a
+// sample with one of everything, edited item by item, with checksums made right again; and the
+// tables of damages that both begin with.
 package damaged
 
 import (
