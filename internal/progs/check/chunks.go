@@ -11,6 +11,16 @@ import (
 	"btrlab/internal/format"
 )
 
+// chunkRules are about chunks and devices.
+var chunkRules = []Rule{
+	{"chunk.item", "chunks do not overlap, and this program knows their profile", "what lies in the chunk may be read from the wrong place"},
+	{"chunk.dev_extent", "each chunk stripe has its dev extent (6)", "the space may be given away twice; Linux does not mount it"},
+	{"dev.extent", "each dev extent belongs to a chunk stripe (6)", "Linux does not mount it, or the space is lost"},
+	{"dev.overlap", "dev extents do not overlap, and none is below 1 MiB or beyond the device (2, 6)", "two chunks share space, and one damages the other"},
+	{"dev.bytes_used", "the dev item's bytes_used is the sum of its dev extents (6)", "the device seems fuller or emptier than it is"},
+	{"dev.item", "each device at hand has one dev item, and no other has", "Linux does not mount it, or wants a device that is not there"},
+}
+
 // DevExtent is one DEV_EXTENT with its place.
 type DevExtent struct {
 	Physical, Length, Logical uint64

@@ -14,6 +14,14 @@ import (
 // verified on every mirror in the background (dataCheck), and what is wrong is put down to the
 // files that have it (blameData), which the tree walk of tree.go found.
 
+// dataRules are about checksums and data.
+var dataRules = []Rule{
+	{"csum.extent", "checksums exist for allocated data only (9)", "the next data there may seem damaged"},
+	{"csum.missing", "data that needs checksums has them (9)", "a part of the file cannot be read"},
+	{"data.read", "data can be read", ""},
+	{"data.csum", "data matches its checksum, on every copy (9)", ""},
+}
+
 // dataWorkers verify data: the work is a checksum at memory speed, and two keep a small machine
 // busy.
 const dataWorkers = 2

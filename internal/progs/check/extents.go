@@ -9,6 +9,21 @@ import (
 	"btrlab/internal/format"
 )
 
+// extentRules are about block groups and extents.
+var extentRules = []Rule{
+	{"group.chunk", "block groups and chunks pair up, with the same length and flags (4)", "space is lost, or Linux does not mount it"},
+	{"group.used", "a block group's used is the sum of its extents (4)", "free space is counted wrongly: writes may fail early, or too late"},
+	{"extent.group", "an extent lies in one block group of its type (4)", "the space may be given away twice"},
+	{"extent.overlap", "extents do not overlap, nor cover a superblock copy (2)", "two extents share space, and one damages the other"},
+	{"extent.missing", "what is referenced has an extent item (3)", "the space passes for free: the next write may go over it"},
+	{"extent.ref_missing", "each reference from a tree is listed in the extent tree (3)", "a deletion elsewhere frees it too early; Linux turns read-only then"},
+	{"extent.ref_extra", "each reference listed in the extent tree exists (3)", "its space is never freed"},
+	{"extent.refs", "an extent's refs is the sum of its listed references (3)", "it is freed too early or never"},
+	{"extent.length", "a file extent names its extent's whole length (3)", "it cannot be freed; Linux turns read-only then"},
+	{"extent.type", "tree blocks and data are not mixed up, levels agree (3)", "data and metadata may be written over each other"},
+	{"extent.generation", "a tree block's extent item has the block's generation", "send and incremental backups may miss it"},
+}
+
 // Extent is an EXTENT_ITEM or METADATA_ITEM.
 type Extent struct {
 	Start, Length uint64

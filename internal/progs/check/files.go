@@ -11,6 +11,27 @@ import (
 	"btrlab/internal/format"
 )
 
+// fileRules are about the files of a subvolume.
+var fileRules = []Rule{
+	{"inode.missing", "items of a file have an inode item", "what is left of it cannot be reached"},
+	{"inode.nlink", "nlink is the number of names (11)", "it goes too early, or its space is never freed"},
+	{"inode.orphan", "an inode without a name has an orphan item", "it has no name, and its space is never freed"},
+	{"inode.nbytes", "nbytes is the sum of the file's extents, and of an orphan at least that (10)", "du is wrong"},
+	{"inode.flags", "a symbolic link is neither immutable nor append-only", "Linux refuses the link"},
+	{"inode.cache", "no tree has the inode cache of before Linux 5.11, which nobody uses or frees", "its space is never freed"},
+	{"inode.kind", "directories have entries and no data, other inodes no entries", "Linux refuses it, or a part of it is out of reach"},
+	{"file.extent", "file extents are in order, do not overlap, and stay inside their extents (10)", "a part of it may read as the wrong bytes"},
+	{"file.inline", "an inline extent is a small file's only one (10)", "a part of it may be out of reach"},
+	{"file.hole", "without NO_HOLES, holes are explicit (10)", "the missing range reads as zeros"},
+	{"dir.size", "a directory's size is twice the sum of its names' lengths (11)", "nothing but a wrong size in ls; rmdir may refuse it"},
+	{"dir.name", "a directory has a name once", "one of the two cannot be reached"},
+	{"dir.item", "a name has its DIR_ITEM (11)", "opening it by name fails, while ls may show it"},
+	{"dir.index", "a name has its DIR_INDEX, with the index of the reference, from 2 on (11)", "ls does not show it, while opening it by name may work"},
+	{"dir.ref", "a directory entry has its inode reference (11)", "it is listed, and may be gone or not be deleted"},
+	{"dir.type", "an entry's type is its inode's", "ls and find take it for another kind of file"},
+	{"dir.cycle", "every directory is reached from the root directory", "it cannot be reached from the root"},
+}
+
 var le = binary.LittleEndian
 
 // Files are the inodes and the names of one subvolume.

@@ -4,6 +4,12 @@ import (
 	"btrlab/internal/format"
 )
 
+// freeSpaceRules are about the free space tree.
+var freeSpaceRules = []Rule{
+	{"free_space.info", "each block group has its free space info, with the right count (8)", "Linux searches the space anew, or uses less of it"},
+	{"free_space.range", "the free space tree is the exact complement of the extents (8)", "space in use passes for free, or free space is not used"},
+}
+
 // checkFreeSpace compares the free space tree with the complement of the extents. A stripe under a
 // superblock copy counts as free, as in the kernel, which keeps it from allocation in memory only.
 //

@@ -12,6 +12,14 @@ import (
 // is free in the last commit, their items belong to inodes that they have, and the data is there
 // with its checksums.
 
+// logRules are about what fsync wrote.
+var logRules = []Rule{
+	{"log.root", "the tree of logs has one root item for each log (6.1)", "what was fsynced last may be lost; rescue zero-log gives it up"},
+	{"log.space", "a log's blocks, and the data extents that the last commit does not have, lie in space that is free in it (6.1)", "a mount may damage data: rescue zero-log gives the log up"},
+	{"log.item", "the items of a log follow the item of their inode (6.3)", "a mount fails: rescue zero-log gives up what was fsynced last"},
+	{"log.csum", "logged data has checksums, in order, in its log or in the checksum tree (6.3)", "what was fsynced last may be unreadable"},
+}
+
 const logTree = format.TREE_LOG_OBJECTID
 
 // logs holds the items of all logs.

@@ -9,6 +9,12 @@ import (
 	"btrlab/internal/format"
 )
 
+// quotaRules are about the quota tree.
+var quotaRules = []Rule{
+	{"quota.count", "a qgroup's bytes are those of the extents that its subvolumes reach, with simple quotas have allocated", "limits of quotas hold too early or too late: rescan"},
+	{"quota.item", "qgroups have a status, and each its counts and limits; relations are there from both sides", "a limit or a qgroup does not count, or quotas go off"},
+}
+
 // Quota holds the quota tree's items, and the counts that the walks of the subvolumes add up. A
 // qgroup counts the extents, data and tree blocks, each once and whole, that its subvolumes reach
 // (rfer), and those that no other subvolume reaches (excl).

@@ -6,6 +6,15 @@ import (
 	"btrlab/internal/format"
 )
 
+// rootRules are about the root tree.
+var rootRules = []Rule{
+	{"root.missing", "the trees that a mount needs are there (10.3)", "Linux does not mount it; rescue copy gets the files"},
+	{"root.item", "a root item agrees with itself: generation_v2, level, refs (1)", "the tree may be refused, or its newer fields be ignored"},
+	{"root.flags", "a read-only subvolume has BTRFS_INODE_ROOT_ITEM_INIT, without which Linux ignores that it is read-only", "the subvolume can be written to"},
+	{"root.orphan", "a subvolume without a name has an orphan item, by which a mount deletes it", "its space is never freed"},
+	{"root.ref", "subvolume references and back references pair up", "the subvolume is listed wrongly, or cannot be deleted"},
+}
+
 // Root is a tree as the root tree has it.
 type Root struct {
 	Item format.RootItem
@@ -216,6 +225,11 @@ func (c *checker) checkTrees() {
 		w.from(r.Item.Bytenr, r.Item.Generation, r.Item.Level)
 		f.finish(!w.cut)
 	}
+}
+
+// uuidRules are about the UUID tree.
+var uuidRules = []Rule{
+	{"uuid.item", "the UUID tree has each subvolume's UUIDs", "send and receive do not find the subvolume"},
 }
 
 // UUIDItem is a UUID of a subvolume that the UUID tree has an item for.

@@ -7,6 +7,11 @@ import (
 
 // Where the bytes of a chunk lie, in this walker's own arithmetic.
 
+// parityRules are about RAID5 and RAID6.
+var parityRules = []Rule{
+	{"data.parity", "the parity of a row is that of its data", "a device that fails takes this data with it"},
+}
+
 // Device is one device of the file system.
 type Device struct {
 	blockdev.Device

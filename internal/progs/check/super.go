@@ -8,6 +8,17 @@ import (
 	"btrlab/internal/format"
 )
 
+// superRules are about superblocks, and places that cannot be read.
+var superRules = []Rule{
+	{"device.read", "every place that is used can be read", "what lies there can be read from another copy, if there is one"},
+	{"super.bad", "the primary superblock passes format.CheckSuper (10.1)", "nothing mounts it; rescue fix-super, or rescue copy"},
+	{"super.copy", "every copy in range is a whole superblock, and equal to the primary if of the same generation", "the image works; the spare is bad: rescue fix-super"},
+	{"super.sys_array", "the system chunk array is an exact copy of all SYSTEM chunks (7)", "a mount may not find the chunk tree"},
+	{"super.bytes_used", "bytes_used is the sum of the block groups' used (5)", "df is wrong"},
+	{"super.dev_item", "the superblock's dev item is the chunk tree's (6)", "the device's sizes are wrong until the next commit"},
+	{"super.device", "every device of the file system is there, with the superblock of the last commit", "the device has missed commits: what it has is old"},
+}
+
 // checkSuper reads the primary superblocks into c.devs, the newest into c.sb, and judges their
 // copies.
 func (c *checker) checkSuper() error {

@@ -7,6 +7,23 @@ import (
 	"btrlab/internal/format"
 )
 
+// treeRules are about tree blocks.
+var treeRules = []Rule{
+	{"tree.read", "a tree block has a readable copy with a good checksum", "what was in the block is lost; rescue copy gets the rest"},
+	{"tree.csum", "every copy of a tree block has a good checksum", "one copy is bad; without another the block is lost"},
+	{"tree.mirror", "all copies of a tree block are the same", "which copy is read is chance"},
+	{"tree.block", "a tree block passes the tree checker", "Linux refuses the block: what is in it is out of reach"},
+	{"tree.header", "a tree block's bytenr, fsid and chunk tree uuid are those of the file system", "Linux refuses the block: what is in it is out of reach"},
+	{"tree.level", "a child is one level below its parent; a root has its root item's level (1)", "Linux refuses the block: what is below it is out of reach"},
+	{"tree.generation", "a block's generation is what its parent says (1)", "a write was lost: what is below the block is out of reach"},
+	{"tree.owner", "a block is owned by its tree, or in a snapshot by another subvolume", "Linux refuses the block: what is in it is out of reach"},
+	{"tree.first_key", "a child's first key is its parent's key for it (1)", "Linux refuses the block: what is in it is out of reach"},
+	{"tree.key_range", "a child's keys are below its parent's next key", "items are where no search finds them"},
+	{"tree.key_type", "the type of a key is one that btrfs has", "Linux leaves the item alone; something has damaged it"},
+	{"tree.loop", "a tree reaches each block once", "two places share a block, and the next write to one damages the other"},
+	{"tree.chunk", "tree blocks lie in METADATA block groups, the chunk tree's in SYSTEM ones (4)", "the block is where none may be; the next write may damage it"},
+}
+
 // Block holds the fields of a tree block that the check of references needs.
 type Block struct {
 	Bytenr, Generation uint64
