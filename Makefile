@@ -125,7 +125,7 @@ bench: build ## measure the numbers of the project, as ratios in alternating rou
 	BTRLAB_INTEROP=1 $(GO) test -count=1 -timeout 30m -run '^Test(Twin|Makers)$$' ./internal/interop -twin.sequences 300 -makers.all
 	BTRLAB_INTEROP=1 $(GO) test -count=1 -v -timeout 40m -run '^TestMount(Mapped|Faults)$$' ./internal/interop -mount.mapped 100000 -mount.faults 200
 	$(GO) test -count=1 -v -timeout 60m -run '^TestFaultsAnywhere$$' ./internal/cli -faults 200
-	BTRLAB_INTEROP=1 $(GO) test -count=1 -v -timeout 60m -run '^TestDamagesLinux$$' ./internal/progs/check -damages.one 112 -damages.several 60 -damages.seed 41
+	BTRLAB_INTEROP=1 $(GO) test -count=1 -v -timeout 60m -run '^TestDamagesLinux$$' ./internal/progs/repair -damages.one 112 -damages.several 60 -damages.seed 41
 	$(GO) test -run '^$$' -bench '^BenchmarkNowaitDirectOverwrite$$' ./internal/fs
 	$(GO) test -run '^$$' -bench . ./internal/sched/explore ./internal/study/scenario ./internal/sched/vtime
 	BTRLAB_PEERS=$(abspath $(ART))/peers $(GO) test -run '^$$' -bench '^BenchmarkPeers$$' -benchtime 5x -timeout 20m ./internal/sched/explore

@@ -345,9 +345,46 @@ func scan(f *ast.File, hit func(pos token.Pos, what string)) {
 			if x, ok := n.Fun.(*ast.Ident); ok && x.Obj == nil {
 				hit(n.Pos(), "builtin:"+x.Name)
 			}
+			if f, ok := n.Fun.(*ast.SelectorExpr); ok && takesApart[f.Sel.Name] {
+				if x, ok := f.X.(*ast.Ident); ok && x.Obj == nil && (local[x.Name] == "strings" || local[x.Name] == "bytes") {
+					texts(n.Args, hit)
+				}
+			}
+		case *ast.BinaryExpr:
+			if n.Op == token.EQL || n.Op == token.NEQ {
+				texts([]ast.Expr{n.X, n.Y}, hit)
+			}
+		case *ast.SwitchStmt:
+			if n.Tag != nil {
+				texts([]ast.Expr{n.Tag}, hit)
+			}
 		}
 		return true
 	})
+}
+
+// takesApart are the functions of strings and bytes that decide by a text, or make another of it.
+// Those that cut it into lines are for layout.
+var takesApart = map[string]bool{"Contains": true, "ContainsAny": true, "HasPrefix": true, "HasSuffix": true, "Cut": true, "CutPrefix": true,
+	"CutSuffix": true, "Index": true, "IndexByte": true, "LastIndex": true, "Replace": true, "ReplaceAll": true, "TrimPrefix": true,
+	"TrimSuffix": true, "Fields": true, "FieldsSeq": true, "EqualFold": true, "Count": true}
+
+// said are the methods that make a sentence.
+var said = map[string]bool{"Error": true, "Where": true}
+
+// texts calls hit for the sentences in args: of an error and of a finding, made by a method, or a
+// field that is one.
+func texts(args []ast.Expr, hit func(pos token.Pos, what string)) {
+	for _, a := range args {
+		ast.Inspect(a, func(n ast.Node) bool {
+			if c, ok := n.(*ast.CallExpr); ok {
+				if f, ok := c.Fun.(*ast.SelectorExpr); ok && said[f.Sel.Name] && len(c.Args) == 0 {
+					hit(c.Pos(), "text:"+f.Sel.Name)
+				}
+			}
+			return true
+		})
+	}
 }
 
 // packageVars calls found for each variable of the package that f declares. Lock classes and error

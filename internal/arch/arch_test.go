@@ -110,6 +110,7 @@ ban pages low : select:Pages # it knows no pages
 ban print low : use:fmt.Println builtin:println # only cli prints
 ban globals state : var:* set:* # state belongs to an object
 allow globals state : var:names var:limit # read only
+ban text low : text:Error text:Where use:fmt.Sscanf # errors and findings have fields
 `
 	r, err := Parse(rules)
 	if err != nil {
@@ -155,6 +156,11 @@ allow globals state : var:names var:limit # read only
 			[]string{"state.go:2:5: state has var:n: state belongs to an object", "state.go:9:2: state has set:limit", "state.go:14:12: state has set:names"}},
 		{"made once", map[string]string{"state": "package state\nimport (\n\t\"btrlab/internal/lock/lockdep\"\n\t\"errors\"\n)\nvar c = lockdep.NewClass(\"c\")\nvar (\n\tErr = errors.New(\"e\")\n\tx = new(int)\n)"},
 			[]string{"state.go:9:2: state has var:x"}},
+		{"text", map[string]string{"low": "package low\nimport (\n\t\"fmt\"\n\tstr \"strings\"\n)\nfunc f(err error, g finding) {\n\t_ = str.Contains(err.Error(), \"busy\")\n" +
+			"\t_ = err.Error() == \"EOF\"\n\tswitch err.Error() {\n\t}\n\tfmt.Sscanf(g.Want, \"rfer %d\", &g.n)\n\t_, _, _ = str.Cut(\"at \"+g.Where(), \"=\")\n" +
+			"\t_ = str.Split(err.Error(), \"\\n\")\n\t_ = str.Contains(g.Error, err.Error2())\n\t_ = str.ToUpper(err.Error())\n\t_ = g.Where\n}"},
+			[]string{"low.go:7:19: low has text:Error: errors and findings", "low.go:8:6: low has text:Error", "low.go:9:9: low has text:Error",
+				"low.go:11:2: low has use:fmt.Sscanf", "low.go:12:26: low has text:Where"}},
 		{"print", map[string]string{"low": "package low\nimport \"fmt\"\nfunc f() {\n\tfmt.Println()\n\tprintln()\n}"},
 			[]string{"low.go:4:2: low has use:fmt.Println", "low.go:5:2: low has builtin:println"}},
 	}

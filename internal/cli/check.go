@@ -10,6 +10,7 @@ import (
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/progs/check"
+	"btrlab/internal/progs/repair"
 	"btrlab/internal/progs/rescue"
 	"btrlab/internal/prose"
 )
@@ -103,7 +104,7 @@ func (a *app) repair(image, undo string, dryRun bool, o check.Options) error {
 	}
 	return a.withDevices(image, flags, func(devs []blockdev.Device) error {
 		o.Devices = devs[1:]
-		r, err := check.Propose(a.t, devs[0], o)
+		r, err := repair.Propose(a.t, devs[0], o)
 		if err != nil {
 			return err
 		}
@@ -144,7 +145,7 @@ func (a *app) repair(image, undo string, dryRun bool, o check.Options) error {
 }
 
 // commit writes a repair, after its undo file.
-func (a *app) commit(r *check.Repair, undo string) error {
+func (a *app) commit(r *repair.Repair, undo string) error {
 	return a.keepUndo(undo, func(w *rescue.UndoWriter, done func() error) error { return r.Commit(a.t, w.Add, done) })
 }
 

@@ -1,36 +1,38 @@
 package format
 
+import "fmt"
+
 // Items about space: extents with their references, block groups, free space.
 
 func (k *checker) dataRef(d *ExtentDataRef) error {
 	if !IsFSTree(d.Root) && d.Root != ROOT_TREE_OBJECTID && d.Root != DATA_RELOC_TREE_OBJECTID {
-		return k.err("bad data ref root, have %d", int64(d.Root))
+		return k.err("bad data ref root", dec(int64(d.Root)), "")
 	}
 	if ino := uint64(d.Ino); (ino < FIRST_FREE_OBJECTID || ino > LAST_FREE_OBJECTID) && ino != FREE_INO_OBJECTID {
-		return k.err("bad data ref objectid, have %d", int64(ino))
+		return k.err("bad data ref objectid", dec(int64(ino)), "")
 	}
 	// The offset may wrap below zero: a file extent may start inside its extent, as clones do.
 	if uint64(d.Offset)&k.mask != 0 {
-		return k.err("unaligned data ref offset, have %d", d.Offset)
+		return k.err("unaligned data ref offset", dec(d.Offset), "")
 	}
 	if d.Count == 0 {
-		return k.err("bad data ref count, have 0")
+		return k.err("bad data ref count", "0", "")
 	}
 	return nil
 }
 
 func (k *checker) extentItem(b []byte) error {
 	if k.key.Objectid&k.mask != 0 {
-		return k.err("unaligned extent address, have %d", k.key.Objectid)
+		return k.err("unaligned extent address", dec(k.key.Objectid), "")
 	}
 	if len(b) < ExtentItemSize {
-		return k.err("bad extent item size, have %d want at least %d", len(b), ExtentItemSize)
+		return k.err("bad extent item size", dec(len(b)), fmt.Sprintf("at least %d", ExtentItemSize))
 	}
 	var it ExtentItem
 	it.Decode(b)
 	refs, flags := it.Refs, it.Flags
 	if refs == 0 {
-		return k.err("bad extent refs, have 0")
+		return k.err("bad extent refs", "0", "")
 	}
 	if err := k.generation("extent generation", it.Generation); err != nil {
 		return err
@@ -43,36 +45,36 @@ func (k *checker) extentItem(b []byte) error {
 		tree = true
 		if k.key.Type == METADATA_ITEM_KEY {
 			if length >= MaxLevel {
-				return k.err("bad tree block level, have %d want at most %d", length, MaxLevel-1)
+				return k.err("bad tree block level", dec(length), fmt.Sprintf("at most %d", MaxLevel-1))
 			}
 			length = uint64(k.c.NodeSize)
 			break
 		}
 		if length != uint64(k.c.NodeSize) {
-			return k.err("bad tree block length, have %d want %d", length, k.c.NodeSize)
+			return k.err("bad tree block length", dec(length), dec(k.c.NodeSize))
 		}
 		p += TreeBlockInfoSize
 		if len(b) < p {
-			return k.err("bad extent item size, have %d want at least %d", len(b), p)
+			return k.err("bad extent item size", dec(len(b)), fmt.Sprintf("at least %d", p))
 		}
 		if l := b[p-1]; l >= MaxLevel {
-			return k.err("bad tree block level, have %d want at most %d", l, MaxLevel-1)
+			return k.err("bad tree block level", dec(l), fmt.Sprintf("at most %d", MaxLevel-1))
 		}
 	case ExtentFlagData:
 		if k.key.Type != EXTENT_ITEM_KEY {
-			return k.err("bad key type of a data extent, have %d want %d", k.key.Type, EXTENT_ITEM_KEY)
+			return k.err("bad key type of a data extent", dec(k.key.Type), dec(EXTENT_ITEM_KEY))
 		}
 		if length == 0 || length&k.mask != 0 {
-			return k.err("bad extent length, have %d want a nonzero multiple of %d", length, k.c.SectorSize)
+			return k.err("bad extent length", dec(length), fmt.Sprintf("a nonzero multiple of %d", k.c.SectorSize))
 		}
 		if flags&BlockFlagFullBackref != 0 {
-			return k.err("bad extent flags, have 0x%x: a data extent with FULL_BACKREF", flags)
+			return k.err("bad extent flags", fmt.Sprintf("0x%x: a data extent with FULL_BACKREF", flags), "")
 		}
 	default:
-		return k.err("bad extent flags, have 0x%x want DATA (0x1) or TREE_BLOCK (0x2)", flags)
+		return k.err("bad extent flags", hexa(flags), "DATA (0x1) or TREE_BLOCK (0x2)")
 	}
 	if k.key.Objectid+length < k.key.Objectid {
-		return k.err("extent end overflows, have length %d", length)
+		return k.err("extent end overflows", fmt.Sprintf("length %d", length), "")
 	}
 	var total uint64
 	lastType, lastSeq := uint8(0), uint64(0)
@@ -80,10 +82,10 @@ func (k *checker) extentItem(b []byte) error {
 		typ := b[p]
 		n := InlineRefSize(typ)
 		if n == 0 {
-			return k.err("bad inline ref type, have %d at %d of %d bytes", typ, p, len(b))
+			return k.err("bad inline ref type", fmt.Sprintf("%d at %d of %d bytes", typ, p, len(b)), "")
 		}
 		if p+n > len(b) {
-			return k.err("inline ref exceeds item, have %d bytes left want %d", len(b)-p, n)
+			return k.err("inline ref exceeds item", fmt.Sprintf("%d bytes left", len(b)-p), dec(n))
 		}
 		var r InlineRef
 		r.Decode(b[p:])
@@ -91,28 +93,28 @@ func (k *checker) extentItem(b []byte) error {
 		switch typ {
 		case TREE_BLOCK_REF_KEY, SHARED_BLOCK_REF_KEY:
 			if !tree {
-				return k.err("bad inline ref type, have %d on a data extent", typ)
+				return k.err("bad inline ref type", fmt.Sprintf("%d on a data extent", typ), "")
 			}
 			if typ == SHARED_BLOCK_REF_KEY && seq&k.mask != 0 {
-				return k.err("unaligned parent of a shared ref, have %d", seq)
+				return k.err("unaligned parent of a shared ref", dec(seq), "")
 			}
 		case EXTENT_OWNER_REF_KEY:
 			if tree {
-				return k.err("bad inline ref type, have %d on a tree block", typ)
+				return k.err("bad inline ref type", fmt.Sprintf("%d on a tree block", typ), "")
 			}
 		case SHARED_DATA_REF_KEY:
 			if tree {
-				return k.err("bad inline ref type, have %d on a tree block", typ)
+				return k.err("bad inline ref type", fmt.Sprintf("%d on a tree block", typ), "")
 			}
 			if seq&k.mask != 0 {
-				return k.err("unaligned parent of a shared ref, have %d", seq)
+				return k.err("unaligned parent of a shared ref", dec(seq), "")
 			}
 			if r.Count == 0 {
-				return k.err("bad shared data ref count, have 0")
+				return k.err("bad shared data ref count", "0", "")
 			}
 		case EXTENT_DATA_REF_KEY:
 			if tree {
-				return k.err("bad inline ref type, have %d on a tree block", typ)
+				return k.err("bad inline ref type", fmt.Sprintf("%d on a tree block", typ), "")
 			}
 			if err := k.dataRef(&r.Data); err != nil {
 				return err
@@ -121,13 +123,13 @@ func (k *checker) extentItem(b []byte) error {
 		}
 		total += uint64(r.Count)
 		if typ < lastType || typ == lastType && seq > lastSeq {
-			return k.err("inline refs out of order, have type %d seq 0x%x after type %d seq 0x%x", typ, seq, lastType, lastSeq)
+			return k.err("inline refs out of order", fmt.Sprintf("type %d seq 0x%x after type %d seq 0x%x", typ, seq, lastType, lastSeq), "")
 		}
 		lastType, lastSeq = typ, seq
 		p += n
 	}
 	if total > refs {
-		return k.err("bad extent refs, have %d want at least %d", refs, total)
+		return k.err("bad extent refs", dec(refs), fmt.Sprintf("at least %d", total))
 	}
 	if k.slot > 0 && (k.prev.Type == EXTENT_ITEM_KEY || k.prev.Type == METADATA_ITEM_KEY) {
 		end := k.prev.Objectid + k.prev.Offset
@@ -135,7 +137,7 @@ func (k *checker) extentItem(b []byte) error {
 			end = k.prev.Objectid + uint64(k.c.NodeSize)
 		}
 		if end > k.key.Objectid {
-			return k.err("extent overlaps the one before, have %d want at least %d", k.key.Objectid, end)
+			return k.err("extent overlaps the one before", dec(k.key.Objectid), fmt.Sprintf("at least %d", end))
 		}
 	}
 	return nil
@@ -143,28 +145,28 @@ func (k *checker) extentItem(b []byte) error {
 
 func (k *checker) blockGroup(b []byte) error {
 	if k.key.Offset == 0 || (k.key.Offset|k.key.Objectid)&k.mask != 0 {
-		return k.err("bad block group range, have start %d length %d", k.key.Objectid, k.key.Offset)
+		return k.err("bad block group range", fmt.Sprintf("start %d length %d", k.key.Objectid, k.key.Offset), "")
 	}
 	if len(b) != BlockGroupItemSize {
-		return k.err("bad block group item size, have %d want %d", len(b), BlockGroupItemSize)
+		return k.err("bad block group item size", dec(len(b)), dec(BlockGroupItemSize))
 	}
 	var g BlockGroupItem
 	g.Decode(b)
 	if g.ChunkObjectid != FIRST_CHUNK_TREE_OBJECTID {
-		return k.err("bad block group chunk_objectid, have %d want %d", g.ChunkObjectid, FIRST_CHUNK_TREE_OBJECTID)
+		return k.err("bad block group chunk_objectid", dec(g.ChunkObjectid), dec(FIRST_CHUNK_TREE_OBJECTID))
 	}
 	if g.Used > k.key.Offset {
-		return k.err("bad block group used, have %d want at most %d", g.Used, k.key.Offset)
+		return k.err("bad block group used", dec(g.Used), fmt.Sprintf("at most %d", k.key.Offset))
 	}
-	if s := groupTypeErr(g.Flags); s != "" {
-		return k.err("%s", s)
+	if s := groupTypeErr(g.Flags); s != (Breach{}) {
+		return k.broken(s)
 	}
 	return nil
 }
 
 func (k *checker) freeSpace(b []byte) error {
 	if (k.key.Objectid|k.key.Offset)&k.mask != 0 || k.key.Offset == 0 || k.key.Objectid+k.key.Offset < k.key.Objectid {
-		return k.err("bad free space range, have start %d length %d", k.key.Objectid, k.key.Offset)
+		return k.err("bad free space range", fmt.Sprintf("start %d length %d", k.key.Objectid, k.key.Offset), "")
 	}
 	want := 0
 	switch k.key.Type {
@@ -172,25 +174,25 @@ func (k *checker) freeSpace(b []byte) error {
 		want = FreeSpaceInfoSize
 	case FREE_SPACE_BITMAP_KEY:
 		if k.key.Offset/(k.mask+1) > 8*uint64(len(k.n)) {
-			return k.err("bad free space bitmap length, have %d", k.key.Offset)
+			return k.err("bad free space bitmap length", dec(k.key.Offset), "")
 		}
 		want = int((k.key.Offset/(k.mask+1) + 7) / 8)
 	}
 	if len(b) != want {
-		return k.err("bad free space item size, have %d want %d", len(b), want)
+		return k.err("bad free space item size", dec(len(b)), dec(want))
 	}
 	if k.key.Type == FREE_SPACE_INFO_KEY {
 		var info FreeSpaceInfo
 		info.Decode(b)
 		if info.Flags&^uint32(FreeSpaceUsingBitmaps) != 0 {
-			return k.err("unknown free space flags, have 0x%x", info.Flags)
+			return k.err("unknown free space flags", hexa(info.Flags), "")
 		}
 		return nil
 	}
 	// Extents and bitmaps of one group never overlap.
 	if k.slot > 0 && (k.prev.Type == FREE_SPACE_EXTENT_KEY || k.prev.Type == FREE_SPACE_BITMAP_KEY) {
 		if end := k.prev.Objectid + k.prev.Offset; end > k.key.Objectid {
-			return k.err("free space overlaps the one before, have %d want at least %d", k.key.Objectid, end)
+			return k.err("free space overlaps the one before", dec(k.key.Objectid), fmt.Sprintf("at least %d", end))
 		}
 	}
 	return nil

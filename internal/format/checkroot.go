@@ -1,5 +1,7 @@
 package format
 
+import "fmt"
+
 // Items of trees.
 
 const rootFlagsKnown = 1<<0 | 1<<48 // read-only, dead
@@ -7,10 +9,10 @@ const rootFlagsKnown = 1<<0 | 1<<48 // read-only, dead
 func (k *checker) rootItem(b []byte) error {
 	id := k.key.Objectid
 	if id == 0 {
-		return k.err("bad root id, have 0")
+		return k.err("bad root id", "0", "")
 	}
 	if len(b) != RootItemSize && len(b) != rootItemV1Size {
-		return k.err("bad root item size, have %d want %d or %d", len(b), RootItemSize, rootItemV1Size)
+		return k.err("bad root item size", dec(len(b)), fmt.Sprintf("%d or %d", RootItemSize, rootItemV1Size))
 	}
 	var it RootItem
 	it.Decode(b)
@@ -25,26 +27,26 @@ func (k *checker) rootItem(b []byte) error {
 		return err
 	}
 	if it.Bytenr&k.mask != 0 {
-		return k.err("unaligned root bytenr, have %d", it.Bytenr)
+		return k.err("unaligned root bytenr", dec(it.Bytenr), "")
 	}
 	if it.Level >= MaxLevel {
-		return k.err("bad root level, have %d want at most %d", it.Level, MaxLevel-1)
+		return k.err("bad root level", dec(it.Level), fmt.Sprintf("at most %d", MaxLevel-1))
 	}
 	if it.DropLevel >= MaxLevel {
-		return k.err("bad root drop level, have %d want at most %d", it.DropLevel, MaxLevel-1)
+		return k.err("bad root drop level", dec(it.DropLevel), fmt.Sprintf("at most %d", MaxLevel-1))
 	}
 	if f := it.Flags &^ uint64(rootFlagsKnown); f != 0 {
-		return k.err("unknown root flags, have 0x%x", f)
+		return k.err("unknown root flags", hexa(f), "")
 	}
 	return nil
 }
 
 func (k *checker) rootRef(b []byte) error {
 	if len(b) < RootRefSize {
-		return k.err("bad root ref size, have %d want at least %d", len(b), RootRefSize)
+		return k.err("bad root ref size", dec(len(b)), fmt.Sprintf("at least %d", RootRefSize))
 	}
 	if n := RootRefView(b).NameLen(); n == 0 || n > MaxNameLen || RootRefSize+n != len(b) {
-		return k.err("bad root ref name length, have %d want %d", n, len(b)-RootRefSize)
+		return k.err("bad root ref name length", dec(n), dec(len(b)-RootRefSize))
 	}
 	return nil
 }

@@ -66,8 +66,8 @@ func unsupported(kind string, names []featureBit, v uint64) error {
 	return &UnsupportedError{fmt.Sprintf("%s (%s 0x%x)", strings.Join(featureNames(names, v), ", "), kind, v)}
 }
 
-func superErr(format string, args ...any) error {
-	return &CorruptError{Block: "superblock", text: fmt.Sprintf(format, args...)}
+func superErr(bytenr uint64, b Breach) error {
+	return &CorruptError{Block: "superblock", Bytenr: bytenr, Slot: -1, Breach: b}
 }
 
 // CheckSuper reports the first rule that the primary superblock in b (SuperSize bytes) breaks, or
@@ -81,28 +81,26 @@ func CheckSuper(b []byte, devSize int64) error { return CheckSuperAt(b, devSize,
 // own place.
 func CheckSuperAt(b []byte, devSize int64, bytenr uint64) error {
 	if len(b) < SuperSize {
-		return superErr("bytenr=%d, bad size, have %d want %d", bytenr, len(b), SuperSize)
+		return superErr(bytenr, Breach{"bad size", dec(len(b)), dec(SuperSize)})
 	}
 	b = b[:SuperSize]
-	bad := func(format string, args ...any) error {
-		return superErr("bytenr=%d, %s", bytenr, fmt.Sprintf(format, args...))
-	}
+	bad := func(what, have, want string) error { return superErr(bytenr, Breach{what, have, want}) }
 	if m := SuperMagic(b); m != Magic {
-		return bad("bad magic, have 0x%x want 0x%x: not a btrfs", m, uint64(Magic))
+		return bad("bad magic", hexa(m), fmt.Sprintf("0x%x: not a btrfs", uint64(Magic)))
 	}
 	v := superView(b)
 	csum := v.csumType()
 	if !csum.Known() {
-		return bad("bad csum type, have %d", csum)
+		return bad("bad csum type", dec(csum), "")
 	}
 	if !csum.BlockMatch(b) {
 		have, want := csum.BlockText(b)
-		return bad("bad csum, have %s want %s", have, want)
+		return bad("bad csum", have, want)
 	}
 	var s Super
 	s.Decode(b)
 	if s.Bytenr != bytenr {
-		return bad("bad bytenr, have %d want %d", s.Bytenr, bytenr)
+		return bad("bad bytenr", dec(s.Bytenr), dec(bytenr))
 	}
 	// Features first: what follows need not hold for a format we do not know.
 	if f := s.IncompatFlags &^ incompatKnown; f != 0 {
@@ -112,7 +110,7 @@ func CheckSuperAt(b []byte, devSize int64, bytenr uint64) error {
 		return unsupported("compat_ro", compatRONames, f)
 	}
 	if s.CompatROFlags&CompatROBlockGroupTree != 0 && (s.CompatROFlags&CompatROFreeSpaceTreeValid == 0 || s.IncompatFlags&IncompatNoHoles == 0) {
-		return bad("bad features, have block-group-tree without free-space-tree-valid or no-holes")
+		return bad("bad features", "block-group-tree without free-space-tree-valid or no-holes", "")
 	}
 	if f := s.Flags &^ superFlagsKnown; f != 0 {
 		return unsupported("super flags", superFlagNames, f)
@@ -121,21 +119,21 @@ func CheckSuperAt(b []byte, devSize int64, bytenr uint64) error {
 		return &UnsupportedError{"no mixed-backref: a file system of before 2009"}
 	}
 	if ss := s.SectorSize; bits.OnesCount32(ss) != 1 || ss < 4096 || ss > 65536 {
-		return bad("bad sectorsize, have %d want a power of two in 4096..65536", ss)
+		return bad("bad sectorsize", dec(ss), "a power of two in 4096..65536")
 	} else if ss != SectorSize {
 		return &UnsupportedError{fmt.Sprintf("sectorsize %d", ss)}
 	}
 	if ns := s.NodeSize; bits.OnesCount32(ns) != 1 || ns < s.SectorSize || ns > 65536 {
-		return bad("bad nodesize, have %d want a power of two in %d..65536", ns, s.SectorSize)
+		return bad("bad nodesize", dec(ns), fmt.Sprintf("a power of two in %d..65536", s.SectorSize))
 	}
 	if s.IncompatFlags&IncompatMixedGroups != 0 && s.NodeSize != s.SectorSize {
-		return bad("bad nodesize with mixed block groups, have %d want the sectorsize %d", s.NodeSize, s.SectorSize)
+		return bad("bad nodesize with mixed block groups", dec(s.NodeSize), fmt.Sprintf("the sectorsize %d", s.SectorSize))
 	}
 	if leaf := v.leafSize(); leaf != s.NodeSize {
-		return bad("bad leafsize, have %d want %d", leaf, s.NodeSize)
+		return bad("bad leafsize", dec(leaf), dec(s.NodeSize))
 	}
 	if bits.OnesCount32(s.StripeSize) != 1 {
-		return bad("bad stripesize, have %d want a power of two", s.StripeSize)
+		return bad("bad stripesize", dec(s.StripeSize), "a power of two")
 	}
 	for _, r := range [...]struct {
 		name   string
@@ -144,81 +142,81 @@ func CheckSuperAt(b []byte, devSize int64, bytenr uint64) error {
 		must   bool
 	}{{"root", s.Root, s.RootLevel, true}, {"chunk_root", s.ChunkRoot, s.ChunkRootLevel, true}, {"log_root", s.LogRoot, s.LogRootLevel, false}} {
 		if r.level >= MaxLevel {
-			return bad("bad %s_level, have %d want at most %d", r.name, r.level, MaxLevel-1)
+			return bad("bad "+r.name+"_level", dec(r.level), fmt.Sprintf("at most %d", MaxLevel-1))
 		}
 		if r.bytenr%SectorSize != 0 || r.must && r.bytenr == 0 {
-			return bad("bad %s, have %d want a multiple of %d", r.name, r.bytenr, SectorSize)
+			return bad("bad "+r.name, dec(r.bytenr), fmt.Sprintf("a multiple of %d", SectorSize))
 		}
 	}
 	if s.Generation == 0 {
-		return bad("bad generation, have 0")
+		return bad("bad generation", "0", "")
 	}
 	if s.ChunkRootGeneration > s.Generation {
-		return bad("bad chunk_root_generation, have %d want at most %d", s.ChunkRootGeneration, s.Generation)
+		return bad("bad chunk_root_generation", dec(s.ChunkRootGeneration), fmt.Sprintf("at most %d", s.Generation))
 	}
 	if s.CacheGeneration > s.Generation && s.CacheGeneration != ^uint64(0) {
-		return bad("bad cache_generation, have %d want at most %d", s.CacheGeneration, s.Generation)
+		return bad("bad cache_generation", dec(s.CacheGeneration), fmt.Sprintf("at most %d", s.Generation))
 	}
 	if id := s.TreeFSID(); s.DevItem.FSID != id {
-		return bad("bad dev_item fsid, have %v want %v", s.DevItem.FSID, id)
+		return bad("bad dev_item fsid", s.DevItem.FSID.String(), id.String())
 	}
 	if s.NumDevices == 0 {
-		return bad("bad num_devices, have 0")
+		return bad("bad num_devices", "0", "")
 	}
 	if s.DevItem.SectorSize != s.SectorSize {
-		return bad("bad dev_item sector_size, have %d want %d", s.DevItem.SectorSize, s.SectorSize)
+		return bad("bad dev_item sector_size", dec(s.DevItem.SectorSize), dec(s.SectorSize))
 	}
 	if s.RootDirObjectid != ROOT_TREE_DIR_OBJECTID {
-		return bad("bad root_dir_objectid, have %d want %d", s.RootDirObjectid, ROOT_TREE_DIR_OBJECTID)
+		return bad("bad root_dir_objectid", dec(s.RootDirObjectid), dec(ROOT_TREE_DIR_OBJECTID))
 	}
 	if min := 6 * uint64(s.NodeSize); s.BytesUsed < min || s.BytesUsed > s.TotalBytes {
-		return bad("bad bytes_used, have %d want %d..%d", s.BytesUsed, min, s.TotalBytes)
+		return bad("bad bytes_used", dec(s.BytesUsed), fmt.Sprintf("%d..%d", min, s.TotalBytes))
 	}
 	if s.TotalBytes%SectorSize != 0 {
-		return bad("unaligned total_bytes, have %d want a multiple of %d", s.TotalBytes, SectorSize)
+		return bad("unaligned total_bytes", dec(s.TotalBytes), fmt.Sprintf("a multiple of %d", SectorSize))
 	}
 	if s.DevItem.TotalBytes > uint64(devSize) {
-		return bad("device is too small, have %d bytes want %d", devSize, s.DevItem.TotalBytes)
+		return bad("device is too small", fmt.Sprintf("%d bytes", devSize), dec(s.DevItem.TotalBytes))
 	}
 	if s.DevItem.BytesUsed > s.DevItem.TotalBytes {
-		return bad("bad dev_item bytes_used, have %d want at most %d", s.DevItem.BytesUsed, s.DevItem.TotalBytes)
+		return bad("bad dev_item bytes_used", dec(s.DevItem.BytesUsed), fmt.Sprintf("at most %d", s.DevItem.TotalBytes))
 	}
 	return sysArrayErr(b, &s, bad)
 }
 
 // sysArrayErr checks the system chunks in the superblock.
-func sysArrayErr(b []byte, s *Super, bad func(string, ...any) error) error {
+func sysArrayErr(b []byte, s *Super, bad func(what, have, want string) error) error {
 	n := superView(b).sysChunkArraySize()
 	if min := KeySize + ChunkSize(1); n < min || n > SysChunkArrayMax {
-		return bad("bad sys_chunk_array_size, have %d want %d..%d", n, min, SysChunkArrayMax)
+		return bad("bad sys_chunk_array_size", dec(n), fmt.Sprintf("%d..%d", min, SysChunkArrayMax))
 	}
 	a := s.SysChunkArray
 	found := false
 	for p := 0; p < len(a); {
 		if p+KeySize+ChunkSize(1) > len(a) {
-			return bad("sys_chunk_array is cut short, have %d bytes left at %d", len(a)-p, p)
+			return bad("sys_chunk_array is cut short", fmt.Sprintf("%d bytes left at %d", len(a)-p, p), "")
 		}
 		key, c := DecodeKey(a[p:]), a[p+KeySize:]
 		if key.Objectid != FIRST_CHUNK_TREE_OBJECTID || key.Type != CHUNK_ITEM_KEY {
-			return bad("bad key in sys_chunk_array, have %v at %d", key, p)
+			return bad("bad key in sys_chunk_array", fmt.Sprintf("%v at %d", key, p), "")
 		}
 		size := ChunkSize(ChunkStripes(c))
 		if size > len(c) {
-			return bad("sys_chunk_array is cut short, have %d bytes left at %d want %d", len(c), p, size)
+			return bad("sys_chunk_array is cut short", fmt.Sprintf("%d bytes left at %d", len(c), p), dec(size))
 		}
-		if e := chunkErr(c, key.Offset, SectorSize-1); e != "" {
-			return bad("sys_chunk_array logical=%d, %s", key.Offset, e)
+		if e := chunkErr(c, key.Offset, SectorSize-1); e != (Breach{}) {
+			return bad(fmt.Sprintf("sys_chunk_array logical=%d, %s", key.Offset, e.What), e.Have, e.Want)
 		}
 		var ch Chunk
 		ch.Decode(c)
 		if ch.Type&BlockGroupSystem == 0 {
-			return bad("sys_chunk_array logical=%d, bad type, have 0x%x want SYSTEM (0x2)", key.Offset, ch.Type)
+			return bad(fmt.Sprintf("sys_chunk_array logical=%d, bad type", key.Offset), hexa(ch.Type), "SYSTEM (0x2)")
 		}
 		found = found || s.ChunkRoot >= key.Offset && s.ChunkRoot-key.Offset < ch.Length
 		p += KeySize + size
 	}
 	if !found {
-		return bad("chunk_root is in no system chunk, have %d", s.ChunkRoot)
+		return bad("chunk_root is in no system chunk", dec(s.ChunkRoot), "")
 	}
 	return nil
 }

@@ -131,6 +131,12 @@ func SuperCsumOK(b []byte) bool { return superView(b).csumType().BlockMatch(b[:S
 // SuperMagic is the magic number field of the bytes.
 func SuperMagic(b []byte) uint64 { return superView(b).magic() }
 
+// DecodeSuper is the superblock in b, which has SuperSize bytes.
+func DecodeSuper(b []byte) (s Super) {
+	s.Decode(b)
+	return s
+}
+
 // Decode reads the superblock from b, SuperSize bytes; it checks nothing.
 func (s *Super) Decode(b []byte) {
 	_ = b[SuperSize-1]

@@ -3,7 +3,6 @@ package format
 import (
 	"fmt"
 	"math/bits"
-	"strings"
 
 	"btrlab/internal/errno"
 )
@@ -27,18 +26,55 @@ type CheckContext struct {
 	Csum       CsumType
 }
 
-// CorruptError is a broken rule of the tree checker. It is EUCLEAN to errors.Is, as the kernel
-// answers.
+// CorruptError is a broken rule of the tree checker, and where. It is EUCLEAN to errors.Is, as the
+// kernel answers.
 type CorruptError struct {
-	Block string // "leaf", "node", "superblock"
-	text  string
+	Block  string // "leaf", "node", "superblock"
+	Root   uint64 // CheckContext.Root; 0 of a superblock
+	Bytenr uint64 // as the block says; of a superblock its place on the device
+	Slot   int    // of the item, -1 for what is about the whole block
+	// OfFile: the item is the file extent of Ino at FileOffset.
+	OfFile          bool
+	Ino, FileOffset uint64
+	Breach
+}
+
+// Breach is a broken rule: which one, as "bad item offset", what is there, and what should be. The
+// last two may be empty.
+type Breach struct{ What, Have, Want string }
+
+func (b Breach) String() string {
+	s := b.What
+	if b.Have != "" {
+		s += ", have " + b.Have
+	}
+	if b.Want != "" {
+		s += " want " + b.Want
+	}
+	return s
 }
 
 // Error gives "corrupt leaf: root=5 block=30457856 slot=3, bad item offset, have 16283 want 16251".
-func (e *CorruptError) Error() string { return "corrupt " + e.Block + ": " + e.text }
+func (e *CorruptError) Error() string {
+	s := "corrupt " + e.Block + ": "
+	if e.Block == "superblock" {
+		return s + fmt.Sprintf("bytenr=%d, ", e.Bytenr) + e.Breach.String()
+	}
+	s += fmt.Sprintf("root=%d block=%d", int64(e.Root), e.Bytenr)
+	if e.Slot >= 0 {
+		s += fmt.Sprintf(" slot=%d", e.Slot)
+	}
+	return s + ", " + e.Reason()
+}
 
-// Detail is the text after "corrupt leaf: ": the place, the rule, and what was found.
-func (e *CorruptError) Detail() string { return e.text }
+// Reason is the broken rule, with the file extent that it is about: "ino=257 file_offset=4096, bad
+// encryption, have 1 want 0".
+func (e *CorruptError) Reason() string {
+	if e.OfFile {
+		return fmt.Sprintf("ino=%d file_offset=%d, %v", e.Ino, e.FileOffset, e.Breach)
+	}
+	return e.Breach.String()
+}
 
 // Is makes the error an EUCLEAN.
 func (e *CorruptError) Is(target error) bool { return target == error(errno.EUCLEAN) }
@@ -63,52 +99,53 @@ type checker struct {
 	mask uint64
 }
 
-func blockErr(what string, n Node, c CheckContext, slot int, format string, args ...any) error {
-	var at strings.Builder
-	var block uint64
+func blockErr(block string, n Node, c CheckContext, slot int, what, have, want string) error {
+	e := &CorruptError{Block: block, Root: c.Root, Slot: slot, Breach: Breach{what, have, want}}
 	if len(n) >= HeaderSize {
-		block = n.Bytenr()
+		e.Bytenr = n.Bytenr()
 	}
-	fmt.Fprintf(&at, "root=%d block=%d", int64(c.Root), block)
-	if slot >= 0 {
-		fmt.Fprintf(&at, " slot=%d", slot)
-	}
-	at.WriteString(", ")
-	fmt.Fprintf(&at, format, args...)
-	return &CorruptError{Block: what, text: at.String()}
+	return e
 }
 
-func (k *checker) err(format string, args ...any) error {
-	return blockErr("leaf", k.n, k.c, k.slot, format, args...)
+func (k *checker) err(what, have, want string) error {
+	return blockErr("leaf", k.n, k.c, k.slot, what, have, want)
 }
 
-// fileErr is err for items of a file, which readers look for by inode number.
-func (k *checker) fileErr(format string, args ...any) error {
-	return blockErr("leaf", k.n, k.c, k.slot, "ino=%d file_offset=%d, %s", k.key.Objectid, k.key.Offset,
-		fmt.Sprintf(format, args...))
+func (k *checker) broken(b Breach) error { return k.err(b.What, b.Have, b.Want) }
+
+// fileErr is err for file extents, which readers look for by inode number.
+func (k *checker) fileErr(what, have, want string) error {
+	return &CorruptError{Block: "leaf", Root: k.c.Root, Bytenr: k.n.Bytenr(), Slot: k.slot,
+		OfFile: true, Ino: k.key.Objectid, FileOffset: k.key.Offset, Breach: Breach{what, have, want}}
 }
+
+func dec[T ~int | ~int64 | ~uint8 | ~uint16 | ~uint32 | ~uint64](v T) string {
+	return fmt.Sprintf("%d", v)
+}
+
+func hexa[T ~uint32 | ~uint64](v T) string { return fmt.Sprintf("0x%x", v) }
 
 // headerErr checks what leaves and inner nodes have in common.
 func headerErr(what string, n Node, c CheckContext) error {
 	if len(n) < HeaderSize || len(n) != int(c.NodeSize) {
-		return blockErr(what, n, c, -1, "bad block size, have %d want %d", len(n), c.NodeSize)
+		return blockErr(what, n, c, -1, "bad block size", dec(len(n)), dec(c.NodeSize))
 	}
 	if bits.OnesCount32(c.SectorSize) != 1 {
-		return blockErr(what, n, c, -1, "bad sectorsize to check by, have %d want a power of two", c.SectorSize)
+		return blockErr(what, n, c, -1, "bad sectorsize to check by", dec(c.SectorSize), "a power of two")
 	}
 	if n.Level() != c.Level {
-		return blockErr(what, n, c, -1, "bad level, have %d want %d", n.Level(), c.Level)
+		return blockErr(what, n, c, -1, "bad level", dec(n.Level()), dec(c.Level))
 	}
 	if f := n.Flags(); f&HeaderFlagWritten == 0 {
-		return blockErr(what, n, c, -1, "bad header flags, have 0x%x want WRITTEN (0x1)", f)
+		return blockErr(what, n, c, -1, "bad header flags", hexa(f), "WRITTEN (0x1)")
 	} else if f>>BackrefRevShift != MixedBackrefRev {
-		return blockErr(what, n, c, -1, "bad backref revision, have %d want %d", f>>BackrefRevShift, MixedBackrefRev)
+		return blockErr(what, n, c, -1, "bad backref revision", dec(f>>BackrefRevShift), dec(MixedBackrefRev))
 	}
 	if b := n.Bytenr(); b&uint64(c.SectorSize-1) != 0 {
-		return blockErr(what, n, c, -1, "unaligned bytenr, have %d want a multiple of %d", b, c.SectorSize)
+		return blockErr(what, n, c, -1, "unaligned bytenr", dec(b), fmt.Sprintf("a multiple of %d", c.SectorSize))
 	}
 	if g := n.Generation(); c.Generation != 0 && g > c.Generation {
-		return blockErr(what, n, c, -1, "bad generation, have %d want at most %d", g, c.Generation)
+		return blockErr(what, n, c, -1, "bad generation", dec(g), fmt.Sprintf("at most %d", c.Generation))
 	}
 	return nil
 }
@@ -121,22 +158,22 @@ func CheckLeaf(n Node, c CheckContext) error {
 		return err
 	}
 	if n.Level() != 0 {
-		return blockErr("leaf", n, c, -1, "bad level, have %d want 0", n.Level())
+		return blockErr("leaf", n, c, -1, "bad level", dec(n.Level()), "0")
 	}
 	nr := n.Nritems()
 	if nr == 0 {
 		switch n.Owner() {
 		case ROOT_TREE_OBJECTID, EXTENT_TREE_OBJECTID, CHUNK_TREE_OBJECTID, DEV_TREE_OBJECTID, FS_TREE_OBJECTID,
 			DATA_RELOC_TREE_OBJECTID:
-			return blockErr("leaf", n, c, -1, "bad nritems, have 0 in tree %d, which is never empty", int64(n.Owner()))
+			return blockErr("leaf", n, c, -1, "bad nritems", fmt.Sprintf("0 in tree %d, which is never empty", int64(n.Owner())), "")
 		case 0:
-			return blockErr("leaf", n, c, -1, "bad owner, have 0")
+			return blockErr("leaf", n, c, -1, "bad owner", "0", "")
 		}
 		return nil
 	}
 	size := LeafDataSize(len(n))
 	if max := size / ItemHeaderSize; nr < 0 || nr > max {
-		return blockErr("leaf", n, c, -1, "bad nritems, have %d want at most %d", nr, max)
+		return blockErr("leaf", n, c, -1, "bad nritems", dec(nr), fmt.Sprintf("at most %d", max))
 	}
 	k := checker{n: n, c: c, mask: uint64(c.SectorSize - 1)}
 	end := size
@@ -144,17 +181,17 @@ func CheckLeaf(n Node, c CheckContext) error {
 	for i := range nr {
 		k.slot, k.key = i, n.Key(i)
 		if i > 0 && !k.prev.Less(k.key) {
-			return k.err("bad key order, have %v after %v", k.key, k.prev)
+			return k.err("bad key order", fmt.Sprintf("%v after %v", k.key, k.prev), "")
 		}
 		off, sz := n.ItemOffset(i), n.ItemSize(i)
 		if off+sz != end {
 			if sz > size || off > size {
-				return k.err("bad item range, have offset %d size %d in a leaf of %d", off, sz, size)
+				return k.err("bad item range", fmt.Sprintf("offset %d size %d in a leaf of %d", off, sz, size), "")
 			}
-			return k.err("bad item offset, have %d want %d", off, end-sz)
+			return k.err("bad item offset", dec(off), dec(end-sz))
 		}
 		if off < headEnd {
-			return k.err("item overlaps item headers, have offset %d want at least %d", off, headEnd)
+			return k.err("item overlaps item headers", fmt.Sprintf("offset %d", off), fmt.Sprintf("at least %d", headEnd))
 		}
 		end = off
 		if err := k.item(n[HeaderSize+off : HeaderSize+off+sz : HeaderSize+off+sz]); err != nil {
@@ -192,23 +229,23 @@ func (k *checker) item(b []byte) error {
 			want = 4
 		}
 		if len(b) != want {
-			return k.err("bad extent ref size, have %d want %d", len(b), want)
+			return k.err("bad extent ref size", dec(len(b)), dec(want))
 		}
 		if k.key.Objectid&k.mask != 0 {
-			return k.err("unaligned extent address, have %d", k.key.Objectid)
+			return k.err("unaligned extent address", dec(k.key.Objectid), "")
 		}
 		if k.key.Type != TREE_BLOCK_REF_KEY && k.key.Offset&k.mask != 0 {
-			return k.err("unaligned parent of a shared ref, have %d", k.key.Offset)
+			return k.err("unaligned parent of a shared ref", dec(k.key.Offset), "")
 		}
 		if want == 4 && SharedDataRefCount(b) == 0 {
-			return k.err("bad shared data ref count, have 0")
+			return k.err("bad shared data ref count", "0", "")
 		}
 	case EXTENT_DATA_REF_KEY:
 		if len(b) == 0 || len(b)%ExtentDataRefSize != 0 {
-			return k.err("bad extent data ref size, have %d want a multiple of %d", len(b), ExtentDataRefSize)
+			return k.err("bad extent data ref size", dec(len(b)), fmt.Sprintf("a multiple of %d", ExtentDataRefSize))
 		}
 		if k.key.Objectid&k.mask != 0 {
-			return k.err("unaligned extent address, have %d", k.key.Objectid)
+			return k.err("unaligned extent address", dec(k.key.Objectid), "")
 		}
 		for p := 0; p < len(b); p += ExtentDataRefSize {
 			var d ExtentDataRef
@@ -229,11 +266,11 @@ func (k *checker) item(b []byte) error {
 		return k.chunk(b)
 	case UUID_KEY_SUBVOL, UUID_KEY_RECEIVED_SUBVOL:
 		if len(b) == 0 || len(b)%8 != 0 {
-			return k.err("bad uuid item size, have %d want a multiple of 8", len(b))
+			return k.err("bad uuid item size", dec(len(b)), "a multiple of 8")
 		}
 	case ORPHAN_ITEM_KEY:
 		if len(b) != 0 {
-			return k.err("bad orphan item size, have %d want 0", len(b))
+			return k.err("bad orphan item size", dec(len(b)), "0")
 		}
 	}
 	return nil
@@ -247,7 +284,7 @@ func IsFSTree(id uint64) bool {
 // generation: nothing on disk is from later than the running transaction.
 func (k *checker) generation(what string, g uint64) error {
 	if k.c.Generation != 0 && g > k.c.Generation+1 {
-		return k.err("bad %s, have %d want at most %d", what, g, k.c.Generation+1)
+		return k.err("bad "+what, dec(g), fmt.Sprintf("at most %d", k.c.Generation+1))
 	}
 	return nil
 }

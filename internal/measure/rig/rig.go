@@ -322,7 +322,7 @@ func (r *Rig) Check(t *sched.Task) ([]string, error) {
 	}
 	var lines []string
 	for _, f := range res.Findings {
-		lines = append(lines, fmt.Sprintf("%s: %s, have %s want %s", f.Rule, f.Where, f.Have, f.Want))
+		lines = append(lines, f.String())
 	}
 	return lines, nil
 }

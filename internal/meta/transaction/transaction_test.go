@@ -441,7 +441,7 @@ func TestChunkBesideCommit(t *testing.T) {
 		}
 		for _, f := range r.Findings {
 			if f.Rule == "super.dev_item" || f.Rule == "dev.bytes_used" {
-				t.Errorf("beside another chunk %v: %s: %s, have %s want %s", other, f.Rule, f.Where, f.Have, f.Want)
+				t.Errorf("beside another chunk %v: %v", other, f)
 			}
 		}
 	}

@@ -1,7 +1,7 @@
 // Package check judges a btrfs image with a walker of its own. It shares no code with the tree,
 // transaction or file packages that write images, only the on-disk format: the judge does not live
-// with the accused. Check never writes; a repair (Propose) works on an overlay in memory, and its
-// result is judged by another Check before it is written.
+// with the accused. It never writes. A repair (package repair) stands above it: Examine shows what
+// a check has seen, and the result of a repair is judged by another Check before it is written.
 //
 // The walk goes from the superblock to the chunk tree, the root tree, and every tree that names.
 // Each tree block is read from every mirror once, judged by itself (the format package's tree
@@ -24,7 +24,6 @@ import (
 	"math"
 	"runtime/debug"
 	"sort"
-	"strings"
 	"sync"
 
 	"btrlab/internal/blockdev"
@@ -48,24 +47,6 @@ type Options struct {
 	Progress func(phase string, done, total uint64)
 }
 
-// Finding is one broken rule at one place.
-type Finding struct {
-	Rule  string `json:"rule"`
-	Where string `json:"where"`
-	Have  string `json:"have"`
-	Want  string `json:"want"`
-	// Means is what it means to the user, with the file that it is about, if there is one.
-	Means string `json:"means"`
-}
-
-func (f Finding) String() string {
-	s := f.Rule + ": " + f.Where + ", have " + f.Have
-	if f.Want != "" {
-		s += " want " + f.Want
-	}
-	return s
-}
-
 // Stats counts what was looked at.
 type Stats struct {
 	TreeBlocks, DataExtents, Inodes, Files, Dirs uint64
@@ -83,55 +64,27 @@ type Result struct {
 // findingsMax bounds what is kept; the rest is counted in a note.
 const findingsMax = 10000
 
+// checker is the judge: what it has seen, and what it goes by.
 type checker struct {
-	t    *sched.Task
-	devs []*device // the first is the one whose superblock counts
+	Seen // Findings under mu
 	o    Options
 
-	mu       sync.Mutex // protects what follows, which data workers write
-	findings []Finding
+	mu       sync.Mutex // protects the findings and what follows, which data workers write
 	dropped  int
 	notes    []string
 	phaseNow string
 
-	sb     format.Super
-	noData bool    // the data is not to be read
-	chunks []chunk // ascending
-	groups []group // ascending
-	stats  Stats
-
-	owned   map[owned]uint64  // what trees have allocated, in bytes, for simple quotas
-	visited map[uint64]uint32 // block -> number of the last walk that met it
+	noData  bool // the data is not to be read
+	stats   Stats
 	walks   uint32
-	blocks  []blockInfo // every tree block, once
 	scratch []byte
 
-	extents    []extent // ascending
-	treeBlocks uint64   // extents that are tree blocks
-	haveRefs   []ref    // what the extent tree lists
-	ptrs       []pointer
-	dataPtrs   []dataPointer
-
-	roots    map[uint64]rootInfo
-	rootIDs  []uint64 // ascending
-	rootRefs []rootRef
-	quota    *quota                // nil without a quota tree
-	uuids    map[format.Key][]byte // the items of the UUID tree
-	csums    []span                // ascending, merged
-	stray    []strayCsums
-
-	spared map[string]bool // findings about data that has a good copy, by place
-
-	faulty  []*fileCheck // subvolumes with findings
-	refused []refused    // leaves that the tree checker refuses, or with keys beyond their place
-	misfits []refused    // blocks that are not those their parents mean
-	// For a repair: the pointers to a block, and their number, which it changes.
-	parents map[uint64][]pointer
-	nrefs   map[uint64]int
-	inUse   []span // and what is not free
-	saved   saved  // to take a change back that fails half way
-
-	csumEnd uint64 // where the checksums so far end
+	treeBlocks uint64           // extents that are tree blocks
+	haveRefs   []ref            // what the extent tree lists
+	owned      map[owned]uint64 // what trees have allocated, in bytes, for simple quotas
+	csums      []Span           // ascending, merged
+	csumEnd    uint64           // where the checksums so far end
+	stray      []strayCsums
 
 	// sliced: with Options.MaxMemory, what there is of each extent is held for a range at a time.
 	sliced     bool
@@ -139,18 +92,13 @@ type checker struct {
 	fulls      map[uint64]bool   // blocks with FULL_BACKREF
 	freeWhole  bool
 	sliceReach []reach // of data in the range
-
-	cut                      bool // some walk was
-	extentsWhole, csumsWhole bool // those trees were visited whole
 }
 
 // strayCsums are checksums of a range where the extent tree has no data.
 type strayCsums struct {
-	span
-	where string
+	Span
+	where Place
 }
-
-type span struct{ start, end uint64 }
 
 // Check judges the image on dev. The error is for a device that cannot be read at all and for a
 // file system that is sound as far as it goes but has a feature this program does not know
@@ -162,21 +110,21 @@ func Check(t *sched.Task, dev blockdev.Device, o Options) (Result, error) {
 
 // judged is Check, with what it knows afterwards.
 func judged(t *sched.Task, dev blockdev.Device, o Options) (Result, *checker, error) {
-	c := &checker{t: t, o: o, noData: o.NoData, visited: map[uint64]uint32{}, roots: map[uint64]rootInfo{}, spared: map[string]bool{}}
+	c := &checker{Seen: Seen{Image: Image{Task: t, Roots: map[uint64]Root{}}, Visited: map[uint64]uint32{}, Spared: map[Place]bool{}, Broken: map[string]bool{}}, o: o, noData: o.NoData}
 	if c.sliced = o.MaxMemory > 0; c.sliced {
 		c.items, c.fulls = map[uint64]uint64{}, map[uint64]bool{}
 		defer debug.SetMemoryLimit(debug.SetMemoryLimit(int64(min(o.MaxMemory, math.MaxInt64))))
 	}
 	for _, d := range append([]blockdev.Device{dev}, o.Devices...) {
-		c.devs = append(c.devs, &device{Device: d})
+		c.Devs = append(c.Devs, &Device{Device: d})
 	}
 	err := c.run()
 	c.explain()
-	sort.SliceStable(c.findings, func(i, j int) bool { return ruleOrder[c.findings[i].Rule] < ruleOrder[c.findings[j].Rule] })
+	sort.SliceStable(c.Findings, func(i, j int) bool { return ruleOrder[c.Findings[i].Rule] < ruleOrder[c.Findings[j].Rule] })
 	if c.dropped > 0 {
 		c.note("%d more findings are not shown", c.dropped)
 	}
-	r := Result{Clean: len(c.findings) == 0, Findings: c.findings, Notes: c.notes, Stats: c.stats}
+	r := Result{Clean: len(c.Findings) == 0, Findings: c.Findings, Notes: c.notes, Stats: c.stats}
 	if r.Findings == nil {
 		r.Findings = []Finding{}
 	}
@@ -193,7 +141,7 @@ func (c *checker) run() error {
 		}
 		return err
 	}
-	c.scratch = make([]byte, c.sb.NodeSize)
+	c.scratch = make([]byte, c.Super.NodeSize)
 	c.phase("chunks")
 	if err := c.checkChunks(); err != nil {
 		if errors.Is(err, errStop) {
@@ -207,8 +155,8 @@ func (c *checker) run() error {
 	c.phase("extents")
 	c.loadExtents()
 	c.loadGroups()
-	everything := span{0, ^uint64(0)}
-	if c.extentsWhole {
+	everything := Span{0, ^uint64(0)}
+	if c.ExtentsWhole {
 		c.checkGroups()
 		if !c.sliced {
 			c.checkExtents(0)
@@ -240,39 +188,32 @@ func (c *checker) run() error {
 	return nil
 }
 
-// find adds a finding.
-func (c *checker) find(rule, where, have, want string) {
-	if _, ok := ruleOrder[rule]; !ok {
-		panic("check: no such rule: " + rule)
-	}
-	c.mu.Lock()
-	if len(c.findings) < findingsMax {
-		c.findings = append(c.findings, Finding{Rule: rule, Where: where, Have: have, Want: want})
-	} else {
-		c.dropped++
-	}
-	c.mu.Unlock()
-}
-
-// findErr adds a finding from what the tree checker says, whose text ends in ", have X want Y" as a
-// rule.
-func (c *checker) findErr(rule, where string, err error) {
+// findErr adds a finding from what the tree checker says.
+func (c *checker) findErr(rule string, place Place, err error) {
 	var e *format.CorruptError
 	if !errors.As(err, &e) {
-		c.find(rule, where, err.Error(), "")
+		c.find(rule, place, words("%v", err), nil)
 		return
 	}
-	text := e.Detail()
-	if i := strings.LastIndex(text, ", have "); i >= 0 {
-		have, want, _ := strings.Cut(text[i+len(", have "):], " want ")
-		c.find(rule, text[:i], have, want)
+	place = on(AtTree, e.Root).with(AtBlock, e.Bytenr)
+	switch {
+	case e.Block == "superblock":
+		place = on(AtBytenr, e.Bytenr)
+	case e.Slot >= 0:
+		place = place.with(AtSlot, uint64(e.Slot))
+	}
+	if e.Have == "" {
+		c.find(rule, place, Words(e.Reason()), nil)
 		return
 	}
-	place, have, ok := strings.Cut(text, ", ")
-	if !ok {
-		place, have = where, text
+	if e.OfFile {
+		place = place.with(apart|AtIno, e.Ino).with(AtFileOffset, e.FileOffset)
 	}
-	c.find(rule, place, have, "")
+	f := Finding{Rule: rule, Place: place, What: e.What, Have: Words(e.Have)}
+	if e.Want != "" {
+		f.Want = Words(e.Want)
+	}
+	c.add(f)
 }
 
 func (c *checker) note(text string, args ...any) {
@@ -312,10 +253,6 @@ func (c *checker) stepData(done, total uint64) {
 		c.o.Progress(c.phaseNow, done, total)
 	}
 }
-
-func num(v uint64) string { return fmt.Sprint(v) }
-
-func hex(v uint64) string { return fmt.Sprintf("0x%x", v) }
 
 // treeName is a tree id as readers know it: negative ones signed.
 func treeName(id uint64) string { return fmt.Sprintf("root=%d", int64(id)) }

@@ -1,11 +1,15 @@
-package check
+package check_test
 
 import (
+	"encoding/binary"
 	"os"
 	"testing"
 
 	"btrlab/internal/sched"
+	"btrlab/internal/testing/damaged"
 )
+
+var le = binary.LittleEndian
 
 func TestMain(m *testing.M) {
 	sched.SetChecked(true)
@@ -13,11 +17,11 @@ func TestMain(m *testing.M) {
 }
 
 func TestSampleIsClean(t *testing.T) {
-	r := newImage(t).check()
+	r := damaged.NewImage(t).Check()
 	if !r.Clean {
-		t.Fatalf("have findings:\n%s", r.text())
+		t.Fatalf("have findings:\n%s", damaged.Text(r))
 	}
-	if r.Stats.DataBytes != 4*blk || r.Stats.Inodes != 10 {
+	if r.Stats.DataBytes != 4*damaged.Sector || r.Stats.Inodes != 10 {
 		t.Errorf("stats: %+v", r.Stats)
 	}
 }

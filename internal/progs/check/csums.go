@@ -1,7 +1,6 @@
 package check
 
 import (
-	"fmt"
 	"sort"
 	"sync"
 	"sync/atomic"
@@ -14,6 +13,14 @@ import (
 // Checksums: the checksum tree is read in order (loadCsums), each piece of data that it covers is
 // verified on every mirror in the background (dataCheck), and what is wrong is put down to the
 // files that have it (blameData), which the tree walk of tree.go found.
+
+// dataRules are about checksums and data.
+var dataRules = []Rule{
+	{"csum.extent", "checksums exist for allocated data only (9)", "the next data there may seem damaged"},
+	{"csum.missing", "data that needs checksums has them (9)", "a part of the file cannot be read"},
+	{"data.read", "data can be read", ""},
+	{"data.csum", "data matches its checksum, on every copy (9)", ""},
+}
 
 // dataWorkers verify data: the work is a checksum at memory speed, and two keep a small machine
 // busy.
@@ -32,7 +39,7 @@ type dataJob struct {
 type badData struct {
 	logical, length uint64
 	mirror          int
-	place           stripe
+	place           Stripe
 	have, want      string // of the first sector
 	readErr         string
 }
@@ -57,12 +64,12 @@ func (c *checker) startData() *dataCheck {
 	if c.noData {
 		return d
 	}
-	if c.t.Runtime() != nil {
+	if c.Task.Runtime() != nil {
 		d.alone = true
 		return d
 	}
 	for range dataWorkers {
-		d.tasks = append(d.tasks, c.t.Go("check-data", func(t *sched.Task) {
+		d.tasks = append(d.tasks, c.Task.Go("check-data", func(t *sched.Task) {
 			var buf []byte
 			for j := range d.jobs {
 				buf = d.verify(t, j, buf)
@@ -76,7 +83,7 @@ func (c *checker) startData() *dataCheck {
 func (d *dataCheck) wait() {
 	close(d.jobs)
 	for _, t := range d.tasks {
-		d.c.t.Join(t)
+		d.c.Task.Join(t)
 	}
 	d.c.stats.DataBytes += d.done.Load()
 }
@@ -85,18 +92,18 @@ func (d *dataCheck) wait() {
 // that: a small image needs little.
 func (d *dataCheck) verify(t *sched.Task, j dataJob, buf []byte) []byte {
 	c := d.c
-	sector, csum, size := int(c.sb.SectorSize), c.sb.CsumType, c.sb.CsumType.Size()
+	sector, csum, size := int(c.Super.SectorSize), c.Super.CsumType, c.Super.CsumType.Size()
 	n := len(j.sums) / size * sector
 	if n > len(buf) {
 		buf = make([]byte, min(dataStep, max(n, 2*len(buf))))
 	}
-	places, _ := c.chunkAt(j.logical).places(j.logical)
+	places, _ := c.ChunkAt(j.logical).Places(j.logical)
 	for m, place := range places {
 		p := buf[:n]
-		if place.dev == nil {
+		if place.Dev == nil {
 			continue // chunk.item
 		}
-		if err := blockdev.Read(t, place.dev, p, int64(place.off)); err != nil {
+		if err := blockdev.Read(t, place.Dev, p, int64(place.Off)); err != nil {
 			d.addBad(badData{logical: j.logical, length: uint64(n), mirror: m, place: place, readErr: err.Error()})
 			continue
 		}
@@ -109,7 +116,7 @@ func (d *dataCheck) verify(t *sched.Task, j dataJob, buf []byte) []byte {
 			}
 			if run == nil {
 				have := csum.Sum(p[i : i+sector])
-				run = d.addBad(badData{logical: j.logical + uint64(i), mirror: m, place: stripe{place.dev, place.off + uint64(i)}, have: csum.Text(have[:]), want: csum.Text(want)})
+				run = d.addBad(badData{logical: j.logical + uint64(i), mirror: m, place: Stripe{place.Dev, place.Off + uint64(i)}, have: csum.Text(have[:]), want: csum.Text(want)})
 			}
 			run.length += uint64(sector)
 		}
@@ -131,15 +138,15 @@ func (d *dataCheck) addBad(b badData) *badData {
 
 // loadCsums reads the csum tree, and hands what it lists to the data workers.
 func (c *checker) loadCsums(d *dataCheck) {
-	r, ok := c.roots[format.CSUM_TREE_OBJECTID]
+	r, ok := c.Roots[format.CSUM_TREE_OBJECTID]
 	if !ok {
 		return
 	}
 	x := 0 // first extent that may hold the next csum
-	c.csumsWhole = c.walkTree(format.CSUM_TREE_OBJECTID, r.item.Bytenr, r.item.Generation, r.item.Level, func(n format.Node, _ bool) {
+	c.CsumsWhole = c.walkTree(format.CSUM_TREE_OBJECTID, r.Item.Bytenr, r.Item.Generation, r.Item.Level, func(n format.Node, _ bool) {
 		for i := range n.Nritems() {
 			if !c.sliced {
-				x = c.csumItem(d, n, i, x, span{0, ^uint64(0)})
+				x = c.csumItem(d, n, i, x, Span{0, ^uint64(0)})
 			}
 		}
 	})
@@ -147,59 +154,59 @@ func (c *checker) loadCsums(d *dataCheck) {
 
 // csumItem takes the part of an item of the checksum tree that is in the range. x is the first
 // extent that may reach into it; it returns the first that may reach into the next item.
-func (c *checker) csumItem(d *dataCheck, n format.Node, i, x int, in span) int {
-	sector, size := uint64(c.sb.SectorSize), uint64(c.sb.CsumType.Size())
+func (c *checker) csumItem(d *dataCheck, n format.Node, i, x int, in Span) int {
+	sector, size := uint64(c.Super.SectorSize), uint64(c.Super.CsumType.Size())
 	k := n.Key(i)
 	if k.Type != format.EXTENT_CSUM_KEY {
 		return x
 	}
 	b := n.Item(i)
-	s := span{k.Offset, k.Offset + uint64(len(b))/size*sector}
-	if s.end <= in.start || s.start >= in.end {
+	s := Span{k.Offset, k.Offset + uint64(len(b))/size*sector}
+	if s.End <= in.Start || s.Start >= in.End {
 		return x
 	}
-	where := fmt.Sprintf("root=7 block=%d slot=%d", n.Bytenr(), i)
-	if s.start >= in.start {
-		if c.csumEnd > s.start {
-			c.find("csum.extent", where, fmt.Sprintf("csums from %d on", s.start), fmt.Sprintf("at least %d, the end of those before", c.csumEnd))
+	where := on(AtTree, format.CSUM_TREE_OBJECTID).with(AtBlock, n.Bytenr()).with(AtSlot, uint64(i))
+	if s.Start >= in.Start {
+		if c.csumEnd > s.Start {
+			c.find("csum.extent", where, words("csums from %d on", s.Start), words("at least %d, the end of those before", c.csumEnd))
 			return x
 		}
-		c.csumEnd = s.end
+		c.csumEnd = s.End
 	} else { // the start of it is in the range before
-		b = b[(in.start-s.start)/sector*size:]
-		s.start = in.start
+		b = b[(in.Start-s.Start)/sector*size:]
+		s.Start = in.Start
 	}
-	if s.end > in.end {
-		b = b[:(in.end-s.start)/sector*size]
-		s.end = in.end
+	if s.End > in.End {
+		b = b[:(in.End-s.Start)/sector*size]
+		s.End = in.End
 	}
-	if l := len(c.csums); l > 0 && c.csums[l-1].end == s.start {
-		c.csums[l-1].end = s.end
+	if l := len(c.csums); l > 0 && c.csums[l-1].End == s.Start {
+		c.csums[l-1].End = s.End
 	} else {
 		c.csums = append(c.csums, s)
 	}
 	x = c.straysOf(s, x, where)
-	d.queue(s.start, b)
+	d.queue(s.Start, b)
 	return x
 }
 
 // straysOf notes the parts of s, the range of a csum item, that lie in no data extent. x is the
 // first extent that may reach into s; it returns the first that may reach into the next item.
-func (c *checker) straysOf(s span, x int, where string) int {
-	for at := s.start; at < s.end; {
-		for x < len(c.extents) && c.extents[x].start+c.extents[x].length <= at {
+func (c *checker) straysOf(s Span, x int, where Place) int {
+	for at := s.Start; at < s.End; {
+		for x < len(c.Extents) && c.Extents[x].Start+c.Extents[x].Length <= at {
 			x++
 		}
-		data, end := false, s.end
-		if x < len(c.extents) {
-			if e := &c.extents[x]; e.start <= at {
-				data, end = !e.tree, min(end, e.start+e.length)
+		data, end := false, s.End
+		if x < len(c.Extents) {
+			if e := &c.Extents[x]; e.Start <= at {
+				data, end = !e.tree, min(end, e.Start+e.Length)
 			} else {
-				end = min(end, e.start)
+				end = min(end, e.Start)
 			}
 		}
-		if !data && c.extentsWhole && len(c.stray) < findingsMax {
-			c.stray = append(c.stray, strayCsums{span{at, end}, where})
+		if !data && c.ExtentsWhole && len(c.stray) < findingsMax {
+			c.stray = append(c.stray, strayCsums{Span{at, end}, where})
 		}
 		at = end
 	}
@@ -212,22 +219,22 @@ func (d *dataCheck) queue(logical uint64, sums []byte) {
 		return
 	}
 	c := d.c
-	sector, size := uint64(c.sb.SectorSize), uint64(c.sb.CsumType.Size())
+	sector, size := uint64(c.Super.SectorSize), uint64(c.Super.CsumType.Size())
 	sums = append([]byte(nil), sums...)
 	d.total.Add(uint64(len(sums)) / size * sector)
 	for len(sums) > 0 {
-		ch := c.chunkAt(logical)
+		ch := c.ChunkAt(logical)
 		if ch == nil {
 			return // csum.extent says so
 		}
-		_, run := ch.places(logical)
+		_, run := ch.Places(logical)
 		n := min(uint64(len(sums))/size*sector, dataStep, run)
 		l := n / sector * size
 		if l == 0 {
 			return
 		}
 		if d.alone {
-			d.here = d.verify(c.t, dataJob{logical, sums[:l]}, d.here)
+			d.here = d.verify(c.Task, dataJob{logical, sums[:l]}, d.here)
 		} else {
 			d.jobs <- dataJob{logical, sums[:l]}
 		}
@@ -237,13 +244,13 @@ func (d *dataCheck) queue(logical uint64, sums []byte) {
 
 // uncovered is the first byte of [start, end) that lies in none of the lists, each of them
 // ascending and without overlaps.
-func uncovered(start, end uint64, lists ...[]span) (uint64, bool) {
+func uncovered(start, end uint64, lists ...[]Span) (uint64, bool) {
 	for at := start; at < end; {
 		from := at
 		for _, l := range lists {
-			i := sort.Search(len(l), func(i int) bool { return l[i].end > at })
-			if i < len(l) && l[i].start <= at {
-				at = l[i].end
+			i := sort.Search(len(l), func(i int) bool { return l[i].End > at })
+			if i < len(l) && l[i].Start <= at {
+				at = l[i].End
 			}
 		}
 		if at == from {
@@ -264,25 +271,25 @@ func (c *checker) blameData(d *dataCheck) {
 		}
 		return d.bad[i].mirror < d.bad[j].mirror
 	})
-	sort.Slice(c.dataPtrs, func(i, j int) bool { return c.dataPtrs[i].bytenr < c.dataPtrs[j].bytenr })
+	sort.Slice(c.Data, func(i, j int) bool { return c.Data[i].Bytenr < c.Data[j].Bytenr })
 	copies := map[uint64]int{} // that are bad
 	for _, b := range d.bad {
 		copies[b.logical]++
 	}
 	for _, b := range d.bad {
-		where := fmt.Sprintf("logical=%d length=%d mirror=%d %s", b.logical, b.length, b.mirror, c.at(b.place))
-		i := sort.Search(len(c.dataPtrs), func(i int) bool { return c.dataPtrs[i].bytenr > b.logical }) - 1
-		if i >= 0 && b.logical-c.dataPtrs[i].bytenr < c.dataPtrs[i].length {
-			p := c.dataPtrs[i]
-			where += fmt.Sprintf(" root=%d ino=%d file_offset=%d", int64(p.owner), p.ino, p.start+b.logical-p.bytenr)
+		where := on(AtLogical, b.logical).with(AtLength, b.length).with(AtMirror, uint64(b.mirror)).joined(c.at(b.place))
+		i := sort.Search(len(c.Data), func(i int) bool { return c.Data[i].Bytenr > b.logical }) - 1
+		if i >= 0 && b.logical-c.Data[i].Bytenr < c.Data[i].Length {
+			p := c.Data[i]
+			where = where.joined(PlaceOf(p.Owner, p.Ino)).with(AtFileOffset, p.Start+b.logical-p.Bytenr)
 		}
-		if places, _ := c.chunkAt(b.logical).places(b.logical); copies[b.logical] < len(places) {
-			c.spared[where] = true
+		if places, _ := c.ChunkAt(b.logical).Places(b.logical); copies[b.logical] < len(places) {
+			c.Spared[where] = true
 		}
 		if b.readErr != "" {
-			c.find("data.read", where, b.readErr, "")
+			c.find("data.read", where, Words(b.readErr), nil)
 			continue
 		}
-		c.find("data.csum", where, b.have, b.want)
+		c.find("data.csum", where, Words(b.have), Words(b.want))
 	}
 }

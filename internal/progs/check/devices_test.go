@@ -108,7 +108,7 @@ func TestEachCopy(t *testing.T) {
 			for i, p := range places {
 				flip(t, p.Dev, p.Off+70)
 				where := fmt.Sprintf("mirror=%d devid=%d device_offset=%d", i, p.Devid, p.Off)
-				if rules, r := found(t, devs); !slices.Equal(rules, []string{rule}) || !strings.Contains(r.Findings[0].Where, where) {
+				if rules, r := found(t, devs); !slices.Equal(rules, []string{rule}) || !strings.Contains(r.Findings[0].Where(), where) {
 					t.Errorf("%s: have %v %v want %s at %s", c.profile, rules, r.Findings, rule, where)
 				}
 				flip(t, p.Dev, p.Off+70)
@@ -130,7 +130,7 @@ func TestDevicesTogether(t *testing.T) {
 	}
 	x.Close()
 	_, r := found(t, []blockdev.Device{x.Dev, old})
-	if !slices.ContainsFunc(r.Findings, func(f check.Finding) bool { return f.Rule == "super.device" && f.Have == "generation 1" }) {
+	if !slices.ContainsFunc(r.Findings, func(f check.Finding) bool { return f.Rule == "super.device" && f.Have.String() == "generation 1" }) {
 		t.Errorf("stale device: %v", r.Findings)
 	}
 	y := fstest.New(t, fstest.MkfsOptions(func(o *mkfs.Options) { o.FSID[1]++ }))

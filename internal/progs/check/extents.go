@@ -9,9 +9,24 @@ import (
 	"btrlab/internal/format"
 )
 
-// extent is an EXTENT_ITEM or METADATA_ITEM.
-type extent struct {
-	start, length uint64
+// extentRules are about block groups and extents.
+var extentRules = []Rule{
+	{"group.chunk", "block groups and chunks pair up, with the same length and flags (4)", "space is lost, or Linux does not mount it"},
+	{"group.used", "a block group's used is the sum of its extents (4)", "free space is counted wrongly: writes may fail early, or too late"},
+	{"extent.group", "an extent lies in one block group of its type (4)", "the space may be given away twice"},
+	{"extent.overlap", "extents do not overlap, nor cover a superblock copy (2)", "two extents share space, and one damages the other"},
+	{"extent.missing", "what is referenced has an extent item (3)", "the space passes for free: the next write may go over it"},
+	{"extent.ref_missing", "each reference from a tree is listed in the extent tree (3)", "a deletion elsewhere frees it too early; Linux turns read-only then"},
+	{"extent.ref_extra", "each reference listed in the extent tree exists (3)", "its space is never freed"},
+	{"extent.refs", "an extent's refs is the sum of its listed references (3)", "it is freed too early or never"},
+	{"extent.length", "a file extent names its extent's whole length (3)", "it cannot be freed; Linux turns read-only then"},
+	{"extent.type", "tree blocks and data are not mixed up, levels agree (3)", "data and metadata may be written over each other"},
+	{"extent.generation", "a tree block's extent item has the block's generation", "send and incremental backups may miss it"},
+}
+
+// Extent is an EXTENT_ITEM or METADATA_ITEM.
+type Extent struct {
+	Start, Length uint64
 	refs          uint64
 	generation    uint64
 	tree, full    bool // tree block; FULL_BACKREF
@@ -53,32 +68,33 @@ func (r ref) String() string {
 	return fmt.Sprintf("a shared data reference from block %d, count %d", r.a, r.count)
 }
 
-// group is a block group.
-type group struct {
-	start, length uint64
-	flags, used   uint64
+// Group is a block group.
+type Group struct {
+	Start, Length uint64
+	Flags, Used   uint64
 	sum           uint64 // of extents seen
-	free          []span // of the free space tree, merged
+	free          []Span // of the free space tree, merged
 	info          *format.FreeSpaceInfo
 	runs          uint32 // of the free space tree as it is
 }
 
-func (g *group) end() uint64 { return g.start + g.length }
+func (g *Group) end() uint64 { return g.Start + g.Length }
 
-func (c *checker) groupAt(logical uint64) *group {
-	i := sort.Search(len(c.groups), func(i int) bool { return c.groups[i].start > logical }) - 1
-	if i < 0 || logical >= c.groups[i].end() {
+// GroupAt is the block group that has the logical address, nil if none has.
+func (c *Seen) GroupAt(logical uint64) *Group {
+	i := sort.Search(len(c.Groups), func(i int) bool { return c.Groups[i].Start > logical }) - 1
+	if i < 0 || logical >= c.Groups[i].end() {
 		return nil
 	}
-	return &c.groups[i]
+	return &c.Groups[i]
 }
 
-func (c *checker) extentAt(start uint64) *extent {
-	i := sort.Search(len(c.extents), func(i int) bool { return c.extents[i].start >= start })
-	if i == len(c.extents) || c.extents[i].start != start {
+func (c *checker) extentAt(start uint64) *Extent {
+	i := sort.Search(len(c.Extents), func(i int) bool { return c.Extents[i].Start >= start })
+	if i == len(c.Extents) || c.Extents[i].Start != start {
 		return nil
 	}
-	return &c.extents[i]
+	return &c.Extents[i]
 }
 
 // full reports whether a tree block holds the references of its pointers itself.
@@ -90,50 +106,42 @@ func (c *checker) full(bytenr uint64) bool {
 	return x != nil && x.full
 }
 
-// groupTree is the tree that has the block groups.
-func (c *checker) groupTree() uint64 {
-	if c.sb.CompatROFlags&format.CompatROBlockGroupTree != 0 {
-		return format.BLOCK_GROUP_TREE_OBJECTID
-	}
-	return format.EXTENT_TREE_OBJECTID
-}
-
 func (c *checker) groupItem(k format.Key, b []byte) {
 	var g format.BlockGroupItem
 	g.Decode(b)
-	c.groups = append(c.groups, group{start: k.Objectid, length: k.Offset, flags: g.Flags, used: g.Used})
+	c.Groups = append(c.Groups, Group{Start: k.Objectid, Length: k.Offset, Flags: g.Flags, Used: g.Used})
 }
 
 // loadGroups reads the tree of block groups, where there is one.
 func (c *checker) loadGroups() {
-	id := c.groupTree()
-	r, ok := c.roots[id]
+	id := c.GroupTree()
+	r, ok := c.Roots[id]
 	if id == format.EXTENT_TREE_OBJECTID || !ok {
-		c.extentsWhole = c.extentsWhole && ok
+		c.ExtentsWhole = c.ExtentsWhole && ok
 		return
 	}
-	whole := c.walkTree(id, r.item.Bytenr, r.item.Generation, r.item.Level, func(n format.Node, _ bool) {
+	whole := c.walkTree(id, r.Item.Bytenr, r.Item.Generation, r.Item.Level, func(n format.Node, _ bool) {
 		for i := range n.Nritems() {
 			if k := n.Key(i); k.Type == format.BLOCK_GROUP_ITEM_KEY {
 				c.groupItem(k, n.Item(i))
 			}
 		}
 	})
-	c.extentsWhole = c.extentsWhole && whole
+	c.ExtentsWhole = c.ExtentsWhole && whole
 }
 
 // loadExtents reads the extent tree.
 func (c *checker) loadExtents() {
-	r, ok := c.roots[format.EXTENT_TREE_OBJECTID]
+	r, ok := c.Roots[format.EXTENT_TREE_OBJECTID]
 	if !ok {
 		return
 	}
-	c.extentsWhole = c.walkTree(format.EXTENT_TREE_OBJECTID, r.item.Bytenr, r.item.Generation, r.item.Level, func(n format.Node, _ bool) {
+	c.ExtentsWhole = c.walkTree(format.EXTENT_TREE_OBJECTID, r.Item.Bytenr, r.Item.Generation, r.Item.Level, func(n format.Node, _ bool) {
 		for i := range n.Nritems() {
 			k, b := n.Key(i), n.Item(i)
 			switch {
-			case k.Type == format.BLOCK_GROUP_ITEM_KEY && c.groupTree() != format.EXTENT_TREE_OBJECTID:
-				c.find("group.chunk", fmt.Sprintf("block_group=%d", k.Objectid), "in the extent tree", "in the tree of block groups")
+			case k.Type == format.BLOCK_GROUP_ITEM_KEY && c.GroupTree() != format.EXTENT_TREE_OBJECTID:
+				c.find("group.chunk", on(AtBlockGroup, k.Objectid), Words("in the extent tree"), Words("in the tree of block groups"))
 			case k.Type == format.BLOCK_GROUP_ITEM_KEY:
 				c.groupItem(k, b)
 			case c.sliced:
@@ -168,12 +176,12 @@ func (c *checker) refItem(k format.Key, b []byte) {
 func (c *checker) extentItem(k format.Key, b []byte) {
 	var e format.ExtentItem
 	e.Decode(b)
-	x := extent{start: k.Objectid, length: k.Offset, refs: e.Refs, generation: e.Generation,
+	x := Extent{Start: k.Objectid, Length: k.Offset, refs: e.Refs, generation: e.Generation,
 		tree: e.Flags&format.ExtentFlagTreeBlock != 0, full: e.Flags&format.BlockFlagFullBackref != 0}
 	at := format.ExtentItemSize
 	if x.tree {
 		if k.Type == format.METADATA_ITEM_KEY {
-			x.level, x.length = uint8(k.Offset), uint64(c.sb.NodeSize)
+			x.level, x.Length = uint8(k.Offset), uint64(c.Super.NodeSize)
 		} else {
 			at += format.KeySize + 1
 			x.level = b[at-1]
@@ -182,14 +190,14 @@ func (c *checker) extentItem(k format.Key, b []byte) {
 	if x.tree && !c.sliced {
 		c.treeBlocks++
 	}
-	c.extents = append(c.extents, x)
+	c.Extents = append(c.Extents, x)
 	for at < len(b) {
-		r := ref{extent: x.start, count: 1, a: le.Uint64(b[at+1:])}
+		r := ref{extent: x.Start, count: 1, a: le.Uint64(b[at+1:])}
 		switch b[at] {
 		case format.TREE_BLOCK_REF_KEY:
 			r.kind = refTree
 		case format.EXTENT_OWNER_REF_KEY: // refers to nothing: for quotas
-			c.owns(r.a, x.length, x.generation)
+			c.owns(r.a, x.Length, x.generation)
 			at += format.InlineRefSize(b[at])
 			continue
 		case format.SHARED_BLOCK_REF_KEY:
@@ -209,51 +217,51 @@ func (c *checker) extentItem(k format.Key, b []byte) {
 // checkGroups compares block groups with chunks.
 func (c *checker) checkGroups() {
 	i := 0
-	for j := range c.groups {
-		g := &c.groups[j]
-		where := fmt.Sprintf("block_group=%d", g.start)
-		for ; i < len(c.chunks) && c.chunks[i].start < g.start; i++ {
-			c.find("group.chunk", fmt.Sprintf("logical=%d", c.chunks[i].start), "a chunk without block group", "one")
+	for j := range c.Groups {
+		g := &c.Groups[j]
+		where := on(AtBlockGroup, g.Start)
+		for ; i < len(c.Chunks) && c.Chunks[i].Start < g.Start; i++ {
+			c.find("group.chunk", on(AtLogical, c.Chunks[i].Start), Words("a chunk without block group"), Words("one"))
 		}
-		if i == len(c.chunks) || c.chunks[i].start != g.start {
-			c.find("group.chunk", where, "a block group without chunk", "one")
+		if i == len(c.Chunks) || c.Chunks[i].Start != g.Start {
+			c.find("group.chunk", where, Words("a block group without chunk"), Words("one"))
 			continue
 		}
-		ch := &c.chunks[i]
+		ch := &c.Chunks[i]
 		i++
-		if ch.length != g.length {
-			c.find("group.chunk", where, "length "+num(g.length), num(ch.length))
+		if ch.Length != g.Length {
+			c.find("group.chunk", where, words("length %d", g.Length), num(ch.Length))
 		}
-		if ch.typ != g.flags {
-			c.find("group.chunk", where, "flags "+hex(g.flags), hex(ch.typ))
+		if ch.Type != g.Flags {
+			c.find("group.chunk", where, words("flags 0x%x", g.Flags), hex(ch.Type))
 		}
 	}
-	for ; i < len(c.chunks); i++ {
-		c.find("group.chunk", fmt.Sprintf("logical=%d", c.chunks[i].start), "a chunk without block group", "one")
+	for ; i < len(c.Chunks); i++ {
+		c.find("group.chunk", on(AtLogical, c.Chunks[i].Start), Words("a chunk without block group"), Words("one"))
 	}
 }
 
 // checkExtents judges the extents by themselves and by their block groups. They begin after those
 // that end at end; it returns where they end.
 func (c *checker) checkExtents(end uint64) uint64 {
-	for j := range c.extents {
-		x := &c.extents[j]
-		where := fmt.Sprintf("extent=%d length=%d", x.start, x.length)
-		if x.start < end {
-			c.find("extent.overlap", where, "start "+num(x.start), fmt.Sprintf("at least %d, the end of the one before", end))
+	for j := range c.Extents {
+		x := &c.Extents[j]
+		where := on(AtExtent, x.Start).with(AtLength, x.Length)
+		if x.Start < end {
+			c.find("extent.overlap", where, words("start %d", x.Start), words("at least %d, the end of the one before", end))
 		}
-		end = max(end, x.start+x.length)
+		end = max(end, x.Start+x.Length)
 		if !x.tree {
 			c.stats.DataExtents++
 		}
-		g := c.groupAt(x.start)
-		if g == nil || x.start+x.length > g.end() {
-			c.find("extent.group", where, "an extent that is in no block group, or in two", "one")
+		g := c.GroupAt(x.Start)
+		if g == nil || x.Start+x.Length > g.end() {
+			c.find("extent.group", where, Words("an extent that is in no block group, or in two"), Words("one"))
 			continue
 		}
-		g.sum += x.length
-		if x.tree && g.flags&(format.BlockGroupMetadata|format.BlockGroupSystem) == 0 || !x.tree && g.flags&format.BlockGroupData == 0 {
-			c.find("extent.group", where, "in a block group of type "+hex(g.flags&format.BlockGroupTypeMask), "data in DATA, tree blocks in METADATA or SYSTEM")
+		g.sum += x.Length
+		if x.tree && g.Flags&(format.BlockGroupMetadata|format.BlockGroupSystem) == 0 || !x.tree && g.Flags&format.BlockGroupData == 0 {
+			c.find("extent.group", where, words("in a block group of type 0x%x", g.Flags&format.BlockGroupTypeMask), Words("data in DATA, tree blocks in METADATA or SYSTEM"))
 		}
 		c.superStripe(x, where)
 	}
@@ -263,34 +271,34 @@ func (c *checker) checkExtents(end uint64) uint64 {
 // checkUsed compares what the block groups say with the sums of their extents.
 func (c *checker) checkUsed() {
 	var used uint64
-	for j := range c.groups {
-		g := &c.groups[j]
-		used += g.used
-		if g.sum != g.used {
-			c.find("group.used", fmt.Sprintf("block_group=%d", g.start), num(g.used), num(g.sum))
+	for j := range c.Groups {
+		g := &c.Groups[j]
+		used += g.Used
+		if g.sum != g.Used {
+			c.find("group.used", on(AtBlockGroup, g.Start), num(g.Used), num(g.sum))
 		}
 	}
-	if used != c.sb.BytesUsed {
-		c.find("super.bytes_used", "superblock", num(c.sb.BytesUsed), num(used))
+	if used != c.Super.BytesUsed {
+		c.find("super.bytes_used", on(AtSuperblock, 0), num(c.Super.BytesUsed), num(used))
 	}
 }
 
 // superStripe: nothing may be allocated in the 64 KiB stripe of a superblock copy.
-func (c *checker) superStripe(x *extent, where string) {
-	ch := c.chunkAt(x.start)
+func (c *checker) superStripe(x *Extent, where Place) {
+	ch := c.ChunkAt(x.Start)
 	if ch == nil {
 		return
 	}
-	for at, end := x.start, min(x.start+x.length, ch.start+ch.length); at < end; {
-		places, run := ch.places(at)
+	for at, end := x.Start, min(x.Start+x.Length, ch.Start+ch.Length); at < end; {
+		places, run := ch.Places(at)
 		run = min(run, end-at)
-		if ch.parity() > 0 { // neither may anything be in the row of a unit that has one
+		if ch.Parity() > 0 { // neither may anything be in the row of a unit that has one
 			places = ch.row(at)
 		}
 		for _, p := range places {
 			for i := range format.SuperMirrorMax {
-				if s := format.SuperMirror(i); p.off < s+format.StripeLen && s < p.off+run {
-					c.find("extent.overlap", where, fmt.Sprintf("%s, over the superblock copy at %d", c.at(p), s), "nothing allocated there")
+				if s := format.SuperMirror(i); p.Off < s+format.StripeLen && s < p.Off+run {
+					c.find("extent.overlap", where, words("%s, over the superblock copy at %d", c.at(p), s), Words("nothing allocated there"))
 				}
 			}
 		}
@@ -300,41 +308,41 @@ func (c *checker) superStripe(x *extent, where string) {
 
 // checkRefs compares what trees reference with what the extent tree lists, of extents that begin in
 // the range.
-func (c *checker) checkRefs(in span) {
-	if !c.extentsWhole {
+func (c *checker) checkRefs(in Span) {
+	if !c.ExtentsWhole {
 		return
 	}
 	var want []ref
-	for _, p := range c.ptrs {
-		if p.child < in.start || p.child >= in.end {
+	for _, p := range c.Pointers {
+		if p.Child < in.Start || p.Child >= in.End {
 			continue
 		}
-		r := ref{extent: p.child, kind: refTree, a: p.owner, count: 1, length: uint64(c.sb.NodeSize)}
-		if p.parent != 0 {
-			if c.full(p.parent) {
-				r.kind, r.a = refShared, p.parent
+		r := ref{extent: p.Child, kind: refTree, a: p.Owner, count: 1, length: uint64(c.Super.NodeSize)}
+		if p.Parent != 0 {
+			if c.full(p.Parent) {
+				r.kind, r.a = refShared, p.Parent
 			}
 		}
 		want = append(want, r)
 	}
-	for _, p := range c.dataPtrs {
-		r := ref{extent: p.bytenr, kind: refData, a: p.owner, b: p.ino, c: p.start, count: 1, length: p.length}
-		if c.full(p.parent) {
-			r.kind, r.a, r.b, r.c = refSharedData, p.parent, 0, 0
+	for _, p := range c.Data {
+		r := ref{extent: p.Bytenr, kind: refData, a: p.Owner, b: p.Ino, c: p.Start, count: 1, length: p.Length}
+		if c.full(p.Parent) {
+			r.kind, r.a, r.b, r.c = refSharedData, p.Parent, 0, 0
 		}
 		want = append(want, r)
 	}
 	slices.SortFunc(want, compareRefs)
 	slices.SortFunc(c.haveRefs, compareRefs)
 	have := c.haveRefs
-	for i := range c.extents {
-		x := &c.extents[i]
-		where := fmt.Sprintf("extent=%d length=%d", x.start, x.length)
-		have = c.unlisted(have, x.start)
-		want = c.missing(want, x.start)
+	for i := range c.Extents {
+		x := &c.Extents[i]
+		where := on(AtExtent, x.Start).with(AtLength, x.Length)
+		have = c.unlisted(have, x.Start)
+		want = c.missing(want, x.Start)
 		var sum uint64
 		for _, r := range have {
-			if r.extent != x.start {
+			if r.extent != x.Start {
 				break
 			}
 			sum += r.count
@@ -342,9 +350,9 @@ func (c *checker) checkRefs(in span) {
 		if sum != x.refs {
 			c.find("extent.refs", where, num(x.refs), num(sum))
 		}
-		for len(have) > 0 && have[0].extent == x.start || len(want) > 0 && want[0].extent == x.start {
-			haveHere := len(have) > 0 && have[0].extent == x.start
-			wantHere := len(want) > 0 && want[0].extent == x.start
+		for len(have) > 0 && have[0].extent == x.Start || len(want) > 0 && want[0].extent == x.Start {
+			haveHere := len(have) > 0 && have[0].extent == x.Start
+			wantHere := len(want) > 0 && want[0].extent == x.Start
 			var h, w ref
 			if haveHere {
 				h = have[0]
@@ -356,12 +364,12 @@ func (c *checker) checkRefs(in span) {
 					w.count++
 				}
 				for _, v := range want[:nw] {
-					if v.length != x.length {
-						c.find("extent.length", where, fmt.Sprintf("length %d in %v", v.length, w), num(x.length))
+					if v.length != x.Length {
+						c.find("extent.length", where, words("length %d in %v", v.length, w), num(x.Length))
 					}
 				}
 				if tree := w.kind == refTree || w.kind == refShared; tree != x.tree {
-					c.find("extent.type", where, w.String(), map[bool]string{true: "a tree block", false: "data"}[x.tree])
+					c.find("extent.type", where, words("%v", w), Words(map[bool]string{true: "a tree block", false: "data"}[x.tree]))
 				}
 			}
 			order := 0
@@ -370,20 +378,20 @@ func (c *checker) checkRefs(in span) {
 			}
 			switch {
 			case !wantHere || haveHere && order < 0:
-				if !c.cut { // else it may be in what was not visited
-					c.find("extent.ref_extra", where, h.String(), "")
+				if !c.Cut { // else it may be in what was not visited
+					c.find("extent.ref_extra", where, words("%v", h), nil)
 				}
 				have = have[1:]
 			case !haveHere || order > 0:
-				c.find("extent.ref_missing", where, "no such reference in the extent tree", w.String())
+				c.find("extent.ref_missing", where, Words("no such reference in the extent tree"), words("%v", w))
 				want = want[nw:]
 			default:
-				if h.count < w.count || h.count > w.count && !c.cut {
+				if h.count < w.count || h.count > w.count && !c.Cut {
 					rule := "extent.ref_extra"
 					if h.count < w.count {
 						rule = "extent.ref_missing"
 					}
-					c.find(rule, where, h.String(), fmt.Sprintf("count %d", w.count))
+					c.find(rule, where, words("%v", h), words("count %d", w.count))
 				}
 				have, want = have[1:], want[nw:]
 			}
@@ -391,20 +399,20 @@ func (c *checker) checkRefs(in span) {
 	}
 	c.unlisted(have, ^uint64(0))
 	c.missing(want, ^uint64(0))
-	for _, b := range c.blocks {
-		if b.bytenr < in.start || b.bytenr >= in.end {
+	for _, b := range c.Blocks {
+		if b.Bytenr < in.Start || b.Bytenr >= in.End {
 			continue
 		}
-		x := c.extentAt(b.bytenr)
+		x := c.extentAt(b.Bytenr)
 		if x == nil || !x.tree {
 			continue
 		}
-		where := fmt.Sprintf("extent=%d length=%d", x.start, x.length)
-		if x.level != b.level {
-			c.find("extent.type", where, fmt.Sprintf("level %d", x.level), num(uint64(b.level)))
+		where := on(AtExtent, x.Start).with(AtLength, x.Length)
+		if x.level != b.Level {
+			c.find("extent.type", where, words("level %d", x.level), num(uint64(b.Level)))
 		}
-		if x.generation != b.generation {
-			c.find("extent.generation", where, num(x.generation), num(b.generation))
+		if x.generation != b.Generation {
+			c.find("extent.generation", where, num(x.generation), num(b.Generation))
 		}
 	}
 }
@@ -412,7 +420,7 @@ func (c *checker) checkRefs(in span) {
 // unlisted takes the keyed references before start from have: they belong to no extent.
 func (c *checker) unlisted(have []ref, start uint64) []ref {
 	for len(have) > 0 && have[0].extent < start {
-		c.find("extent.ref_extra", fmt.Sprintf("extent=%d", have[0].extent), have[0].String()+", of an extent that is not there", "")
+		c.find("extent.ref_extra", on(AtExtent, have[0].extent), words("%v, of an extent that is not there", have[0]), nil)
 		have = have[1:]
 	}
 	return have
@@ -422,7 +430,7 @@ func (c *checker) unlisted(have []ref, start uint64) []ref {
 func (c *checker) missing(want []ref, start uint64) []ref {
 	for len(want) > 0 && want[0].extent < start {
 		w := want[0]
-		c.find("extent.missing", fmt.Sprintf("extent=%d length=%d", w.extent, w.length), "no extent item", w.String())
+		c.find("extent.missing", on(AtExtent, w.extent).with(AtLength, w.length), Words("no extent item"), words("%v", w))
 		want = want[1:]
 	}
 	return want

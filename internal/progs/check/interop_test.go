@@ -1,4 +1,4 @@
-package check
+package check_test
 
 import (
 	"fmt"
@@ -11,7 +11,9 @@ import (
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
+	"btrlab/internal/progs/check"
 	"btrlab/internal/sched"
+	"btrlab/internal/testing/damaged"
 	"btrlab/internal/testing/need"
 )
 
@@ -79,10 +81,10 @@ func TestLinuxImages(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				r, err := Check(tk, dev, Options{})
+				r, err := check.Check(tk, dev, check.Options{})
 				dev.Close()
 				if err != nil || !r.Clean {
-					t.Errorf("%q: %v\n%s", state, err, r.text())
+					t.Errorf("%q: %v\n%s", state, err, damaged.Text(r))
 				}
 				if state == ".log" != strings.Contains(fmt.Sprint(r.Notes), "log tree") {
 					t.Errorf("%q: notes %q", state, r.Notes)
@@ -110,8 +112,8 @@ func TestConverted(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer dev.Close()
-	if r, err := Check(sched.NewTask("test"), dev, Options{}); err != nil || !r.Clean {
-		t.Errorf("%v\n%s", err, r.text())
+	if r, err := check.Check(sched.NewTask("test"), dev, check.Options{}); err != nil || !r.Clean {
+		t.Errorf("%v\n%s", err, damaged.Text(r))
 	}
 }
 
@@ -125,10 +127,10 @@ func TestFindsWhatBtrfsCheckFinds(t *testing.T) {
 	if need.Forced() {
 		rounds = 120
 	}
-	base := newImage(t)
-	blocks := base.trees()
+	base := damaged.NewImage(t)
+	blocks := base.Trees()
 	path := filepath.Join(t.TempDir(), "image")
-	d, err := blockdev.Create(path, base.dev.Size())
+	d, err := blockdev.Create(path, base.Dev.Size())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,13 +138,13 @@ func TestFindsWhatBtrfsCheckFinds(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 9))
 	count := map[[2]bool]int{}
 	for range rounds {
-		m := base.clone(t)
+		m := base.Clone(t)
 		pick := rng.Uint64()
-		m.damage(blocks, []uint64{pick})
-		r, err := Check(m.tk, m.dev, Options{})
+		m.Damage(blocks, []uint64{pick})
+		r, err := check.Check(m.Task, m.Dev, check.Options{})
 		ours := err != nil || !r.Clean
 		for off := int64(0); off < 100<<20; off += 1 << 20 { // beyond lies nothing
-			if err := blockdev.Write(m.tk, d, m.read(uint64(off), 1<<20), off); err != nil {
+			if err := blockdev.Write(m.Task, d, m.Read(uint64(off), 1<<20), off); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -151,39 +153,18 @@ func TestFindsWhatBtrfsCheckFinds(t *testing.T) {
 		count[[2]bool{ours, theirs}]++
 		if theirs && !ours {
 			bytenr := blocks[pick%uint64(len(blocks))]
-			t.Errorf("seed %d: block %d of tree %d, byte %d: only btrfs check finds\n%s", seed, bytenr, int64(base.block(bytenr).Owner()),
-				interesting(base.block(bytenr), pick>>8), out)
+			t.Errorf("seed %d: block %d of tree %d, byte %d: only btrfs check finds\n%s", seed, bytenr, int64(base.Block(bytenr).Owner()),
+				damaged.Interesting(base.Block(bytenr), pick>>8), out)
 		}
 	}
 	t.Logf("found by both %d, here only %d, by neither %d", count[[2]bool{true, true}], count[[2]bool{true, false}], count[[2]bool{false, false}])
 }
 
-// quotaScript makes an image with qgroups of two levels in $1, mounted at $2: subvolumes, snapshots
-// that share and differ, a clone.
-const quotaScript = `
-set -eu
-img=$1; m=$2
-truncate -s 160M $img; mkfs.btrfs -q $img >/dev/null
-mount -o loop $img $m
-trap 'umount $m 2>/dev/null || true' EXIT
-btrfs quota enable $m; btrfs qgroup create 1/100 $m
-btrfs -q subvolume create $m/sub
-for i in $(seq 1 200); do echo "file $i of a subvolume, with a text that is long enough" > $m/sub/file-$i; done
-dd if=/dev/urandom of=$m/sub/big bs=1M count=4 status=none; sync -f $m
-cp --reflink=always $m/sub/big $m/clone
-btrfs -q subvolume snapshot $m/sub $m/snap
-dd if=/dev/urandom of=$m/snap/big bs=64k count=5 seek=7 conv=notrunc status=none
-rm $m/snap/file-1*; sync -f $m
-btrfs qgroup assign --no-rescan 0/257 1/100 $m; btrfs qgroup assign --no-rescan 0/256 1/100 $m
-btrfs quota rescan -w $m >/dev/null; sync -f $m
-umount $m
-`
-
 // TestLinuxQuota: the counts that Linux makes are those that we make, and when one is changed,
 // btrfs check and this package say so.
 func TestLinuxQuota(t *testing.T) {
 	need.All(t, need.Root, "btrfs", "mkfs.btrfs", "mount")
-	m, img, _ := linuxImage(t, quotaScript)
+	m, img, _ := damaged.LinuxImage(t, damaged.QuotaScript)
 	btrfsCheck := func() string {
 		out, err := exec.Command("btrfs", "check", img).CombinedOutput()
 		if err != nil {
@@ -191,92 +172,23 @@ func TestLinuxQuota(t *testing.T) {
 		}
 		return ""
 	}
-	for _, group := range []uint64{0, 256, 257, 1<<qgroupLevelShift | 100} {
-		n := m.clone(t)
+	for _, group := range []uint64{0, 256, 257, 1<<damaged.QgroupLevelShift | 100} {
+		n := m.Clone(t)
 		want := "[]"
 		if group != 0 {
 			// excl, by a block of 16 KiB
-			n.edit(format.QUOTA_TREE_OBJECTID, key(0, format.QGROUP_INFO_KEY, group), func(b []byte) { b[24+1] ^= 0x40 })
+			n.Edit(format.QUOTA_TREE_OBJECTID, damaged.Key(0, format.QGROUP_INFO_KEY, group), func(b []byte) { b[24+1] ^= 0x40 })
 			want = "[quota.count]"
 		}
-		r := n.check()
-		if r.rules() != want || strings.Contains(r.text(), "not judged") {
-			t.Errorf("qgroup %#x changed: have %s want %s\n%s", group, r.rules(), want, r.text())
+		r := n.Check()
+		if damaged.Rules(r) != want || strings.Contains(damaged.Text(r), "not judged") {
+			t.Errorf("qgroup %#x changed: have %s want %s\n%s", group, damaged.Rules(r), want, damaged.Text(r))
 		}
-		if err := os.WriteFile(img, n.read(0, int(n.dev.Size())), 0o644); err != nil {
+		if err := os.WriteFile(img, n.Read(0, int(n.Dev.Size())), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		if out := btrfsCheck(); (out == "") != (group == 0) {
 			t.Errorf("qgroup %#x changed: btrfs check says %q", group, out)
 		}
-	}
-}
-
-// TestRepairLinux: in an image of Linux with snapshots, clones and qgroups the trees of extents and
-// free space are destroyed. After a repair btrfs check finds nothing, and Linux mounts the image,
-// writes and deletes, and leaves it clean.
-func TestRepairLinux(t *testing.T) {
-	need.Long(t)
-	need.All(t, need.Root, "bash", "mkfs.btrfs", "btrfs")
-	tmp := t.TempDir()
-	img, mnt := filepath.Join(tmp, "image"), filepath.Join(tmp, "mnt")
-	if err := os.Mkdir(mnt, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	run := func(t *testing.T, script string, args ...string) {
-		t.Helper()
-		if out, err := exec.Command("bash", append([]string{"-c", script, "script"}, args...)...).CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
-	}
-	run(t, quotaScript, img, mnt)
-	kinds := [][]uint64{{extentTree}, {extentTree, freeTree, csumTree}}
-	if !need.Forced() {
-		kinds = kinds[:1]
-	}
-	for _, trees := range kinds {
-		t.Run(fmt.Sprint(trees), func(t *testing.T) {
-			hurt := filepath.Join(t.TempDir(), "hurt")
-			run(t, "cp --sparse=always $1 $2", img, hurt)
-			dev, err := blockdev.Open(hurt, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			tk := sched.NewTask("test")
-			_, c, err := judged(tk, dev, Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, id := range trees {
-				r := c.roots[id].item
-				places, _ := c.chunkAt(r.Bytenr).places(r.Bytenr)
-				for _, p := range places {
-					if err := blockdev.Write(tk, dev, make([]byte, c.sb.NodeSize), int64(p.off)); err != nil {
-						t.Fatal(err)
-					}
-				}
-			}
-			r, err := Propose(tk, dev, Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !r.After.Clean {
-				t.Fatalf("%q %q\n%s", r.Done, r.Left, r.After.text())
-			}
-			if err := r.Commit(tk, func(int, int64, []byte) error { return nil }, func() error { return nil }); err != nil {
-				t.Fatal(err)
-			}
-			if err := dev.Close(); err != nil {
-				t.Fatal(err)
-			}
-			run(t, "btrfs check --check-data-csum $1", hurt)
-			run(t, `set -eu
-mount -o loop $1 $2; trap 'umount $2' EXIT
-rm $2/sub/file-2*; dd if=/dev/urandom of=$2/snap/new bs=1M count=8 status=none
-btrfs -q subvolume delete $2/snap; btrfs -q subvolume snapshot $2/sub $2/again; sync -f $2
-[ $3 = 1 ] || btrfs subvolume sync $2 # half a minute
-btrfs quota rescan -w $2 >/dev/null`, hurt, mnt, fmt.Sprint(len(trees)))
-			run(t, "btrfs check --check-data-csum $1", hurt)
-		})
 	}
 }

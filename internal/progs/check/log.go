@@ -2,7 +2,6 @@ package check
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 
 	"btrlab/internal/format"
@@ -13,19 +12,27 @@ import (
 // is free in the last commit, their items belong to inodes that they have, and the data is there
 // with its checksums.
 
+// logRules are about what fsync wrote.
+var logRules = []Rule{
+	{"log.root", "the tree of logs has one root item for each log (6.1)", "what was fsynced last may be lost; rescue zero-log gives it up"},
+	{"log.space", "a log's blocks, and the data extents that the last commit does not have, lie in space that is free in it (6.1)", "a mount may damage data: rescue zero-log gives the log up"},
+	{"log.item", "the items of a log follow the item of their inode (6.3)", "a mount fails: rescue zero-log gives up what was fsynced last"},
+	{"log.csum", "logged data has checksums, in order, in its log or in the checksum tree (6.3)", "what was fsynced last may be unreadable"},
+}
+
 const logTree = format.TREE_LOG_OBJECTID
 
 // logs holds the items of all logs.
 type logs struct {
 	c       *checker
 	data    *dataCheck
-	extents []span // data extents that a log names
-	fresh   []span // those of them that the last commit does not have
+	extents []Span // data extents that a log names
+	fresh   []Span // those of them that the last commit does not have
 }
 
 // checkLog walks the tree of logs and every log.
 func (c *checker) checkLog(data *dataCheck) {
-	s := &c.sb
+	s := &c.Super
 	l := &logs{c: c, data: data}
 	defer l.strayCsums()
 	if s.LogRoot == 0 {
@@ -36,12 +43,12 @@ func (c *checker) checkLog(data *dataCheck) {
 		for i := range n.Nritems() {
 			k := n.Key(i)
 			if k.Objectid != logTree || k.Type != format.ROOT_ITEM_KEY {
-				c.find("log.root", fmt.Sprintf("root=-6 block=%d slot=%d", n.Bytenr(), i), k.String(), "(TREE_LOG ROOT_ITEM subvolume)")
+				c.find("log.root", on(AtTree, logTree).with(AtBlock, n.Bytenr()).with(AtSlot, uint64(i)), k, Words("(TREE_LOG ROOT_ITEM subvolume)"))
 				continue
 			}
-			if r, ok := c.roots[k.Offset]; !format.IsFSTree(k.Offset) || !ok && !c.cut {
+			if r, ok := c.Roots[k.Offset]; !format.IsFSTree(k.Offset) || !ok && !c.Cut {
 				c.note("the log of subvolume %d belongs to none: a replay leaves it out", k.Offset)
-			} else if ok && r.item.Refs == 0 {
+			} else if ok && r.Item.Refs == 0 {
 				c.note("the log of subvolume %d, which is being deleted: a replay leaves it out", k.Offset)
 			}
 			var r format.RootItem
@@ -57,37 +64,23 @@ func (c *checker) checkLog(data *dataCheck) {
 // strayCsums blames the checksums in the checksum tree that belong neither to an extent nor to a
 // log.
 func (l *logs) strayCsums() {
-	logged := merged(l.extents)
+	logged := Merged(l.extents)
 	for _, x := range l.c.stray {
-		if at, bad := uncovered(x.start, x.end, logged); bad {
-			l.c.find("csum.extent", x.where, fmt.Sprintf("csums of %d..%d", at, x.end), "data allocated there")
+		if at, bad := uncovered(x.Start, x.End, logged); bad {
+			l.c.find("csum.extent", x.where, words("csums of %d..%d", at, x.End), Words("data allocated there"))
 		}
 	}
-}
-
-// merged sorts the spans and joins those that touch or overlap.
-func merged(l []span) []span {
-	slices.SortFunc(l, func(a, b span) int { return cmp.Compare(a.start, b.start) })
-	var m []span
-	for _, s := range l {
-		if n := len(m); n > 0 && s.start <= m[n-1].end {
-			m[n-1].end = max(m[n-1].end, s.end)
-		} else {
-			m = append(m, s)
-		}
-	}
-	return m
 }
 
 // overlaps judges the extents that are new against each other: an extent that two logs or two files
 // name is the same in both.
 func (l *logs) overlaps() {
-	slices.SortFunc(l.fresh, func(a, b span) int {
-		return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.end, b.end))
+	slices.SortFunc(l.fresh, func(a, b Span) int {
+		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.End, b.End))
 	})
 	for i := 1; i < len(l.fresh); i++ {
-		if a, b := l.fresh[i-1], l.fresh[i]; a != b && b.start < a.end {
-			l.c.find("log.space", "root=-6", fmt.Sprintf("data extents %d..%d and %d..%d", a.start, a.end, b.start, b.end), "no overlap")
+		if a, b := l.fresh[i-1], l.fresh[i]; a != b && b.Start < a.End {
+			l.c.find("log.space", on(AtTree, logTree), words("data extents %d..%d and %d..%d", a.Start, a.End, b.Start, b.End), Words("no overlap"))
 		}
 	}
 }
@@ -96,7 +89,7 @@ func (l *logs) overlaps() {
 type oneLog struct {
 	*logs
 	subvol uint64
-	sums   []span       // that it has checksums for, ascending
+	sums   []Span       // that it has checksums for, ascending
 	needs  []loggedData // that must have some
 	ino    uint64       // the inode whose item came last
 	flags  uint64       // its
@@ -104,8 +97,8 @@ type oneLog struct {
 }
 
 type loggedData struct {
-	span
-	where string
+	Span
+	where Place
 }
 
 func (l *logs) one(subvol uint64, r *format.RootItem) {
@@ -120,21 +113,21 @@ func (l *logs) one(subvol uint64, r *format.RootItem) {
 	if w.cut {
 		return
 	}
-	if !l.c.csumsWhole {
+	if !l.c.CsumsWhole {
 		return
 	}
 	// A replay adds the checksums of the log to those of the checksum tree. An extent that was
 	// preallocated and written piece by piece has some in each, in any order.
 	for _, d := range o.needs {
-		if off, missing := uncovered(d.start, d.end, o.sums, l.c.sumsOf(d.span)); missing {
-			l.c.find("log.csum", d.where, fmt.Sprintf("no csum of logical %d", off), "one, in the log or in tree 7")
+		if off, missing := uncovered(d.Start, d.End, o.sums, l.c.sumsOf(d.Span)); missing {
+			l.c.find("log.csum", d.where, words("no csum of logical %d", off), Words("one, in the log or in tree 7"))
 		}
 	}
 }
 
 func (o *oneLog) item(n format.Node, slot int) {
 	c, k, b := o.c, n.Key(slot), n.Item(slot)
-	where := fmt.Sprintf("log of root=%d block=%d slot=%d", int64(o.subvol), n.Bytenr(), slot)
+	where := on(AtLog, o.subvol).with(AtBlock, n.Bytenr()).with(AtSlot, uint64(slot))
 	switch k.Type {
 	case format.INODE_ITEM_KEY:
 		var it format.InodeItem
@@ -142,7 +135,7 @@ func (o *oneLog) item(n format.Node, slot int) {
 		o.ino, o.flags, o.gone = k.Objectid, it.Flags, it.Nlink == 0
 	case format.INODE_REF_KEY, format.INODE_EXTREF_KEY, format.XATTR_ITEM_KEY, format.DIR_INDEX_KEY, format.DIR_LOG_INDEX_KEY, format.EXTENT_DATA_KEY:
 		if o.ino != k.Objectid {
-			c.find("log.item", where, k.String(), "its inode item before it")
+			c.find("log.item", where, k, Words("its inode item before it"))
 			return
 		}
 		switch k.Type {
@@ -150,41 +143,41 @@ func (o *oneLog) item(n format.Node, slot int) {
 			if end, err := format.DirLogEnd(b); err != nil {
 				c.findErr("log.item", where, err)
 			} else if end < k.Offset {
-				c.find("log.item", where, fmt.Sprintf("indices %d to %d", k.Offset, end), "a range that does not end before its start")
+				c.find("log.item", where, words("indices %d to %d", k.Offset, end), Words("a range that does not end before its start"))
 			}
 		case format.EXTENT_DATA_KEY:
 			o.extent(n, k, b, where)
 		}
 	case format.EXTENT_CSUM_KEY:
-		s := span{k.Offset, k.Offset + uint64(len(b)/c.sb.CsumType.Size())*uint64(c.sb.SectorSize)}
-		if m := len(o.sums); m > 0 && o.sums[m-1].end > s.start {
-			c.find("log.csum", where, fmt.Sprintf("csums from %d on", s.start), fmt.Sprintf("at least %d, the end of those before", o.sums[m-1].end))
+		s := Span{k.Offset, k.Offset + uint64(len(b)/c.Super.CsumType.Size())*uint64(c.Super.SectorSize)}
+		if m := len(o.sums); m > 0 && o.sums[m-1].End > s.Start {
+			c.find("log.csum", where, words("csums from %d on", s.Start), words("at least %d, the end of those before", o.sums[m-1].End))
 			return
 		}
 		o.sums = append(o.sums, s)
-		o.data.queue(s.start, b)
+		o.data.queue(s.Start, b)
 	}
 }
 
 // extent judges a file extent. The tree checker has passed it.
-func (o *oneLog) extent(n format.Node, k format.Key, b []byte, where string) {
+func (o *oneLog) extent(n format.Node, k format.Key, b []byte, where Place) {
 	c := o.c
 	var fe format.FileExtent
 	fe.Decode(b)
-	where += fmt.Sprintf(" ino=%d file_offset=%d", k.Objectid, k.Offset)
+	where = where.with(AtIno, k.Objectid).with(AtFileOffset, k.Offset)
 	if fe.DiskBytenr == 0 || o.gone { // zero are holes, and what Decode makes of inline extents
 		return
 	}
-	s := span{fe.DiskBytenr, fe.DiskBytenr + fe.DiskNumBytes}
+	s := Span{fe.DiskBytenr, fe.DiskBytenr + fe.DiskNumBytes}
 	o.extents = append(o.extents, s)
-	c.dataPtrs = append(c.dataPtrs, dataPointer{fe.DiskBytenr, fe.DiskNumBytes, n.Bytenr(), o.subvol, k.Objectid, k.Offset - fe.Offset, fe.Generation})
+	c.Data = append(c.Data, DataPointer{fe.DiskBytenr, fe.DiskNumBytes, n.Bytenr(), o.subvol, k.Objectid, k.Offset - fe.Offset, fe.Generation})
 	if e := c.extentOver(s); e != nil {
-		if e.tree || e.start != s.start || e.length != fe.DiskNumBytes {
-			c.find("log.space", where, fmt.Sprintf("data extent %d..%d over extent %d..%d", s.start, s.end, e.start, e.start+e.length), "free space, or that extent")
+		if e.tree || e.Start != s.Start || e.Length != fe.DiskNumBytes {
+			c.find("log.space", where, words("data extent %d..%d over extent %d..%d", s.Start, s.End, e.Start, e.Start+e.Length), Words("free space, or that extent"))
 			return
 		}
-	} else if ch := c.chunkAt(s.start); ch == nil || ch.typ&format.BlockGroupData == 0 || s.end > ch.start+ch.length {
-		c.find("log.space", where, fmt.Sprintf("data extent %d..%d", s.start, s.end), "one in a data block group")
+	} else if ch := c.ChunkAt(s.Start); ch == nil || ch.Type&format.BlockGroupData == 0 || s.End > ch.Start+ch.Length {
+		c.find("log.space", where, words("data extent %d..%d", s.Start, s.End), Words("one in a data block group"))
 		return
 	} else {
 		o.fresh = append(o.fresh, s)
@@ -192,7 +185,7 @@ func (o *oneLog) extent(n format.Node, k format.Key, b []byte, where string) {
 	if fe.Type == format.FileExtentTypePrealloc || o.flags&format.InodeNoDataSum != 0 {
 		return
 	}
-	at := span{fe.DiskBytenr + fe.Offset, fe.DiskBytenr + fe.Offset + fe.NumBytes}
+	at := Span{fe.DiskBytenr + fe.Offset, fe.DiskBytenr + fe.Offset + fe.NumBytes}
 	if fe.Compression != format.CompressNone {
 		at = s
 	}
@@ -200,18 +193,18 @@ func (o *oneLog) extent(n format.Node, k format.Key, b []byte, where string) {
 }
 
 // extentOver is an extent of the last commit that has bytes of s, nil if there is none.
-func (c *checker) extentOver(s span) *extent {
+func (c *checker) extentOver(s Span) *Extent {
 	if c.sliced {
 		return c.lookUp(s)
 	}
-	i, _ := slices.BinarySearchFunc(c.extents, s.start, func(e extent, at uint64) int {
-		if e.start+e.length <= at {
+	i, _ := slices.BinarySearchFunc(c.Extents, s.Start, func(e Extent, at uint64) int {
+		if e.Start+e.Length <= at {
 			return -1
 		}
 		return 1
 	})
-	if i < len(c.extents) && c.extents[i].start < s.end {
-		return &c.extents[i]
+	if i < len(c.Extents) && c.Extents[i].Start < s.End {
+		return &c.Extents[i]
 	}
 	return nil
 }

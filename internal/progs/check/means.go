@@ -2,10 +2,7 @@ package check
 
 import (
 	"fmt"
-	"strconv"
-	"strings"
 
-	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
 )
 
@@ -17,12 +14,12 @@ const explainMax = 1000
 // explain gives the findings their meanings.
 func (c *checker) explain() {
 	p := &paths{c: c, known: map[[2]uint64]string{}}
-	for i := range c.findings {
-		f := &c.findings[i]
+	for i := range c.Findings {
+		f := &c.Findings[i]
 		f.Means = ruleMeans[f.Rule]
 		subject := ""
 		if i < explainMax {
-			subject = p.subject(f.Where)
+			subject = p.subject(f.Place)
 		}
 		if f.Rule == "data.csum" || f.Rule == "data.read" {
 			f.Means = c.ofData(f)
@@ -35,38 +32,14 @@ func (c *checker) explain() {
 
 // ofData says what data that is bad on one copy means.
 func (c *checker) ofData(f *Finding) string {
-	n, _ := number(f.Where, "length")
-	what := fmt.Sprintf("%d bytes", n)
-	if off, ok := number(f.Where, "file_offset"); ok {
+	what := fmt.Sprintf("%d bytes", f.Place.Num(AtLength))
+	if off, ok := f.Place.Get(AtFileOffset); ok {
 		what += fmt.Sprintf(" at %d", off)
 	}
-	if c.spared[f.Where] {
+	if c.Spared[f.Place] {
 		return what + " are bad on one copy; another is whole"
 	}
 	return what + " cannot be read"
-}
-
-// number is the value of a word name=value of a place.
-func number(where, name string) (uint64, bool) {
-	for word := range strings.FieldsSeq(where) {
-		if text, ok := strings.CutPrefix(word, name+"="); ok {
-			v, err := strconv.ParseUint(text, 10, 64)
-			return v, err == nil
-		}
-	}
-	return 0, false
-}
-
-// signed is number for ids that are shown with a sign.
-func signed(where, name string) (uint64, bool) {
-	for word := range strings.FieldsSeq(where) {
-		if text, ok := strings.CutPrefix(word, name+"="); ok {
-			if v, err := strconv.ParseInt(text, 10, 64); err == nil {
-				return uint64(v), true
-			}
-		}
-	}
-	return number(where, name)
 }
 
 // paths looks paths up in the trees, for findings.
@@ -76,26 +49,20 @@ type paths struct {
 }
 
 // subject is the file or directory that a place is about; "" if that is none, or unknown.
-func (p *paths) subject(where string) string {
-	root, ok := number(where, "root")
+func (p *paths) subject(place Place) string {
+	root, ok := place.Get(AtTree)
 	if !ok || !format.IsFSTree(root) {
 		return ""
 	}
-	if dir, ok := number(where, "dir"); ok {
-		_, quoted, _ := strings.Cut(where, "name=")
-		quoted, err := strconv.QuotedPrefix(quoted)
-		if err != nil {
-			return ""
-		}
-		name, _ := strconv.Unquote(quoted)
-		return "entry " + join(p.of(root, dir), name)
+	if dir, ok := place.Get(AtDir); ok {
+		return "entry " + join(p.of(root, dir), place.Name())
 	}
-	ino, ok := number(where, "ino")
-	if !ok || strings.HasPrefix(where, "log ") {
+	ino, ok := place.Get(AtIno)
+	if !ok {
 		return ""
 	}
 	kind := "file "
-	p.c.search(root, format.Key{Objectid: ino, Type: format.INODE_ITEM_KEY}, func(_ format.Key, b []byte) bool {
+	p.c.Search(root, format.Key{Objectid: ino, Type: format.INODE_ITEM_KEY}, func(_ format.Key, b []byte) bool {
 		if len(b) >= format.InodeItemSize {
 			var i format.InodeItem
 			if i.Decode(b); i.Mode&format.S_IFMT == format.S_IFDIR {
@@ -129,14 +96,14 @@ func (p *paths) of(root, ino uint64) string {
 			p.known[id] = "/"
 			return "/"
 		}
-		for _, r := range p.c.rootRefs {
-			if r.child == root {
-				root, dir, name = r.parent, r.Dirid, r.Name
+		for _, r := range p.c.RootRefs {
+			if r.Child == root {
+				root, dir, name = r.Parent, r.Dirid, r.Name
 				break
 			}
 		}
 	} else {
-		p.c.search(root, format.Key{Objectid: ino, Type: format.INODE_REF_KEY}, func(k format.Key, b []byte) bool {
+		p.c.Search(root, format.Key{Objectid: ino, Type: format.INODE_REF_KEY}, func(k format.Key, b []byte) bool {
 			switch k.Type {
 			case format.INODE_REF_KEY:
 				if refs, err := format.InodeRefs(b); err == nil && len(refs) > 0 {
@@ -155,62 +122,4 @@ func (p *paths) of(root, ino uint64) string {
 	}
 	p.known[id] = join(p.of(root, dir), name)
 	return p.known[id]
-}
-
-// search calls f with the items of an inode of a tree from key on, until it returns false. What
-// cannot be read is left out: the walk has found it.
-func (c *checker) search(root uint64, key format.Key, f func(k format.Key, b []byte) bool) {
-	if r, err := c.rootOf(root); err == nil {
-		c.searchBlock(r.Bytenr, r.Generation, int(r.Level), key, f)
-	}
-}
-
-func (c *checker) searchBlock(bytenr, generation uint64, level int, key format.Key, f func(k format.Key, b []byte) bool) bool {
-	n := c.peek(bytenr, generation, level)
-	if n == nil {
-		return true
-	}
-	for i := range n.Nritems() {
-		k := n.Key(i)
-		if k.Objectid > key.Objectid {
-			return false
-		}
-		switch {
-		case level == 0:
-			if !k.Less(key) && !f(k, n.Item(i)) {
-				return false
-			}
-		case i+1 < n.Nritems() && !key.Less(n.Key(i+1)): // all of it is before key
-		case !c.searchBlock(n.Blockptr(i), n.PtrGeneration(i), level-1, key, f):
-			return false
-		}
-	}
-	return true
-}
-
-// peek reads a block from its first good copy, without a finding; nil if there is none, or the tree
-// checker does not pass it.
-func (c *checker) peek(bytenr, generation uint64, level int) format.Node {
-	size := uint64(c.sb.NodeSize)
-	ch := c.chunkAt(bytenr)
-	if ch == nil || level < 0 || level >= format.MaxLevel || bytenr+size > ch.start+ch.length {
-		return nil
-	}
-	places, run := ch.places(bytenr)
-	for _, place := range places {
-		n := format.Node(make([]byte, size))
-		if run < size || place.dev == nil || blockdev.Read(c.t, place.dev, n, int64(place.off)) != nil || !c.sb.CsumType.BlockMatch(n) {
-			continue
-		}
-		ctx := format.CheckContext{Root: n.Owner(), SectorSize: c.sb.SectorSize, NodeSize: c.sb.NodeSize, Generation: c.sb.Generation, Level: level,
-			Csum: c.sb.CsumType}
-		check := format.CheckNode
-		if level == 0 {
-			check = format.CheckLeaf
-		}
-		if n.Bytenr() == bytenr && n.Generation() == generation && n.Level() == level && check(n, ctx) == nil {
-			return n
-		}
-	}
-	return nil
 }

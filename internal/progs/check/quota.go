@@ -2,7 +2,6 @@ package check
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,7 +9,13 @@ import (
 	"btrlab/internal/format"
 )
 
-// quota holds the quota tree's items, and the counts that the walks of the subvolumes add up. A
+// quotaRules are about the quota tree.
+var quotaRules = []Rule{
+	{"quota.count", "a qgroup's bytes are those of the extents that its subvolumes reach, with simple quotas have allocated", "limits of quotas hold too early or too late: rescan"},
+	{"quota.item", "qgroups have a status, and each its counts and limits; relations are there from both sides", "a limit or a qgroup does not count, or quotas go off"},
+}
+
+// Quota holds the quota tree's items, and the counts that the walks of the subvolumes add up. A
 // qgroup counts the extents, data and tree blocks, each once and whole, that its subvolumes reach
 // (rfer), and those that no other subvolume reaches (excl).
 //
@@ -18,20 +23,18 @@ import (
 //
 // Model: btrfs-progs check/qgroup-verify.c. Difference: it asks the extent tree which roots an
 // extent has, this walks the subvolumes.
-type quota struct {
-	status  bool
+type Quota struct {
+	Status  bool
 	flags   uint64
 	enabled uint64             // generation since which simple quotas count
-	groups  map[uint64]*qgroup // by id: level<<48 | subvolume or number
+	Groups  map[uint64]*Counts // by id: level<<48 | subvolume or number
 	parents map[uint64][]uint64
-	limits  map[uint64]bool
-	pairs   map[[2]uint64]bool // of qgroups, as items relate them
+	Limits  map[uint64]bool
+	Pairs   map[[2]uint64]bool // of qgroups, as items relate them
 	reach   []reach
-	want    map[uint64]qgroup
+	want    map[uint64]Counts
 	aboves  map[uint64][]uint64 // above, of subvolumes
 }
-
-type qgroup struct{ rfer, excl uint64 }
 
 // reach says that the subvolume root reaches an extent.
 type reach struct{ start, length, root uint64 }
@@ -49,36 +52,39 @@ func (c *checker) owns(root, length, generation uint64) {
 	}
 }
 
+// Flags of the status of quotas, and the sizes of items in bytes: QgroupStatusSize is that without
+// the generation since which simple quotas count.
 const (
 	qgroupRescan       = 1 << 1
-	qgroupInconsistent = 1 << 2
+	QgroupInconsistent = 1 << 2
 	qgroupSimple       = 1 << 3
-	qgroupStatusSize   = 32
-	qgroupInfoSize     = 40
-	qgroupLevelShift   = 48
+	QgroupStatusSize   = 32
+	QgroupInfoSize     = 40
+	qgroupLevelShift   = 48 // of the level, in an id
 )
 
-func qgroupName(id uint64) string {
+// QgroupName is the id of a qgroup as btrfs shows it: qgroup=LEVEL/NUMBER.
+func QgroupName(id uint64) string {
 	return fmt.Sprintf("qgroup=%d/%d", id>>qgroupLevelShift, id&(1<<qgroupLevelShift-1))
 }
 
 // quotaLeaf takes the items of a leaf of the quota tree.
 func (c *checker) quotaLeaf(n format.Node, _ bool) {
-	q := c.quota
+	q := c.Quota
 	for i := range n.Nritems() {
 		k, b := n.Key(i), n.Item(i)
 		switch {
-		case k.Type == format.QGROUP_STATUS_KEY && len(b) >= qgroupStatusSize:
-			q.status, q.flags = true, le.Uint64(b[16:])
-			if len(b) >= qgroupStatusSize+8 {
+		case k.Type == format.QGROUP_STATUS_KEY && len(b) >= QgroupStatusSize:
+			q.Status, q.flags = true, le.Uint64(b[16:])
+			if len(b) >= QgroupStatusSize+8 {
 				q.enabled = le.Uint64(b[32:])
 			}
-		case k.Type == format.QGROUP_INFO_KEY && len(b) >= qgroupInfoSize:
-			q.groups[k.Offset] = &qgroup{rfer: le.Uint64(b[8:]), excl: le.Uint64(b[24:])}
+		case k.Type == format.QGROUP_INFO_KEY && len(b) >= QgroupInfoSize:
+			q.Groups[k.Offset] = &Counts{Rfer: le.Uint64(b[8:]), Excl: le.Uint64(b[24:])}
 		case k.Type == format.QGROUP_LIMIT_KEY:
-			q.limits[k.Offset] = true
+			q.Limits[k.Offset] = true
 		case k.Type == format.QGROUP_RELATION_KEY:
-			q.pairs[[2]uint64{k.Objectid, k.Offset}] = true
+			q.Pairs[[2]uint64{k.Objectid, k.Offset}] = true
 			if k.Objectid < k.Offset { // the other of each pair says the same
 				q.parents[k.Objectid] = append(q.parents[k.Objectid], k.Offset)
 			}
@@ -88,9 +94,9 @@ func (c *checker) quotaLeaf(n format.Node, _ bool) {
 
 // count adds what was reached to the counts that the qgroups should have. All that reaches an
 // extent is there at once.
-func (q *quota) count() {
+func (q *Quota) count() {
 	if q.want == nil {
-		q.want, q.aboves = map[uint64]qgroup{}, map[uint64][]uint64{}
+		q.want, q.aboves = map[uint64]Counts{}, map[uint64][]uint64{}
 	}
 	above, want := q.aboves, q.want
 	slices.SortFunc(q.reach, func(x, y reach) int { return cmp.Or(cmp.Compare(x.start, y.start), cmp.Compare(x.root, y.root)) })
@@ -112,9 +118,9 @@ func (q *quota) count() {
 		}
 		for id, k := range roots {
 			w := want[id]
-			w.rfer += l[0].length
+			w.Rfer += l[0].length
 			if k == n {
-				w.excl += l[0].length
+				w.Excl += l[0].length
 			}
 			want[id] = w
 		}
@@ -124,7 +130,7 @@ func (q *quota) count() {
 }
 
 // reaches notes that the subvolume root has a leaf's file extents.
-func (q *quota) reaches(root uint64, n format.Node) {
+func (q *Quota) reaches(root uint64, n format.Node) {
 	for i := range n.Nritems() {
 		if n.Key(i).Type != format.EXTENT_DATA_KEY {
 			continue
@@ -137,7 +143,7 @@ func (q *quota) reaches(root uint64, n format.Node) {
 }
 
 // above lists the qgroups that a subvolume counts in.
-func (q *quota) above(root uint64) []uint64 {
+func (q *Quota) above(root uint64) []uint64 {
 	list := []uint64{root}
 	for i := 0; i < len(list); i++ {
 		for _, p := range q.parents[list[i]] {
@@ -152,76 +158,35 @@ func (q *quota) above(root uint64) []uint64 {
 // checkQuotaItems judges the items by each other: Linux writes a qgroup's two items together, and
 // both of a relation.
 func (c *checker) checkQuotaItems() {
-	q := c.quota
-	if !q.status {
-		c.find("quota.item", "root=8", "no status", "one")
+	q := c.Quota
+	if !q.Status {
+		c.find("quota.item", on(AtTree, format.QUOTA_TREE_OBJECTID), Words("no status"), Words("one"))
 	}
-	for _, id := range slices.Sorted(maps.Keys(q.groups)) {
-		if !q.limits[id] {
-			c.find("quota.item", qgroupName(id), "no limit item", "one")
+	for _, id := range slices.Sorted(maps.Keys(q.Groups)) {
+		if !q.Limits[id] {
+			c.find("quota.item", on(AtQgroup, id), Words("no limit item"), Words("one"))
 		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(q.limits)) {
-		if q.groups[id] == nil {
-			c.find("quota.item", qgroupName(id), "no info item", "one")
+	for _, id := range slices.Sorted(maps.Keys(q.Limits)) {
+		if q.Groups[id] == nil {
+			c.find("quota.item", on(AtQgroup, id), Words("no info item"), Words("one"))
 		}
 	}
-	for _, p := range q.sortedPairs() {
-		if !q.has(p[0]) || !q.has(p[1]) {
-			c.find("quota.item", qgroupName(p[0]), fmt.Sprintf("a relation to %s", qgroupName(p[1])), "one of qgroups that are there")
-		} else if !q.pairs[[2]uint64{p[1], p[0]}] {
-			c.find("quota.item", qgroupName(p[1]), fmt.Sprintf("no relation to %s", qgroupName(p[0])), "one")
+	for _, p := range q.SortedPairs() {
+		if !q.Has(p[0]) || !q.Has(p[1]) {
+			c.find("quota.item", on(AtQgroup, p[0]), words("a relation to %s", QgroupName(p[1])), Words("one of qgroups that are there"))
+		} else if !q.Pairs[[2]uint64{p[1], p[0]}] {
+			c.find("quota.item", on(AtQgroup, p[1]), words("no relation to %s", QgroupName(p[0])), Words("one"))
 		}
 	}
 }
 
-// has reports whether an item says that there is such a qgroup.
-func (q *quota) has(id uint64) bool { return q.groups[id] != nil || q.limits[id] }
+// Has reports whether an item says that there is such a qgroup.
+func (q *Quota) Has(id uint64) bool { return q.Groups[id] != nil || q.Limits[id] }
 
-func (q *quota) sortedPairs() [][2]uint64 {
-	return slices.SortedFunc(maps.Keys(q.pairs), func(a, b [2]uint64) int { return slices.Compare(a[:], b[:]) })
-}
-
-// mendQuotaItems writes the items that are missing: no limit, counts that the next check corrects,
-// and a status by which Linux counts anew.
-func (c *checker) mendQuotaItems(try func(what string, err error)) {
-	q := c.quota
-	if q == nil {
-		return
-	}
-	put := func(what string, k format.Key, b []byte) {
-		try(what, c.insertItem(format.QUOTA_TREE_OBJECTID, k, b))
-	}
-	if !q.status && c.sb.IncompatFlags&format.IncompatSimpleQuota != 0 {
-		try("status of quotas", errors.New("since when simple quotas count is lost"))
-	} else if !q.status {
-		b := make([]byte, qgroupStatusSize)
-		// Version, generation, on.
-		for i, v := range []uint64{1, c.sb.Generation, 1 | qgroupInconsistent} {
-			le.PutUint64(b[8*i:], v)
-		}
-		put("status of quotas, by which a rescan is due", format.Key{Type: format.QGROUP_STATUS_KEY}, b)
-	}
-	for _, id := range slices.Sorted(maps.Keys(q.groups)) {
-		if !q.limits[id] {
-			put(qgroupName(id)+": an item without limits; those it had are lost", format.Key{Type: format.QGROUP_LIMIT_KEY, Offset: id}, make([]byte, qgroupInfoSize))
-		}
-	}
-	for _, id := range slices.Sorted(maps.Keys(q.limits)) {
-		if q.groups[id] == nil {
-			b := make([]byte, qgroupInfoSize)
-			le.PutUint64(b, c.sb.Generation)
-			put(qgroupName(id)+": an item with counts", format.Key{Type: format.QGROUP_INFO_KEY, Offset: id}, b)
-		}
-	}
-	for _, p := range q.sortedPairs() {
-		if !q.has(p[0]) || !q.has(p[1]) {
-			try(fmt.Sprintf("relation of %s to %s, of which one is not there: dropped", qgroupName(p[0]), qgroupName(p[1])),
-				c.deleteItem(format.QUOTA_TREE_OBJECTID, format.Key{Objectid: p[0], Type: format.QGROUP_RELATION_KEY, Offset: p[1]}))
-		} else if !q.pairs[[2]uint64{p[1], p[0]}] {
-			put(fmt.Sprintf("%s: its relation to %s", qgroupName(p[1]), qgroupName(p[0])), format.Key{Objectid: p[1], Type: format.QGROUP_RELATION_KEY, Offset: p[0]}, nil)
-		}
-	}
+// SortedPairs lists the pairs, ascending.
+func (q *Quota) SortedPairs() [][2]uint64 {
+	return slices.SortedFunc(maps.Keys(q.Pairs), func(a, b [2]uint64) int { return slices.Compare(a[:], b[:]) })
 }
 
 // checkQuota compares the counts with what the subvolumes reach or have allocated, unless the quota
@@ -229,20 +194,20 @@ func (c *checker) mendQuotaItems(try func(what string, err error)) {
 // nothing of the kind: every offline tool of btrfs-progs leaves one, and Linux counts anew then,
 // but counts that are right stay right.
 func (c *checker) checkQuota() {
-	q := c.quota
+	q := c.Quota
 	if q == nil {
 		return
 	}
 	simple := q.flags&qgroupSimple != 0
 	switch {
-	case c.cut:
+	case c.Cut:
 		return // what was not visited may be counted
-	case !q.status || q.flags&(qgroupRescan|qgroupInconsistent) != 0:
+	case !q.Status || q.flags&(qgroupRescan|QgroupInconsistent) != 0:
 		c.note("quotas are on and their counts out of date: they are not judged")
 		return
 	}
-	for id, r := range c.roots {
-		if !simple && format.IsFSTree(id) && r.item.Refs == 0 {
+	for id, r := range c.Roots {
+		if !simple && format.IsFSTree(id) && r.Item.Refs == 0 {
 			c.note("a subvolume is being deleted: quotas are not judged")
 			return
 		}
@@ -256,34 +221,34 @@ func (c *checker) checkQuota() {
 
 // compareQuota wants the counts of the groups. Those of a subvolume that is gone are judged with
 // simple quotas only: it may have allocated what others refer to.
-func (c *checker) compareQuota(counts map[uint64]qgroup, simple bool) {
-	q := c.quota
-	for _, id := range slices.Sorted(maps.Keys(q.groups)) {
-		if _, ok := c.roots[id]; !ok && !simple && id>>qgroupLevelShift == 0 {
+func (c *checker) compareQuota(counts map[uint64]Counts, simple bool) {
+	q := c.Quota
+	for _, id := range slices.Sorted(maps.Keys(q.Groups)) {
+		if _, ok := c.Roots[id]; !ok && !simple && id>>qgroupLevelShift == 0 {
 			continue
 		}
-		if have, want := *q.groups[id], counts[id]; have != want {
-			c.find("quota.count", qgroupName(id), fmt.Sprintf("rfer %d excl %d", have.rfer, have.excl), fmt.Sprintf("rfer %d excl %d", want.rfer, want.excl))
+		if have, want := *q.Groups[id], counts[id]; have != want {
+			c.find("quota.count", on(AtQgroup, id), Counts{have.Rfer, have.Excl}, Counts{want.Rfer, want.Excl})
 		}
 	}
 }
 
 // allocated counts what the groups have by simple quotas.
-func (q *quota) allocated(list map[owned]uint64) map[uint64]qgroup {
-	want := map[uint64]qgroup{}
+func (q *Quota) allocated(list map[owned]uint64) map[uint64]Counts {
+	want := map[uint64]Counts{}
 	for o, n := range list {
 		if o.generation < q.enabled {
 			continue
 		}
 		for _, id := range q.above(o.root) {
-			want[id] = qgroup{want[id].rfer + n, want[id].excl + n}
+			want[id] = Counts{want[id].Rfer + n, want[id].Excl + n}
 		}
 	}
 	return want
 }
 
 // reached counts what the groups have by the extents that their subvolumes reach.
-func (q *quota) reached() map[uint64]qgroup {
+func (q *Quota) reached() map[uint64]Counts {
 	q.count()
 	return q.want
 }

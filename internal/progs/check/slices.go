@@ -1,8 +1,6 @@
 package check
 
 import (
-	"fmt"
-
 	"btrlab/internal/format"
 )
 
@@ -46,60 +44,61 @@ func (c *checker) countItem(k format.Key, b []byte) {
 
 // ranges cuts all addresses into ranges that begin with a block group and have at most so many
 // items, or one block group.
-func (c *checker) ranges(most uint64) (list []span) {
+func (c *checker) ranges(most uint64) (list []Span) {
 	start, have := uint64(0), uint64(0)
-	for i := range c.groups {
-		g := &c.groups[i]
+	for i := range c.Groups {
+		g := &c.Groups[i]
 		var n uint64
-		for at := g.start >> countShift; at <= (g.end()-1)>>countShift; at++ {
+		for at := g.Start >> countShift; at <= (g.end()-1)>>countShift; at++ {
 			n += c.items[at]
 		}
 		if have > 0 && have+n > most {
-			list = append(list, span{start, g.start})
-			start, have = g.start, 0
+			list = append(list, Span{start, g.Start})
+			start, have = g.Start, 0
 		}
 		have += n
 	}
-	return append(list, span{start, ^uint64(0)})
+	return append(list, Span{start, ^uint64(0)})
 }
 
 // checkSlices judges the extents, range by range.
 func (c *checker) checkSlices() {
-	o := &checker{t: c.t, devs: c.devs, noData: true, sb: c.sb, chunks: c.chunks, roots: c.roots, visited: c.visited, walks: c.walks, scratch: make([]byte, c.sb.NodeSize)}
+	o := c.Image.scratch()
+	o.Visited, o.walks = c.Visited, c.walks
 	end := uint64(0)
 	for _, in := range c.ranges(max(1, c.o.MaxMemory/2/sliceItem)) {
-		c.extents, c.haveRefs, c.dataPtrs, c.csums = c.extents[:0], c.haveRefs[:0], c.dataPtrs[:0], c.csums[:0]
-		c.inRange(format.EXTENT_TREE_OBJECTID, format.Key{Objectid: in.start}, format.Key{Objectid: in.end}, func(n format.Node, i int) { c.refItem(n.Key(i), n.Item(i)) })
-		if c.extentsWhole {
+		c.Extents, c.haveRefs, c.Data, c.csums = c.Extents[:0], c.haveRefs[:0], c.Data[:0], c.csums[:0]
+		c.inRange(format.EXTENT_TREE_OBJECTID, format.Key{Objectid: in.Start}, format.Key{Objectid: in.End}, func(n format.Node, i int) { c.refItem(n.Key(i), n.Item(i)) })
+		if c.ExtentsWhole {
 			end = c.checkExtents(end)
 		}
 		if c.freeWhole {
-			c.inRange(format.FREE_SPACE_TREE_OBJECTID, format.Key{Objectid: in.start}, format.Key{Objectid: in.end}, func(n format.Node, i int) {
+			c.inRange(format.FREE_SPACE_TREE_OBJECTID, format.Key{Objectid: in.Start}, format.Key{Objectid: in.End}, func(n format.Node, i int) {
 				if k := n.Key(i); k.Type >= format.FREE_SPACE_INFO_KEY && k.Type <= format.FREE_SPACE_BITMAP_KEY {
-					if g := c.groupAt(k.Objectid); g != nil {
+					if g := c.GroupAt(k.Objectid); g != nil {
 						c.freeItem(g, k, n.Item(i))
 					}
 				}
 			})
 			c.compareGroups(in)
-			for i := range c.groups {
-				c.groups[i].free = nil
+			for i := range c.Groups {
+				c.Groups[i].free = nil
 			}
 		}
 		data := c.startData()
 		x := 0
 		sum := format.Key{Objectid: format.EXTENT_CSUM_OBJECTID, Type: format.EXTENT_CSUM_KEY}
 		from, to := sum, sum
-		from.Offset, to.Offset = in.start-min(in.start, c.sumReach()), in.end
+		from.Offset, to.Offset = in.Start-min(in.Start, c.sumReach()), in.End
 		c.inRange(format.CSUM_TREE_OBJECTID, from, to, func(n format.Node, i int) { x = c.csumItem(data, n, i, x, in) })
 		c.gather(o, in)
 		c.checkRefs(in)
-		if c.quota != nil {
+		if c.Quota != nil {
 			// Tree blocks, which are all there, count after the last range.
-			all := c.quota.reach
-			c.quota.reach = c.sliceReach
-			c.quota.count()
-			c.quota.reach, c.sliceReach = all, c.sliceReach[:0]
+			all := c.Quota.reach
+			c.Quota.reach = c.sliceReach
+			c.Quota.count()
+			c.Quota.reach, c.sliceReach = all, c.sliceReach[:0]
 		}
 		data.wait()
 		c.blameData(data)
@@ -108,24 +107,24 @@ func (c *checker) checkSlices() {
 		}
 	}
 	c.walks = o.walks // both number their walks in visited
-	c.extents, c.haveRefs, c.dataPtrs, c.csums, c.sliceReach = nil, nil, nil, nil, nil
-	if c.extentsWhole {
+	c.Extents, c.haveRefs, c.Data, c.csums, c.sliceReach = nil, nil, nil, nil, nil
+	if c.ExtentsWhole {
 		c.checkUsed()
 	}
 }
 
 // sumReach is how many bytes of data an item of the checksum tree covers at most.
 func (c *checker) sumReach() uint64 {
-	return uint64(c.sb.NodeSize) / uint64(c.sb.CsumType.Size()) * uint64(c.sb.SectorSize)
+	return uint64(c.Super.NodeSize) / uint64(c.Super.CsumType.Size()) * uint64(c.Super.SectorSize)
 }
 
 // gather reads the trees again for the file extents in the range: what their references are,
 // whether they have checksums, and which subvolumes reach them.
-func (c *checker) gather(o *checker, in span) {
+func (c *checker) gather(o *checker, in Span) {
 	seen := map[uint64]bool{}
 	walk := func(id uint64, r format.RootItem, drop format.Key) {
 		files := format.IsFSTree(id) && (r.Refs > 0 || id == format.FS_TREE_OBJECTID) || id == format.DATA_RELOC_TREE_OBJECTID
-		reached := c.quota != nil && format.IsFSTree(id) && (r.Refs > 0 || id == format.FS_TREE_OBJECTID)
+		reached := c.Quota != nil && format.IsFSTree(id) && (r.Refs > 0 || id == format.FS_TREE_OBJECTID)
 		var ino, flags uint64
 		w := o.newWalk(id, func(n format.Node, _ bool) {
 			fresh := !seen[n.Bytenr()]
@@ -140,34 +139,34 @@ func (c *checker) gather(o *checker, in span) {
 				case format.EXTENT_DATA_KEY:
 					b := n.Item(i)
 					v := format.FileExtentView(b)
-					if v.Type() == format.FileExtentTypeInline || v.DiskBytenr() == 0 || v.DiskBytenr() < in.start || v.DiskBytenr() >= in.end {
+					if v.Type() == format.FileExtentTypeInline || v.DiskBytenr() == 0 || v.DiskBytenr() < in.Start || v.DiskBytenr() >= in.End {
 						continue
 					}
 					var fe format.FileExtent
 					fe.Decode(b)
 					if fresh {
-						c.dataPtrs = append(c.dataPtrs, dataPointer{fe.DiskBytenr, fe.DiskNumBytes, n.Bytenr(), n.Owner(), k.Objectid, k.Offset - fe.Offset, fe.Generation})
+						c.Data = append(c.Data, DataPointer{fe.DiskBytenr, fe.DiskNumBytes, n.Bytenr(), n.Owner(), k.Objectid, k.Offset - fe.Offset, fe.Generation})
 					}
 					if reached {
 						c.sliceReach = append(c.sliceReach, reach{fe.DiskBytenr, fe.DiskNumBytes, id})
 					}
-					if files && ino == k.Objectid && fe.Type == format.FileExtentTypeReg && flags&format.InodeNoDataSum == 0 && c.csumsWhole {
-						c.covered(&fe, func() string { return fmt.Sprintf("%s ino=%d file_offset=%d", treeName(id), k.Objectid, k.Offset) })
+					if files && ino == k.Objectid && fe.Type == format.FileExtentTypeReg && flags&format.InodeNoDataSum == 0 && c.CsumsWhole {
+						c.covered(&fe, func() Place { return PlaceOf(id, k.Objectid).with(AtFileOffset, k.Offset) })
 					}
 				}
 			}
 		})
 		w.drop = drop
 		w.from(r.Bytenr, r.Generation, r.Level)
-		o.ptrs = o.ptrs[:0]
+		o.Pointers = o.Pointers[:0]
 	}
-	walk(format.ROOT_TREE_OBJECTID, format.RootItem{Bytenr: c.sb.Root, Generation: c.sb.Generation, Level: c.sb.RootLevel}, format.Key{})
-	for _, id := range c.rootIDs {
+	walk(format.ROOT_TREE_OBJECTID, format.RootItem{Bytenr: c.Super.Root, Generation: c.Super.Generation, Level: c.Super.RootLevel}, format.Key{})
+	for _, id := range c.RootIDs {
 		switch id {
 		case format.EXTENT_TREE_OBJECTID, format.DEV_TREE_OBJECTID, format.CSUM_TREE_OBJECTID, format.FREE_SPACE_TREE_OBJECTID, format.BLOCK_GROUP_TREE_OBJECTID:
 			continue
 		}
-		r := c.roots[id].item
+		r := c.Roots[id].Item
 		var drop format.Key
 		if format.IsFSTree(id) && r.Refs == 0 && id != format.FS_TREE_OBJECTID {
 			drop = r.DropProgress
@@ -179,16 +178,16 @@ func (c *checker) gather(o *checker, in span) {
 // inRange calls f with the items of a tree from the key from on and before to, of blocks that can
 // be read: the walk has found the others.
 func (c *checker) inRange(tree uint64, from, to format.Key, f func(n format.Node, slot int)) {
-	r, err := c.rootOf(tree)
+	r, err := c.RootOf(tree)
 	if err != nil {
 		return
 	}
 	var visit func(bytenr, generation uint64, level int, first *format.Key, last format.Key)
 	visit = func(bytenr, generation uint64, level int, first *format.Key, last format.Key) {
-		if _, met := c.visited[bytenr]; !met {
+		if _, met := c.Visited[bytenr]; !met {
 			return
 		}
-		n := c.peek(bytenr, generation, level)
+		n := c.Peek(bytenr, generation, level)
 		if n == nil || first != nil && (n.Nritems() == 0 || n.Key(0) != *first) || n.Nritems() > 0 && last.Less(n.Key(n.Nritems()-1)) {
 			return
 		}
@@ -214,14 +213,14 @@ func (c *checker) inRange(tree uint64, from, to format.Key, f func(n format.Node
 
 // lookUp is extentOver by a search in the extent tree: the extent that begins last before the
 // range, or the first in it.
-func (c *checker) lookUp(s span) (over *extent) {
-	o := &checker{sb: c.sb, sliced: true}
+func (c *checker) lookUp(s Span) (over *Extent) {
+	o := &checker{Seen: Seen{Image: Image{Super: c.Super}}, sliced: true}
 	const back = 1 << 30 // no extent is longer
-	c.inRange(format.EXTENT_TREE_OBJECTID, format.Key{Objectid: s.start - min(s.start, uint64(back))}, format.Key{Objectid: s.end}, func(n format.Node, i int) {
+	c.inRange(format.EXTENT_TREE_OBJECTID, format.Key{Objectid: s.Start - min(s.Start, uint64(back))}, format.Key{Objectid: s.End}, func(n format.Node, i int) {
 		if k := n.Key(i); k.Type == format.EXTENT_ITEM_KEY || k.Type == format.METADATA_ITEM_KEY {
-			o.extents = o.extents[:0]
+			o.Extents = o.Extents[:0]
 			o.extentItem(k, n.Item(i))
-			if e := o.extents[0]; over == nil && e.start+e.length > s.start {
+			if e := o.Extents[0]; over == nil && e.Start+e.Length > s.Start {
 				over = &e
 			}
 			o.haveRefs = o.haveRefs[:0]
@@ -231,16 +230,16 @@ func (c *checker) lookUp(s span) (over *extent) {
 }
 
 // sumsOf lists the ranges around s that have checksums, ascending.
-func (c *checker) sumsOf(s span) (list []span) {
+func (c *checker) sumsOf(s Span) (list []Span) {
 	if !c.sliced {
 		return c.csums
 	}
 	k := format.Key{Objectid: format.EXTENT_CSUM_OBJECTID, Type: format.EXTENT_CSUM_KEY}
 	from, to := k, k
-	from.Offset, to.Offset = s.start-min(s.start, c.sumReach()), s.end
+	from.Offset, to.Offset = s.Start-min(s.Start, c.sumReach()), s.End
 	c.inRange(format.CSUM_TREE_OBJECTID, from, to, func(n format.Node, i int) {
 		start := n.Key(i).Offset
-		list = append(list, span{start, start + uint64(len(n.Item(i))/c.sb.CsumType.Size())*uint64(c.sb.SectorSize)})
+		list = append(list, Span{start, start + uint64(len(n.Item(i))/c.Super.CsumType.Size())*uint64(c.Super.SectorSize)})
 	})
-	return merged(list)
+	return Merged(list)
 }

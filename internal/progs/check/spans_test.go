@@ -27,19 +27,19 @@ func TestUncovered(t *testing.T) {
 		{"10-12 14-16 18-20; 12-14 16-17", "17"},
 		{"10-12; 13-20", "12"},
 	} {
-		var lists [][]span
-		l := []span{}
+		var lists [][]Span
+		l := []Span{}
 		for rest := c.lists; rest != ""; {
-			var s span
+			var s Span
 			var sep rune
-			n, _ := fmt.Sscanf(rest, "%d-%d%c", &s.start, &s.end, &sep)
+			n, _ := fmt.Sscanf(rest, "%d-%d%c", &s.Start, &s.End, &sep)
 			if l = append(l, s); n == 2 {
 				break
 			}
 			if sep == ';' {
 				lists, l = append(lists, l), nil
 			}
-			rest = rest[len(fmt.Sprintf("%d-%d%c", s.start, s.end, sep)):]
+			rest = rest[len(fmt.Sprintf("%d-%d%c", s.Start, s.End, sep)):]
 			for rest[0] == ' ' {
 				rest = rest[1:]
 			}
@@ -59,19 +59,23 @@ func TestUncovered(t *testing.T) {
 // of one gap while the next extent goes on in the commit. The judge took everything after the first
 // gap for stray.
 func TestStrays(t *testing.T) {
-	c := &checker{extentsWhole: true, extents: []extent{{start: 10, length: 5}, {start: 20, length: 4, tree: true}, {start: 30, length: 10}, {start: 50, length: 10}}}
-	x := c.straysOf(span{5, 35}, 0, "a")
-	x = c.straysOf(span{35, 45}, x, "b")
-	c.straysOf(span{52, 70}, x, "c")
-	if have, want := fmt.Sprint(c.stray), "[{{5 10} a} {{15 20} a} {{20 24} a} {{24 30} a} {{40 45} b} {{60 70} c}]"; have != want {
-		t.Errorf("have %s want %s", have, want)
+	c := &checker{Seen: Seen{Broken: map[string]bool{}, ExtentsWhole: true, Extents: []Extent{{Start: 10, Length: 5}, {Start: 20, Length: 4, tree: true}, {Start: 30, Length: 10}, {Start: 50, Length: 10}}}}
+	x := c.straysOf(Span{5, 35}, 0, on(AtSlot, 1))
+	x = c.straysOf(Span{35, 45}, x, on(AtSlot, 2))
+	c.straysOf(Span{52, 70}, x, on(AtSlot, 3))
+	strays := ""
+	for _, x := range c.stray {
+		strays += fmt.Sprint(x.Span, x.where) + " "
+	}
+	if want := "{5 10} slot=1 {15 20} slot=1 {20 24} slot=1 {24 30} slot=1 {40 45} slot=2 {60 70} slot=3 "; strays != want {
+		t.Errorf("have %s want %s", strays, want)
 	}
 	// Logs name two of the gaps, one of them twice.
-	r := &logs{c: c, extents: []span{{16, 18}, {14, 30}, {55, 100}}}
+	r := &logs{c: c, extents: []Span{{16, 18}, {14, 30}, {55, 100}}}
 	r.strayCsums()
 	have := ""
-	for _, f := range c.findings {
-		have += f.Have + "\n"
+	for _, f := range c.Findings {
+		have += f.Have.String() + "\n"
 	}
 	if want := "csums of 5..10\ncsums of 40..45\n"; have != want {
 		t.Errorf("have\n%swant\n%s", have, want)

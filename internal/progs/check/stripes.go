@@ -1,41 +1,45 @@
 package check
 
 import (
-	"fmt"
-
 	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
 )
 
 // Where the bytes of a chunk lie, in this walker's own arithmetic.
 
-// device is one device of the file system.
-type device struct {
+// parityRules are about RAID5 and RAID6.
+var parityRules = []Rule{
+	{"data.parity", "the parity of a row is that of its data", "a device that fails takes this data with it"},
+}
+
+// Device is one device of the file system.
+type Device struct {
 	blockdev.Device
-	sb    format.Super // its own
-	total uint64       // its size as the chunk tree says
-	used  uint64
-	exts  []devExtent // ascending
+	Super   format.Super // its own
+	Total   uint64       // its size as the chunk tree says
+	Used    uint64
+	Extents []DevExtent // ascending
 }
 
-func (d *device) id() uint64 { return d.sb.DevItem.Devid }
+// ID is the number that the device has in the file system.
+func (d *Device) ID() uint64 { return d.Super.DevItem.Devid }
 
-// stripe is one stripe of a chunk.
-type stripe struct {
-	dev *device // nil: none that is known
-	off uint64
+// Stripe is one stripe of a chunk.
+type Stripe struct {
+	Dev *Device // nil: none that is known
+	Off uint64
 }
 
-// chunk is a logical range and its stripes.
-type chunk struct {
-	start, length uint64
-	typ           uint64
-	stripes       []stripe
+// Chunk is a logical range and its stripes.
+type Chunk struct {
+	Start, Length uint64
+	Type          uint64
+	Stripes       []Stripe
 }
 
-// parity is the number of parity units in a row.
-func (ch *chunk) parity() int {
-	switch ch.typ & format.BlockGroupProfileMask {
+// Parity is the number of parity units in a row.
+func (ch *Chunk) Parity() int {
+	switch ch.Type & format.BlockGroupProfileMask {
 	case format.BlockGroupRAID5:
 		return 1
 	case format.BlockGroupRAID6:
@@ -45,110 +49,100 @@ func (ch *chunk) parity() int {
 }
 
 // width is the number of units in a row that have bytes of their own; 0 if each stripe has all.
-func (ch *chunk) width() uint64 {
-	n := uint64(len(ch.stripes))
-	switch ch.typ & format.BlockGroupProfileMask {
+func (ch *Chunk) width() uint64 {
+	n := uint64(len(ch.Stripes))
+	switch ch.Type & format.BlockGroupProfileMask {
 	case format.BlockGroupRAID0:
 		return n
 	case format.BlockGroupRAID10:
 		return n / 2
 	case format.BlockGroupRAID5, format.BlockGroupRAID6:
-		return n - uint64(ch.parity())
+		return n - uint64(ch.Parity())
 	}
 	return 0
 }
 
-// stripeLength is the length of each device extent of the chunk.
-func (ch *chunk) stripeLength() uint64 {
+// StripeLength is the length of each device extent of the chunk.
+func (ch *Chunk) StripeLength() uint64 {
 	if w := ch.width(); w > 0 {
-		return ch.length / w
+		return ch.Length / w
 	}
-	return ch.length
+	return ch.Length
 }
 
-// places lists where the byte at logical lies, each copy once, and how many bytes from it on lie
+// Places lists where the byte at logical lies, each copy once, and how many bytes from it on lie
 // there, too.
-func (ch *chunk) places(logical uint64) (list []stripe, run uint64) {
-	in := logical - ch.start
+func (ch *Chunk) Places(logical uint64) (list []Stripe, run uint64) {
+	in := logical - ch.Start
 	w := ch.width()
 	if w == 0 {
-		for _, s := range ch.stripes {
-			list = append(list, stripe{s.dev, s.off + in})
+		for _, s := range ch.Stripes {
+			list = append(list, Stripe{s.Dev, s.Off + in})
 		}
-		return list, ch.length - in
+		return list, ch.Length - in
 	}
 	unit, rest := in/format.StripeLen, in%format.StripeLen
 	row, column := unit/w, unit%w
 	first, copies := column, uint64(1)
 	switch {
-	case ch.parity() > 0: // each row begins one stripe later
-		first = (column + row) % uint64(len(ch.stripes))
-	case ch.typ&format.BlockGroupRAID10 != 0:
+	case ch.Parity() > 0: // each row begins one stripe later
+		first = (column + row) % uint64(len(ch.Stripes))
+	case ch.Type&format.BlockGroupRAID10 != 0:
 		first, copies = 2*column, 2
 	}
-	for _, s := range ch.stripes[first : first+copies] {
-		list = append(list, stripe{s.dev, s.off + row*format.StripeLen + rest})
+	for _, s := range ch.Stripes[first : first+copies] {
+		list = append(list, Stripe{s.Dev, s.Off + row*format.StripeLen + rest})
 	}
 	return list, format.StripeLen - rest
 }
 
 // row is the place in each stripe that belongs to that of the byte at logical.
-func (ch *chunk) row(logical uint64) (list []stripe) {
-	unit, rest := (logical-ch.start)/format.StripeLen, (logical-ch.start)%format.StripeLen
-	for _, s := range ch.stripes {
-		list = append(list, stripe{s.dev, s.off + unit/ch.width()*format.StripeLen + rest})
+func (ch *Chunk) row(logical uint64) (list []Stripe) {
+	unit, rest := (logical-ch.Start)/format.StripeLen, (logical-ch.Start)%format.StripeLen
+	for _, s := range ch.Stripes {
+		list = append(list, Stripe{s.Dev, s.Off + unit/ch.width()*format.StripeLen + rest})
 	}
 	return list
 }
 
 // at names a place on a device: by its offset, and if there are several devices by the number, too.
-func (c *checker) at(s stripe) string {
-	if len(c.devs) == 1 {
-		return fmt.Sprintf("device_offset=%d", s.off)
+func (c *checker) at(s Stripe) Place {
+	if len(c.Devs) == 1 {
+		return on(AtDeviceOffset, s.Off)
 	}
-	if s.dev == nil {
-		return "no such device"
+	if s.Dev == nil {
+		return on(AtNoDevice, 0)
 	}
-	return fmt.Sprintf("devid=%d device_offset=%d", s.dev.id(), s.off)
-}
-
-// deviceOf is the device with the number and the uuid; nil if none has them.
-func (c *checker) deviceOf(s format.Stripe) *device {
-	for _, d := range c.devs {
-		if d.id() == s.Devid && d.sb.DevItem.UUID == s.DevUUID {
-			return d
-		}
-	}
-	return nil
+	return on(AtDevid, s.Dev.ID()).with(AtDeviceOffset, s.Off)
 }
 
 // checkParity compares the parity of RAID5 and RAID6 with the data of its row, where tree blocks
 // and data with checksums are. What nobody has written, such as preallocated space, may have any.
-func (c *checker) checkParity(in span) {
-	for i := range c.chunks {
-		if ch := &c.chunks[i]; ch.parity() > 0 && ch.start >= in.start && ch.start < in.end {
+func (c *checker) checkParity(in Span) {
+	for i := range c.Chunks {
+		if ch := &c.Chunks[i]; ch.Parity() > 0 && ch.Start >= in.Start && ch.Start < in.End {
 			c.parityOf(ch)
 		}
 	}
 }
 
-func (c *checker) parityOf(ch *chunk) {
+func (c *checker) parityOf(ch *Chunk) {
 	rowBytes := ch.width() * format.StripeLen
 	// of each row the sectors of a unit that are in use in one of its units
-	used := make([][format.StripeLen / format.SectorSize]bool, ch.length/rowBytes)
+	used := make([][format.StripeLen / format.SectorSize]bool, ch.Length/rowBytes)
 	mark := func(start, end uint64) {
-		for at := max(start, ch.start); at < min(end, ch.start+ch.length); at += format.SectorSize {
-			in := at - ch.start
+		for at := max(start, ch.Start); at < min(end, ch.Start+ch.Length); at += format.SectorSize {
+			in := at - ch.Start
 			used[in/rowBytes][in%format.StripeLen/format.SectorSize] = true
 		}
 	}
 	for _, s := range c.csums {
-		mark(s.start, s.end)
+		mark(s.Start, s.End)
 	}
-	for _, b := range c.blocks {
-		mark(b.bytenr, b.bytenr+uint64(c.sb.NodeSize))
+	for _, b := range c.Blocks {
+		mark(b.Bytenr, b.Bytenr+uint64(c.Super.NodeSize))
 	}
-	row := make([][]byte, len(ch.stripes))
+	row := make([][]byte, len(ch.Stripes))
 	for i := range row {
 		row[i] = make([]byte, format.SectorSize)
 	}
@@ -163,13 +157,13 @@ func (c *checker) parityOf(ch *chunk) {
 
 // paritySector checks the sector at the offset in of each unit of row r. The memory is a sector for
 // each stripe.
-func (c *checker) paritySector(ch *chunk, memory [][]byte, r, in uint64) {
-	n, w := uint64(len(ch.stripes)), ch.width()
-	places := make([]stripe, n) // data, P, Q
+func (c *checker) paritySector(ch *Chunk, memory [][]byte, r, in uint64) {
+	n, w := uint64(len(ch.Stripes)), ch.width()
+	places := make([]Stripe, n) // data, P, Q
 	for i := range places {
-		s := ch.stripes[(uint64(i)+r)%n]
-		places[i] = stripe{s.dev, s.off + r*format.StripeLen + in}
-		if s.dev == nil || blockdev.Read(c.t, s.dev, memory[i], int64(places[i].off)) != nil {
+		s := ch.Stripes[(uint64(i)+r)%n]
+		places[i] = Stripe{s.Dev, s.Off + r*format.StripeLen + in}
+		if s.Dev == nil || blockdev.Read(c.Task, s.Dev, memory[i], int64(places[i].Off)) != nil {
 			return // said elsewhere
 		}
 	}
@@ -183,9 +177,9 @@ func (c *checker) paritySector(ch *chunk, memory [][]byte, r, in uint64) {
 			q = double ^ memory[k][i]
 			p ^= memory[k][i]
 		}
-		for k, want := range []byte{p, q}[:ch.parity()] {
+		for k, want := range []byte{p, q}[:ch.Parity()] {
 			if have := memory[int(w)+k][i]; have != want {
-				c.find("data.parity", fmt.Sprintf("logical=%d row=%d %c %s", ch.start, r, "PQ"[k], c.at(places[int(w)+k])), fmt.Sprintf("0x%02x at byte %d", have, i), fmt.Sprintf("0x%02x", want))
+				c.find("data.parity", on(AtLogical, ch.Start).with(AtRow, r).with(AtParity, uint64("PQ"[k])).joined(c.at(places[int(w)+k])), words("0x%02x at byte %d", have, i), words("0x%02x", want))
 				return
 			}
 		}

@@ -2,41 +2,56 @@ package check
 
 import (
 	"bytes"
-	"fmt"
-	"sort"
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
 )
 
-func (c *checker) chunkAt(logical uint64) *chunk {
-	i := sort.Search(len(c.chunks), func(i int) bool { return c.chunks[i].start > logical }) - 1
-	if i < 0 || logical-c.chunks[i].start >= c.chunks[i].length {
-		return nil
-	}
-	return &c.chunks[i]
+// treeRules are about tree blocks.
+var treeRules = []Rule{
+	{"tree.read", "a tree block has a readable copy with a good checksum", "what was in the block is lost; rescue copy gets the rest"},
+	{"tree.csum", "every copy of a tree block has a good checksum", "one copy is bad; without another the block is lost"},
+	{"tree.mirror", "all copies of a tree block are the same", "which copy is read is chance"},
+	{"tree.block", "a tree block passes the tree checker", "Linux refuses the block: what is in it is out of reach"},
+	{"tree.header", "a tree block's bytenr, fsid and chunk tree uuid are those of the file system", "Linux refuses the block: what is in it is out of reach"},
+	{"tree.level", "a child is one level below its parent; a root has its root item's level (1)", "Linux refuses the block: what is below it is out of reach"},
+	{"tree.generation", "a block's generation is what its parent says (1)", "a write was lost: what is below the block is out of reach"},
+	{"tree.owner", "a block is owned by its tree, or in a snapshot by another subvolume", "Linux refuses the block: what is in it is out of reach"},
+	{"tree.first_key", "a child's first key is its parent's key for it (1)", "Linux refuses the block: what is in it is out of reach"},
+	{"tree.key_range", "a child's keys are below its parent's next key", "items are where no search finds them"},
+	{"tree.key_type", "the type of a key is one that btrfs has", "Linux leaves the item alone; something has damaged it"},
+	{"tree.loop", "a tree reaches each block once", "two places share a block, and the next write to one damages the other"},
+	{"tree.chunk", "tree blocks lie in METADATA block groups, the chunk tree's in SYSTEM ones (4)", "the block is where none may be; the next write may damage it"},
 }
 
-// blockInfo holds the fields of a tree block that the check of references needs.
-type blockInfo struct {
-	bytenr, generation uint64
-	level              uint8
+// Block holds the fields of a tree block that the check of references needs.
+type Block struct {
+	Bytenr, Generation uint64
+	Level              uint8
 }
 
-// pointer is one reference to a tree block: from a block, or (parent 0) from a root item or the
+// Pointer is one reference to a tree block: from a block, or (parent 0) from a root item or the
 // superblock.
-type pointer struct {
-	child  uint64
-	parent uint64
-	owner  uint64 // of the parent, or the tree
+type Pointer struct {
+	Child  uint64
+	Parent uint64
+	Owner  uint64 // of the parent, or the tree
 }
 
-// dataPointer is one EXTENT_DATA item that points at an extent.
-type dataPointer struct {
-	bytenr, length    uint64
-	parent            uint64
-	owner, ino, start uint64 // start: file offset minus extent offset
-	generation        uint64
+// DataPointer is one EXTENT_DATA item that points at an extent.
+type DataPointer struct {
+	Bytenr, Length    uint64
+	Parent            uint64
+	Owner, Ino, Start uint64 // start: file offset minus extent offset
+	Generation        uint64
+}
+
+// Refused is a block that is refused, and what its parent says of it.
+type Refused struct {
+	Tree, Bytenr, Generation uint64
+	Level                    int
+	First                    *format.Key // its parent's key for it, nil for a root
+	Last                     format.Key  // the greatest key that belongs into it
 }
 
 // walk is one pass over one tree.
@@ -73,12 +88,12 @@ func (c *checker) newWalk(root uint64, leaf func(n format.Node, fresh bool)) *wa
 
 func (w *walk) from(bytenr, generation uint64, level uint8) {
 	if level >= format.MaxLevel {
-		w.c.find("tree.level", treeName(w.root), num(uint64(level)), fmt.Sprintf("at most %d", format.MaxLevel-1))
+		w.c.find("tree.level", on(AtTree, w.root), num(uint64(level)), words("at most %d", format.MaxLevel-1))
 		w.cut = true
 		return
 	}
 	if w.visit(bytenr, generation, int(level), nil, format.MaxKey) && !w.log {
-		w.c.ptrs = append(w.c.ptrs, pointer{bytenr, 0, w.root})
+		w.c.Pointers = append(w.c.Pointers, Pointer{bytenr, 0, w.root})
 	}
 }
 
@@ -86,7 +101,7 @@ func (w *walk) from(bytenr, generation uint64, level uint8) {
 func (w *walk) visit(bytenr, generation uint64, level int, first *format.Key, last format.Key) bool {
 	ok := w.block(bytenr, generation, level, first, last)
 	if !ok {
-		w.cut, w.c.cut = true, true
+		w.cut, w.c.Cut = true, true
 	}
 	return ok
 }
@@ -95,21 +110,21 @@ func (w *walk) visit(bytenr, generation uint64, level int, first *format.Key, la
 // is at most last. False: it could not be used.
 func (w *walk) block(bytenr, generation uint64, level int, first *format.Key, last format.Key) bool {
 	c := w.c
-	where := fmt.Sprintf("%s block=%d", treeName(w.root), bytenr)
-	seen, old := c.visited[bytenr]
+	where := on(AtTree, w.root).with(AtBlock, bytenr)
+	seen, old := c.Visited[bytenr]
 	if old && seen == w.num {
-		c.find("tree.loop", where, "reached a second time", "once")
-		c.misfits = append(c.misfits, refused{w.root, bytenr, generation, level, first, last})
+		c.find("tree.loop", where, Words("reached a second time"), Words("once"))
+		c.Misfits = append(c.Misfits, Refused{w.root, bytenr, generation, level, first, last})
 		return false
 	}
 	if w.log {
 		if old {
-			c.find("log.space", where, "a block of another tree", "one of its own")
+			c.find("log.space", where, Words("a block of another tree"), Words("one of its own"))
 			return false
 		}
-		size := uint64(c.sb.NodeSize)
-		if e := c.extentOver(span{bytenr, bytenr + size}); e != nil {
-			c.find("log.space", where, fmt.Sprintf("a block over extent %d..%d", e.start, e.start+e.length), "free space")
+		size := uint64(c.Super.NodeSize)
+		if e := c.extentOver(Span{bytenr, bytenr + size}); e != nil {
+			c.find("log.space", where, words("a block over extent %d..%d", e.Start, e.Start+e.Length), Words("free space"))
 			return false
 		}
 	}
@@ -117,42 +132,42 @@ func (w *walk) block(bytenr, generation uint64, level int, first *format.Key, la
 	n, ok := w.read(bytenr, generation, level, where, !old)
 	if !ok {
 		if !w.log {
-			c.misfits = append(c.misfits, refused{w.root, bytenr, generation, level, first, last})
+			c.Misfits = append(c.Misfits, Refused{w.root, bytenr, generation, level, first, last})
 		}
 		return false
 	}
-	c.visited[bytenr] = w.num
+	c.Visited[bytenr] = w.num
 	if w.met != nil {
 		w.met(n)
 	}
 	if w.counts {
-		c.quota.reach = append(c.quota.reach, reach{bytenr, uint64(c.sb.NodeSize), w.root})
+		c.Quota.reach = append(c.Quota.reach, reach{bytenr, uint64(c.Super.NodeSize), w.root})
 	}
 	if !old {
 		c.stats.TreeBlocks++
-		if !w.log && c.sb.IncompatFlags&format.IncompatSimpleQuota != 0 {
-			c.owns(n.Owner(), uint64(c.sb.NodeSize), n.Generation())
+		if !w.log && c.Super.IncompatFlags&format.IncompatSimpleQuota != 0 {
+			c.owns(n.Owner(), uint64(c.Super.NodeSize), n.Generation())
 		}
 		if !w.log {
-			c.blocks = append(c.blocks, blockInfo{bytenr, n.Generation(), uint8(level)})
+			c.Blocks = append(c.Blocks, Block{bytenr, n.Generation(), uint8(level)})
 		}
 		c.step()
 	}
 	nr := n.Nritems()
 	if nr > 0 {
 		if k := n.Key(0); first != nil && k != *first {
-			c.find("tree.first_key", where, k.String(), first.String())
+			c.find("tree.first_key", where, k, *first)
 			return false
 		}
 		if k := n.Key(nr - 1); last.Less(k) {
-			c.find("tree.key_range", where, k.String(), "at most "+last.String())
+			c.find("tree.key_range", where, k, words("at most %v", last))
 			if level == 0 && !w.log {
-				c.refused = append(c.refused, refused{w.root, bytenr, generation, level, first, last})
+				c.Refused = append(c.Refused, Refused{w.root, bytenr, generation, level, first, last})
 			}
 			return false
 		}
 	} else if first != nil {
-		c.find("tree.first_key", where, "an empty block", first.String())
+		c.find("tree.first_key", where, Words("an empty block"), *first)
 		return false
 	}
 	if level == 0 {
@@ -175,7 +190,7 @@ func (w *walk) block(bytenr, generation uint64, level int, first *format.Key, la
 		// The reference of a pointer that cannot be followed is nobody's business: the pointer is
 		// the problem.
 		if w.visit(child, n.PtrGeneration(i), level-1, &k, upper) && !old && !w.log {
-			c.ptrs = append(c.ptrs, pointer{child, bytenr, n.Owner()})
+			c.Pointers = append(c.Pointers, Pointer{child, bytenr, n.Owner()})
 		}
 	}
 	return true
@@ -208,33 +223,33 @@ func (w *walk) dataPointers(n format.Node) {
 		if fe.Type == format.FileExtentTypeInline || fe.DiskBytenr == 0 {
 			continue
 		}
-		w.c.dataPtrs = append(w.c.dataPtrs, dataPointer{fe.DiskBytenr, fe.DiskNumBytes, n.Bytenr(), n.Owner(), k.Objectid, k.Offset - fe.Offset, fe.Generation})
+		w.c.Data = append(w.c.Data, DataPointer{fe.DiskBytenr, fe.DiskNumBytes, n.Bytenr(), n.Owner(), k.Objectid, k.Offset - fe.Offset, fe.Generation})
 	}
 }
 
 // read gets a block from its chunk; a fresh one is judged, on every mirror.
-func (w *walk) read(bytenr, generation uint64, level int, where string, fresh bool) (format.Node, bool) {
+func (w *walk) read(bytenr, generation uint64, level int, where Place, fresh bool) (format.Node, bool) {
 	c := w.c
-	size := uint64(c.sb.NodeSize)
-	ch := c.chunkAt(bytenr)
-	if ch == nil || bytenr+size > ch.start+ch.length || bytenr%uint64(c.sb.SectorSize) != 0 {
-		c.find("tree.chunk", where, "a block in no chunk", "")
+	size := uint64(c.Super.NodeSize)
+	ch := c.ChunkAt(bytenr)
+	if ch == nil || bytenr+size > ch.Start+ch.Length || bytenr%uint64(c.Super.SectorSize) != 0 {
+		c.find("tree.chunk", where, Words("a block in no chunk"), nil)
 		return nil, false
 	}
 	typ := uint64(format.BlockGroupMetadata)
 	if w.root == format.CHUNK_TREE_OBJECTID {
 		typ = format.BlockGroupSystem
 	}
-	if ch.typ&typ == 0 {
-		c.find("tree.chunk", where, "a block in a chunk of type "+hex(ch.typ), hex(typ))
+	if ch.Type&typ == 0 {
+		c.find("tree.chunk", where, words("a block in a chunk of type 0x%x", ch.Type), hex(typ))
 	}
 	if w.bufs[level] == nil {
 		w.bufs[level] = make([]byte, size)
 	}
 	best := format.Node(nil)
-	places, run := ch.places(bytenr)
+	places, run := ch.Places(bytenr)
 	if run < size {
-		c.find("tree.chunk", where, "a block over the end of a stripe", "one inside it")
+		c.find("tree.chunk", where, Words("a block over the end of a stripe"), Words("one inside it"))
 		return nil, false
 	}
 	for i, place := range places {
@@ -245,48 +260,48 @@ func (w *walk) read(bytenr, generation uint64, level int, where string, fresh bo
 			}
 			buf = c.scratch
 		}
-		mirror := fmt.Sprintf("%s mirror=%d %s", where, i, c.at(place))
-		if place.dev == nil {
+		mirror := where.with(AtMirror, uint64(i)).joined(c.at(place))
+		if place.Dev == nil {
 			continue // chunk.item
 		}
-		if err := blockdev.Read(c.t, place.dev, buf, int64(place.off)); err != nil {
-			c.find("device.read", mirror, err.Error(), "")
+		if err := blockdev.Read(c.Task, place.Dev, buf, int64(place.Off)); err != nil {
+			c.find("device.read", mirror, words("%v", err), nil)
 			continue
 		}
 		n := format.Node(buf)
 		if best != nil && bytes.Equal(best, n) {
 			continue
 		}
-		if csum := c.sb.CsumType; !csum.BlockMatch(n) {
+		if csum := c.Super.CsumType; !csum.BlockMatch(n) {
 			if fresh {
 				have, want := csum.BlockText(n)
-				c.find("tree.csum", mirror, have, want)
+				c.find("tree.csum", mirror, Words(have), Words(want))
 			}
 			continue
 		}
 		if best != nil {
-			c.find("tree.mirror", mirror, fmt.Sprintf("generation %d, other bytes than mirror 0", n.Generation()),
-				fmt.Sprintf("generation %d", best.Generation()))
+			c.find("tree.mirror", mirror, words("generation %d, other bytes than mirror 0", n.Generation()),
+				words("generation %d", best.Generation()))
 			continue
 		}
 		best = n
 	}
 	if best == nil {
-		c.find("tree.read", where, "no good copy", "")
+		c.find("tree.read", where, Words("no good copy"), nil)
 		return nil, false
 	}
 	return best, w.judge(best, bytenr, generation, level, where, fresh)
 }
 
 // judge checks a block against its parent, and when it is new by itself.
-func (w *walk) judge(n format.Node, bytenr, generation uint64, level int, where string, fresh bool) bool {
+func (w *walk) judge(n format.Node, bytenr, generation uint64, level int, where Place, fresh bool) bool {
 	c := w.c
 	if h := n.Bytenr(); h != bytenr {
-		c.find("tree.header", where, "bytenr "+num(h), num(bytenr))
+		c.find("tree.header", where, words("bytenr %d", h), num(bytenr))
 		return false
 	}
-	if f, want := n.FSID(), c.sb.TreeFSID(); f != want {
-		c.find("tree.header", where, "fsid "+f.String(), want.String())
+	if f, want := n.FSID(), c.Super.TreeFSID(); f != want {
+		c.find("tree.header", where, words("fsid %v", f), words("%v", want))
 		return false
 	}
 	if n.Level() != level {
@@ -304,12 +319,12 @@ func (w *walk) judge(n format.Node, bytenr, generation uint64, level int, where 
 	if !fresh {
 		return true
 	}
-	newest := c.sb.Generation
+	newest := c.Super.Generation
 	if w.log {
 		newest++
 	}
-	ctx := format.CheckContext{Root: w.root, SectorSize: c.sb.SectorSize, NodeSize: c.sb.NodeSize, Generation: newest, Level: level,
-		Csum: c.sb.CsumType}
+	ctx := format.CheckContext{Root: w.root, SectorSize: c.Super.SectorSize, NodeSize: c.Super.NodeSize, Generation: newest, Level: level,
+		Csum: c.Super.CsumType}
 	check := format.CheckNode
 	if level == 0 {
 		check = format.CheckLeaf
@@ -317,7 +332,7 @@ func (w *walk) judge(n format.Node, bytenr, generation uint64, level int, where 
 	if err := check(n, ctx); err != nil {
 		c.findErr("tree.block", where, err)
 		if !w.log {
-			c.refused = append(c.refused, w.refusal(bytenr, generation, level))
+			c.Refused = append(c.Refused, w.refusal(bytenr, generation, level))
 		}
 		return false
 	}
@@ -327,16 +342,16 @@ func (w *walk) judge(n format.Node, bytenr, generation uint64, level int, where 
 	return true
 }
 
-func (w *walk) refusal(bytenr, generation uint64, level int) refused {
-	return refused{w.root, bytenr, generation, level, w.first, w.last}
+func (w *walk) refusal(bytenr, generation uint64, level int) Refused {
+	return Refused{w.root, bytenr, generation, level, w.first, w.last}
 }
 
 // keyTypes finds the types that no version of btrfs has given to a key: the tree checker leaves
 // their items alone, as the kernel does, and nobody finds what they were.
-func (w *walk) keyTypes(n format.Node, where string) {
+func (w *walk) keyTypes(n format.Node, where Place) {
 	for i := range n.Nritems() {
 		if k := n.Key(i); !format.KnownKeyType(k.Type) {
-			w.c.find("tree.key_type", fmt.Sprintf("%s slot=%d", where, i), k.String(), "a type that btrfs has")
+			w.c.find("tree.key_type", where.with(AtSlot, uint64(i)), k, Words("a type that btrfs has"))
 		}
 	}
 }

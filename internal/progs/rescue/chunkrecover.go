@@ -322,16 +322,24 @@ func overSuper(size uint64) func(s stripe) bool {
 	}
 }
 
-// try opens a copy with the writes.
-func (r *ChunkRepair) try(t *sched.Task) error {
-	var covers []blockdev.Device
+// written is a copy of the devices, in memory, with the writes.
+func (r *ChunkRepair) written(t *sched.Task) (covers []blockdev.Device, err error) {
 	for _, d := range r.devs {
 		covers = append(covers, dm.NewOverlay(d, nil))
 	}
 	for _, w := range r.writes {
 		if err := blockdev.Write(t, covers[w.dev], w.p, w.off); err != nil {
-			return err
+			return nil, err
 		}
+	}
+	return covers, nil
+}
+
+// try opens a copy with the writes.
+func (r *ChunkRepair) try(t *sched.Task) error {
+	covers, err := r.written(t)
+	if err != nil {
+		return err
 	}
 	im, err := Open(t, covers, Options{})
 	switch {
@@ -346,33 +354,18 @@ func (r *ChunkRepair) try(t *sched.Task) error {
 // Commit writes the tree, superblocks last. Undo is called before with what each place has now, and
 // must keep that durably before it returns from done.
 func (r *ChunkRepair) Commit(t *sched.Task, undo func(dev int, off int64, old []byte) error, done func() error) error {
+	covers, err := r.written(t)
+	if err != nil {
+		return err
+	}
+	var blocks, supers []blockdev.Range
 	for _, w := range r.writes {
-		old := make([]byte, len(w.p))
-		if err := blockdev.Read(t, r.devs[w.dev], old, w.off); err != nil {
-			return err
-		}
-		if err := undo(w.dev, w.off, old); err != nil {
-			return err
-		}
-	}
-	if err := done(); err != nil {
-		return err
-	}
-	flush := func() (err error) {
-		for _, d := range r.devs {
-			err = errors.Join(err, blockdev.Flush(t, d))
-		}
-		return err
-	}
-	for i, w := range r.writes {
-		if i > 0 && w.super && !r.writes[i-1].super {
-			if err := flush(); err != nil {
-				return err
-			}
-		}
-		if err := blockdev.Write(t, r.devs[w.dev], w.p, w.off); err != nil {
-			return err
+		c := blockdev.Range{Dev: w.dev, Off: w.off, Len: len(w.p)}
+		if w.super {
+			supers = append(supers, c)
+		} else {
+			blocks = append(blocks, c)
 		}
 	}
-	return flush()
+	return blockdev.Replace(t, covers, r.devs, [][]blockdev.Range{blocks, supers}, undo, done)
 }

@@ -86,25 +86,26 @@ type entry struct {
 // entries are the functions that a folder may have.
 var entries = []entry{
 	{"New", func() sandbox.Rules { return judges.Policy{}.About().Code.Rules }, "func() kit.Policy { return %s.New() }"},
-	{"Write", func() sandbox.Rules { return alone(judges.Waits{}) }, "%s.Write"},
+	{"Write", func() sandbox.Rules {
+		return alone(judges.Waits{}, "func Write(t *kit.Task, w *kit.WaitedWrite) error")
+	}, "%s.Write"},
 	{"NewRangeLock", func() sandbox.Rules {
-		r := judges.RangeLock{}.About().Code.Rules
-		r.Want = strings.Replace(r.Want, "func New(", "func NewRangeLock(", 1)
-		return r
+		return alone(judges.RangeLock{}, "func NewRangeLock() *RangeLock, which has Lock and Unlock (t *kit.Task, start, end uint64)")
 	}, "func() kit.RangeLocker { return %s.NewRangeLock() }"},
-	{"Extent", func() sandbox.Rules { return alone(judges.Nowait{}) }, "%s.Extent"},
+	{"Extent", func() sandbox.Rules {
+		return alone(judges.Nowait{}, "func Extent(t *kit.Task, x *kit.NowaitExtent) error")
+	}, "%s.Extent"},
 	{"Sectors", func() sandbox.Rules {
-		r := alone(judges.Sectors{})
-		r.Want = strings.Replace(r.Want, "func Write(", "func Sectors(", 1)
-		return r
+		return alone(judges.Sectors{}, "func Sectors(t *kit.Task, w *kit.SectorWrite)")
 	}, "%s.Sectors"},
-	{"Put", func() sandbox.Rules { return alone(judges.LogItem{}) }, "%s.Put"},
+	{"Put", func() sandbox.Rules { return alone(judges.LogItem{}, "func Put(t *kit.Task, x *kit.LogItem) error") }, "%s.Put"},
 }
 
-// alone are the rules of a lab for its function without the answers of its second half.
-func alone(l judges.Lab) sandbox.Rules {
+// alone are the rules of a lab for its function by the name that it has in a folder, without the
+// answers of the lab's second half. Want is its declaration.
+func alone(l judges.Lab, want string) sandbox.Rules {
 	r := l.About().Code.Rules
-	r.Want, _, _ = strings.Cut(r.Want, " and func Answers()")
+	r.Want = want
 	return r
 }
 

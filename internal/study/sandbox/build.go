@@ -20,6 +20,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"btrlab/internal/module"
@@ -290,10 +291,17 @@ func crash(err error, out []byte) []string {
 		}
 		return []string{at + ": " + what}
 	}
-	if strings.Contains(err.Error(), "signal: killed") {
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && killed(exit) {
 		return []string{"the system killed the program: has it run out of memory?"}
 	}
 	return append([]string{err.Error()}, lines[:min(len(lines), 12)]...)
+}
+
+// killed reports whether a program was ended by SIGKILL.
+func killed(exit *exec.ExitError) bool {
+	s, ok := exit.Sys().(syscall.WaitStatus)
+	return ok && s.Signaled() && s.Signal() == syscall.SIGKILL
 }
 
 // Root finds the module's folder from dir upwards.

@@ -2,10 +2,13 @@ package sandbox
 
 import (
 	"errors"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"btrlab/internal/testing/need"
 )
 
 // TestWatchdog: an execution that takes too much is reported with the student's line; one that goes
@@ -132,5 +135,20 @@ func TestBuildErrors(t *testing.T) {
 	want := []string{"setsize.go:9:2: undefined: x", "want func Steps() []policy.SetsizeStep and func Answers() map[string]string: cannot use Steps (value)"}
 	if !slices.Equal(got, want) {
 		t.Errorf("have %q want %q", got, want)
+	}
+}
+
+// A program that the system ended is said to be, and one that only prints so is not.
+func TestKilled(t *testing.T) {
+	need.All(t, "sh")
+	for script, want := range map[string]string{
+		"kill -9 $$":                  "the system killed the program: has it run out of memory?",
+		"echo signal: killed; exit 2": "exit status 2",
+		"kill -15 $$":                 "signal: terminated",
+	} {
+		out, err := exec.Command("sh", "-c", script).CombinedOutput()
+		if have := crash(err, out); have[0] != want {
+			t.Errorf("%s: have %q want %q", script, have[0], want)
+		}
 	}
 }

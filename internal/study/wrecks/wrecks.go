@@ -17,6 +17,7 @@ import (
 	"btrlab/internal/format"
 	"btrlab/internal/progs/check"
 	"btrlab/internal/progs/mkfs"
+	"btrlab/internal/progs/repair"
 	"btrlab/internal/sched"
 )
 
@@ -133,7 +134,7 @@ func (im *Image) RepairedWorse() (*Fate, error) { return im.repaired(im.Worse) }
 func (im *Image) repaired(dev *blockdev.Memory) (*Fate, error) {
 	t := sched.NewTask("repair")
 	dev = dev.Snapshot()
-	r, err := check.Propose(t, dev, check.Options{})
+	r, err := repair.Propose(t, dev, check.Options{})
 	if err != nil {
 		return nil, err
 	}

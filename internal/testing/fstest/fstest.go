@@ -239,7 +239,7 @@ func Findings(t *sched.Task, dev blockdev.Device, more ...blockdev.Device) strin
 			fmt.Fprintf(&b, "... %d findings\n", len(r.Findings))
 			break
 		}
-		fmt.Fprintf(&b, "%s: %s, have %s want %s\n", f.Rule, f.Where, f.Have, f.Want)
+		fmt.Fprintln(&b, f)
 	}
 	return b.String()
 }

@@ -30,7 +30,7 @@ var engine = []string{"lock", "lock/extentio", "lock/workqueue", "sched/explore"
 	"meta/volumes", "meta/ctree", "meta/spaceinfo", "meta/extenttree", "meta/qgroup", "meta/transaction", "meta/fstree",
 	"data/pagecache", "data/extentmap", "data/ordered", "data/inode", "data/place", "data/delalloc", "data/fileread", "data/finish",
 	"data/writeback", "data/zero", "data/treelog", "policy", "iopath", "iopath/buffered", "iopath/direct", "iopath/setsize",
-	"iopath/fallocate", "iopath/reflink", "iopath/fsync", "fs", "uring", "aio", "judge/oracle", "judge/crash", "progs/check"}
+	"iopath/fallocate", "iopath/reflink", "iopath/fsync", "fs", "uring", "aio", "judge/oracle", "judge/crash", "progs/check", "progs/repair"}
 
 // battery are the packages whose tests must notice a fault of the engine, beside those of its own
 // package.
@@ -46,6 +46,7 @@ var elsewhere = map[string][]string{
 	"internal/sched":              {"sched/explore", "sched/vtime"},
 	"internal/sched/cost":         {"sched/vtime"},
 	"internal/kiocb":              {"uring", "aio"},
+	"internal/progs/check":        {"progs/repair"},
 	"cmd/btrlab":                  {"cli"},
 }
 
@@ -63,6 +64,7 @@ var verbs = map[string][]string{
 	"internal/progs/mkfs":      {"mkfs", "rootdir", "devices", "reproducible"},
 	"internal/progs/dump":      {"dump"},
 	"internal/progs/check":     {"repair", "damaged", "fsck"},
+	"internal/progs/repair":    {"repair", "damaged", "fsck"},
 	"internal/judge/conform":   {"conform"},
 	"internal/judge/crash":     {"crash"},
 	"internal/study/wrecks":    {"fsck"},

@@ -1,4 +1,4 @@
-package check
+package repair
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
+	"btrlab/internal/progs/check"
 )
 
 // Changes of trees, item by item, for a repair.
@@ -23,8 +24,8 @@ import (
 // A block that gets a pointer to a new block must be as new, and so must all blocks above it. Other
 // blocks are changed in place and keep their generation.
 
-// step is a block on the way from a root to a leaf, and the slot that leads on.
-type step struct {
+// hop is a block on the way from a root to a leaf, and the slot that leads on.
+type hop struct {
 	n    format.Node
 	slot int
 }
@@ -35,49 +36,34 @@ type childPtr struct {
 	bytenr, generation uint64
 }
 
-// rootOf is where a tree begins.
-func (c *checker) rootOf(tree uint64) (format.RootItem, error) {
-	switch tree {
-	case format.CHUNK_TREE_OBJECTID:
-		return format.RootItem{Bytenr: c.sb.ChunkRoot, Generation: c.sb.ChunkRootGeneration, Level: c.sb.ChunkRootLevel}, nil
-	case format.ROOT_TREE_OBJECTID:
-		return format.RootItem{Bytenr: c.sb.Root, Generation: c.sb.Generation, Level: c.sb.RootLevel}, nil
-	}
-	r, ok := c.roots[tree]
-	if !ok {
-		return format.RootItem{}, fmt.Errorf("no tree %d", int64(tree))
-	}
-	return r.item, nil
-}
-
 // pathTo reads the blocks from the root of a tree to the leaf where the key is, or would be. Last
 // may name a block that is refused: the path then ends above it.
-func (c *checker) pathTo(tree uint64, key format.Key, last uint64) (path []step, err error) {
-	r, err := c.rootOf(tree)
+func (c *changes) pathTo(tree uint64, key format.Key, last uint64) (path []hop, err error) {
+	r, err := c.RootOf(tree)
 	if err != nil {
 		return nil, err
 	}
 	bytenr, generation, level := r.Bytenr, r.Generation, int(r.Level)
 	for bytenr != last {
-		n := c.peek(bytenr, generation, level)
+		n := c.Peek(bytenr, generation, level)
 		if n == nil {
 			return nil, fmt.Errorf("block %d cannot be read", bytenr)
 		}
 		if level == 0 {
-			return append(path, step{n: n}), nil
+			return append(path, hop{n: n}), nil
 		}
 		slot, found := n.Search(key)
 		if !found {
 			slot = max(slot-1, 0)
 		}
-		path = append(path, step{n, slot})
+		path = append(path, hop{n, slot})
 		bytenr, generation, level = n.Blockptr(slot), n.PtrGeneration(slot), level-1
 	}
 	return path, nil
 }
 
 // leafFor reads the leaf where the key is, or would be.
-func (c *checker) leafFor(tree uint64, key format.Key) (format.Node, error) {
+func (c *changes) leafFor(tree uint64, key format.Key) (format.Node, error) {
 	path, err := c.pathTo(tree, key, 0)
 	if err != nil {
 		return nil, err
@@ -86,18 +72,18 @@ func (c *checker) leafFor(tree uint64, key format.Key) (format.Node, error) {
 }
 
 // refsOf is the number of pointers to a block.
-func (c *checker) refsOf(bytenr uint64) int {
+func (c *changes) refsOf(bytenr uint64) int {
 	if c.nrefs == nil {
 		c.nrefs = map[uint64]int{}
-		for _, p := range c.ptrs {
-			c.nrefs[p.child]++
+		for _, p := range c.Pointers {
+			c.nrefs[p.Child]++
 		}
 	}
 	return c.nrefs[bytenr]
 }
 
 // ownPath is pathTo, with the blocks copied that another tree reaches as well.
-func (c *checker) ownPath(tree uint64, key format.Key) ([]step, error) {
+func (c *changes) ownPath(tree uint64, key format.Key) ([]hop, error) {
 	path, err := c.pathTo(tree, key, 0)
 	if err != nil {
 		return nil, err
@@ -121,7 +107,7 @@ func (c *checker) ownPath(tree uint64, key format.Key) ([]step, error) {
 		}
 		n.SetBytenr(bytenr)
 		n.SetOwner(tree)
-		n.SetGeneration(c.sb.Generation)
+		n.SetGeneration(c.Super.Generation)
 		if err := c.writeBlock(n); err != nil {
 			return nil, err
 		}
@@ -133,7 +119,7 @@ func (c *checker) ownPath(tree uint64, key format.Key) ([]step, error) {
 }
 
 // addRefs notes that a block has more pointers to it, or fewer.
-func (c *checker) addRefs(bytenr uint64, n int) {
+func (c *changes) addRefs(bytenr uint64, n int) {
 	c.refsOf(bytenr)
 	c.nrefs[bytenr] += n
 	c.saved.refs = append(c.saved.refs, refChange{bytenr, n})
@@ -144,13 +130,13 @@ type saved struct {
 	blocks []savedBlock
 	refs   []refChange
 	sb     format.Super
-	roots  map[uint64]rootInfo
+	roots  map[uint64]check.Root
 	ids    []uint64
 }
 
 // savedBlock is what a place of a device held.
 type savedBlock struct {
-	d   *device
+	d   *check.Device
 	off int64
 	old []byte
 }
@@ -161,31 +147,31 @@ type refChange struct {
 }
 
 // keep makes the changes so far stay.
-func (c *checker) keep() {
-	c.saved = saved{sb: c.sb, roots: maps.Clone(c.roots), ids: slices.Clone(c.rootIDs)}
+func (c *changes) keep() {
+	c.saved = saved{sb: c.Super, roots: maps.Clone(c.Roots), ids: slices.Clone(c.RootIDs)}
 }
 
 // rollback takes the changes since keep back.
-func (c *checker) rollback() error {
+func (c *changes) rollback() error {
 	var err error
 	for _, b := range slices.Backward(c.saved.blocks) {
-		err = errors.Join(err, blockdev.Write(c.t, b.d, b.old, b.off))
+		err = errors.Join(err, blockdev.Write(c.Task, b.d, b.old, b.off))
 	}
 	for _, r := range c.saved.refs {
 		c.nrefs[r.bytenr] -= r.n
 	}
-	c.sb, c.roots, c.rootIDs = c.saved.sb, c.saved.roots, c.saved.ids
+	c.Super, c.Roots, c.RootIDs = c.saved.sb, c.saved.roots, c.saved.ids
 	c.keep()
 	return err
 }
 
 // write writes to a device, in a way that rollback takes back.
-func (c *checker) write(d *device, p []byte, off int64) error {
+func (c *changes) write(d *check.Device, p []byte, off int64) error {
 	old := make([]byte, len(p))
-	if err := blockdev.Read(c.t, d, old, off); err != nil {
+	if err := blockdev.Read(c.Task, d, old, off); err != nil {
 		clear(old) // a bad sector, of which nothing is to be won
 	}
-	if err := blockdev.Write(c.t, d, p, off); err != nil {
+	if err := blockdev.Write(c.Task, d, p, off); err != nil {
 		return err
 	}
 	c.saved.blocks = append(c.saved.blocks, savedBlock{d, off, old})
@@ -200,50 +186,50 @@ func firstKey(n format.Node) format.Key {
 }
 
 // allocate finds a free place for a block of a tree.
-func (c *checker) allocate(tree uint64) (uint64, error) {
+func (c *changes) allocate(tree uint64) (uint64, error) {
 	switch {
-	case c.sb.LogRoot != 0:
+	case c.Super.LogRoot != 0:
 		return 0, errors.New("a log is there: replay it, or drop it with rescue zero-log")
-	case c.sb.IncompatFlags&format.IncompatSimpleQuota != 0:
+	case c.Super.IncompatFlags&format.IncompatSimpleQuota != 0:
 		return 0, errors.New("a new block needs a new extent tree, which is not made with simple quotas")
-	case c.cut && !c.extentsWhole:
+	case c.Cut && !c.ExtentsWhole:
 		return 0, errors.New("a tree cannot be read whole, and what it uses is not known")
 	}
-	size := uint64(c.sb.NodeSize)
+	size := uint64(c.Super.NodeSize)
 	typ := uint64(format.BlockGroupMetadata)
 	if tree == format.CHUNK_TREE_OBJECTID {
 		typ = format.BlockGroupSystem
 	}
 	if c.inUse == nil {
-		for _, p := range c.dataPtrs {
-			c.inUse = append(c.inUse, span{p.bytenr, p.bytenr + p.length})
+		for _, p := range c.Data {
+			c.inUse = append(c.inUse, check.Span{Start: p.Bytenr, End: p.Bytenr + p.Length})
 		}
-		for i := range c.extents {
-			c.inUse = append(c.inUse, span{c.extents[i].start, c.extents[i].start + c.extents[i].length})
+		for i := range c.Extents {
+			c.inUse = append(c.inUse, check.Span{Start: c.Extents[i].Start, End: c.Extents[i].Start + c.Extents[i].Length})
 		}
-		for at := range c.visited {
-			c.inUse = append(c.inUse, span{at, at + size})
+		for at := range c.Visited {
+			c.inUse = append(c.inUse, check.Span{Start: at, End: at + size})
 		}
-		c.inUse = merged(c.inUse)
+		c.inUse = check.Merged(c.inUse)
 	}
-	for i := range c.chunks {
-		ch := &c.chunks[i]
-		if ch.typ&typ == 0 || ch.parity() > 0 {
+	for i := range c.Chunks {
+		ch := &c.Chunks[i]
+		if ch.Type&typ == 0 || ch.Parity() > 0 {
 			continue
 		}
-		for at := format.AlignUp(ch.start, size); at+size <= ch.start+ch.length; at += size {
-			if j, _ := slices.BinarySearchFunc(c.inUse, at, func(s span, at uint64) int {
-				if s.end <= at {
+		for at := format.AlignUp(ch.Start, size); at+size <= ch.Start+ch.Length; at += size {
+			if j, _ := slices.BinarySearchFunc(c.inUse, at, func(s check.Span, at uint64) int {
+				if s.End <= at {
 					return -1
 				}
 				return 1
-			}); j < len(c.inUse) && c.inUse[j].start < at+size || c.overSuper(ch, at, size) {
+			}); j < len(c.inUse) && c.inUse[j].Start < at+size || c.overSuper(ch, at, size) {
 				continue
 			}
-			if _, taken := c.visited[at]; taken {
+			if _, taken := c.Visited[at]; taken {
 				continue
 			}
-			c.visited[at] = 0
+			c.Visited[at] = 0
 			return at, nil
 		}
 	}
@@ -251,24 +237,24 @@ func (c *checker) allocate(tree uint64) (uint64, error) {
 }
 
 // newNode is a new block of a tree, still empty.
-func (c *checker) newNode(tree uint64, level int) (format.Node, error) {
+func (c *changes) newNode(tree uint64, level int) (format.Node, error) {
 	bytenr, err := c.allocate(tree)
 	if err != nil {
 		return nil, err
 	}
-	root := c.peek(c.sb.Root, c.sb.Generation, int(c.sb.RootLevel))
+	root := c.Peek(c.Super.Root, c.Super.Generation, int(c.Super.RootLevel))
 	if root == nil {
 		return nil, errors.New("the root tree cannot be read")
 	}
 	c.addRefs(bytenr, 1)
-	n := format.Node(make([]byte, c.sb.NodeSize))
-	n.InitHeader(c.sb.TreeFSID(), root.ChunkTreeUUID(), bytenr, c.sb.Generation, tree, level)
+	n := format.Node(make([]byte, c.Super.NodeSize))
+	n.InitHeader(c.Super.TreeFSID(), root.ChunkTreeUUID(), bytenr, c.Super.Generation, tree, level)
 	return n, nil
 }
 
 // setPtr tells the block above the last one of the path what that is now, and which new ones follow
 // it. Above a root that is the root item, or a new root.
-func (c *checker) setPtr(tree uint64, path []step, first format.Key, more []childPtr) error {
+func (c *changes) setPtr(tree uint64, path []hop, first format.Key, more []childPtr) error {
 	n := path[len(path)-1].n
 	this := childPtr{first, n.Bytenr(), n.Generation()}
 	if len(path) == 1 {
@@ -295,23 +281,23 @@ func (c *checker) setPtr(tree uint64, path []step, first format.Key, more []chil
 }
 
 // setRoot makes a block the root of a tree.
-func (c *checker) setRoot(tree uint64, n format.Node) error {
-	r, err := c.rootOf(tree)
+func (c *changes) setRoot(tree uint64, n format.Node) error {
+	r, err := c.RootOf(tree)
 	if err != nil || r.Bytenr == n.Bytenr() && r.Generation == n.Generation() && int(r.Level) == n.Level() {
 		return err
 	}
 	switch tree {
 	case format.CHUNK_TREE_OBJECTID:
-		c.sb.ChunkRoot, c.sb.ChunkRootGeneration, c.sb.ChunkRootLevel = n.Bytenr(), n.Generation(), uint8(n.Level())
-		return c.editSupers(c.devs, func(s *format.Super) {
-			s.ChunkRoot, s.ChunkRootGeneration, s.ChunkRootLevel = c.sb.ChunkRoot, c.sb.ChunkRootGeneration, c.sb.ChunkRootLevel
+		c.Super.ChunkRoot, c.Super.ChunkRootGeneration, c.Super.ChunkRootLevel = n.Bytenr(), n.Generation(), uint8(n.Level())
+		return c.editSupers(c.Devs, func(s *format.Super) {
+			s.ChunkRoot, s.ChunkRootGeneration, s.ChunkRootLevel = c.Super.ChunkRoot, c.Super.ChunkRootGeneration, c.Super.ChunkRootLevel
 		})
 	case format.ROOT_TREE_OBJECTID:
-		c.sb.Root, c.sb.RootLevel = n.Bytenr(), uint8(n.Level())
-		return c.editSupers(c.devs, func(s *format.Super) { s.Root, s.RootLevel = c.sb.Root, c.sb.RootLevel })
+		c.Super.Root, c.Super.RootLevel = n.Bytenr(), uint8(n.Level())
+		return c.editSupers(c.Devs, func(s *format.Super) { s.Root, s.RootLevel = c.Super.Root, c.Super.RootLevel })
 	}
-	info := c.roots[tree]
-	err = c.editItem(format.ROOT_TREE_OBJECTID, info.key, func(b []byte) error {
+	info := c.Roots[tree]
+	err = c.editItem(format.ROOT_TREE_OBJECTID, info.Key, func(b []byte) error {
 		var r format.RootItem
 		r.Decode(b)
 		r.Bytenr, r.Level, r.Generation, r.GenerationV2 = n.Bytenr(), uint8(n.Level()), n.Generation(), n.Generation()
@@ -321,10 +307,10 @@ func (c *checker) setRoot(tree uint64, n format.Node) error {
 		} else {
 			r.Encode(b)
 		}
-		info.item = r
+		info.Item = r
 		return nil
 	})
-	c.roots[tree] = info
+	c.Roots[tree] = info
 	return err
 }
 
@@ -349,12 +335,12 @@ func fillNode(n format.Node, ptrs []childPtr) {
 }
 
 // storeNode gives the last block of the path, an inner node, these pointers.
-func (c *checker) storeNode(tree uint64, path []step, ptrs []childPtr) error {
+func (c *changes) storeNode(tree uint64, path []hop, ptrs []childPtr) error {
 	n := path[len(path)-1].n
 	if len(ptrs) == 0 {
 		return c.storeNone(tree, path)
 	}
-	per := format.PtrsPerNode(int(c.sb.NodeSize))
+	per := format.PtrsPerNode(int(c.Super.NodeSize))
 	rest := []childPtr(nil)
 	if len(ptrs) > per {
 		ptrs, rest = ptrs[:(len(ptrs)+1)/2], ptrs[(len(ptrs)+1)/2:]
@@ -379,7 +365,7 @@ func (c *checker) storeNode(tree uint64, path []step, ptrs []childPtr) error {
 }
 
 // storeNone takes the last block of the path out of its tree: an empty root becomes a leaf.
-func (c *checker) storeNone(tree uint64, path []step) error {
+func (c *changes) storeNone(tree uint64, path []hop) error {
 	if len(path) > 1 {
 		up := path[len(path)-2]
 		ptrs := ptrsOf(up.n)
@@ -396,7 +382,7 @@ func (c *checker) storeNone(tree uint64, path []step) error {
 }
 
 // storeLeaf gives the last block of the path, a leaf, these items, and splits it if need be.
-func (c *checker) storeLeaf(tree uint64, path []step, list []newItem) error {
+func (c *changes) storeLeaf(tree uint64, path []hop, list []newItem) error {
 	if len(list) == 0 {
 		return c.storeNone(tree, path)
 	}
@@ -423,7 +409,7 @@ func (c *checker) storeLeaf(tree uint64, path []step, list []newItem) error {
 
 // leaves cuts items into leaves: one if they have room, two of about the same size, or as many as
 // it takes. A file extent that a checker compares with the one before is in order over the cut.
-func (c *checker) leaves(list []newItem) (parts [][]newItem) {
+func (c *changes) leaves(list []newItem) (parts [][]newItem) {
 	if c.leafRoom(list) == len(list) {
 		return [][]newItem{list}
 	}
@@ -455,7 +441,7 @@ func leafItems(n format.Node) (list []newItem) {
 }
 
 // editItem changes an item in place, for all trees that have it.
-func (c *checker) editItem(tree uint64, key format.Key, change func(b []byte) error) error {
+func (c *changes) editItem(tree uint64, key format.Key, change func(b []byte) error) error {
 	n, err := c.leafFor(tree, key)
 	if err != nil {
 		return err
@@ -471,7 +457,7 @@ func (c *checker) editItem(tree uint64, key format.Key, change func(b []byte) er
 }
 
 // insertItem adds an item to a tree that has none of the key.
-func (c *checker) insertItem(tree uint64, key format.Key, item []byte) error {
+func (c *changes) insertItem(tree uint64, key format.Key, item []byte) error {
 	return c.changeItem(tree, key, func(old []byte, found bool) ([]byte, bool, error) {
 		if found {
 			return nil, false, fmt.Errorf("tree %d has the item %v", int64(tree), key)
@@ -481,7 +467,7 @@ func (c *checker) insertItem(tree uint64, key format.Key, item []byte) error {
 }
 
 // deleteItem takes an item out of a tree.
-func (c *checker) deleteItem(tree uint64, key format.Key) error {
+func (c *changes) deleteItem(tree uint64, key format.Key) error {
 	return c.changeItem(tree, key, func(_ []byte, found bool) ([]byte, bool, error) {
 		if !found {
 			return nil, false, fmt.Errorf("tree %d has no item %v", int64(tree), key)
@@ -492,7 +478,7 @@ func (c *checker) deleteItem(tree uint64, key format.Key) error {
 
 // changeItem makes what the item of the key is into what change returns: the bytes, and whether
 // there is an item at all.
-func (c *checker) changeItem(tree uint64, key format.Key, change func(old []byte, found bool) (b []byte, keep bool, err error)) error {
+func (c *changes) changeItem(tree uint64, key format.Key, change func(old []byte, found bool) (b []byte, keep bool, err error)) error {
 	path, err := c.pathTo(tree, key, 0)
 	if err != nil {
 		return err

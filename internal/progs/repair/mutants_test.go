@@ -1,4 +1,4 @@
-package check
+package repair
 
 import (
 	"bytes"
@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"btrlab/internal/progs/check"
+	"btrlab/internal/testing/damaged"
 	"btrlab/internal/testing/need"
 )
 
@@ -23,21 +25,21 @@ var (
 func TestRepairMutants(t *testing.T) {
 	need.Long(t)
 	base := fullSample(t)
-	blocks := base.trees()
+	blocks := base.Trees()
 	var whole, clean, better, left, unknown int
 	var longest time.Duration
 	for i := range *mutants {
 		seed := *mutantSeed + uint64(i)
 		rng := rand.New(rand.NewPCG(seed, 0))
 		picks := []uint64{rng.Uint64(), rng.Uint64(), rng.Uint64()}[:1+rng.IntN(3)]
-		m := base.clone(t)
-		m.damage(blocks, picks)
+		m := base.Clone(t)
+		m.Damage(blocks, picks)
 		if i%8 == 0 {
-			bounded(t, m)
+			damaged.Bounded(t, m)
 		}
-		before := readable(t, m.tk, m.dev)
+		before := readable(t, m.Task, m.Dev)
 		start := time.Now()
-		r, err := Propose(m.tk, m.dev, Options{})
+		r, err := Propose(m.Task, m.Dev, check.Options{})
 		longest = max(longest, time.Since(start))
 		switch {
 		case err != nil:
@@ -54,17 +56,17 @@ func TestRepairMutants(t *testing.T) {
 		default:
 			better++
 		}
-		if err := m.commit(r); err != nil {
+		if err := commit(m, r); err != nil {
 			t.Fatal(seed, err)
 		}
-		after := readable(t, m.tk, m.dev)
+		after := readable(t, m.Task, m.Dev)
 		for id, want := range before {
 			if have, ok := after[id]; !ok || have != want {
-				t.Errorf("seed %d: file %s: have %q want %q\n%s\n%q", seed, id, have, want, r.Before.text(), r.Done)
+				t.Errorf("seed %d: file %s: have %q want %q\n%s\n%q", seed, id, have, want, damaged.Text(r.Before), r.Done)
 			}
 		}
-		if res := m.check(); !slices.Equal(res.Findings, r.After.Findings) {
-			t.Errorf("seed %d: after Commit:\n%swant\n%s", seed, res.text(), r.After.text())
+		if res := m.Check(); !slices.Equal(res.Findings, r.After.Findings) {
+			t.Errorf("seed %d: after Commit:\n%swant\n%s", seed, damaged.Text(res), damaged.Text(r.After))
 		}
 	}
 	t.Logf("%d mutants from seed %d: %d without a finding; after a repair %d clean, %d better, %d left, %d refused; the longest took %v", *mutants, *mutantSeed, whole, clean, better, left, unknown, longest)
@@ -78,8 +80,8 @@ func TestRepairMutants(t *testing.T) {
 func TestRepairMutantsLinux(t *testing.T) {
 	need.Long(t)
 	need.All(t, need.Root, "bash", "mkfs.btrfs", "btrfs", "setfattr")
-	base, img, _ := linuxImage(t, deletedScript)
-	blocks := base.trees()
+	base, img, _ := damaged.LinuxImage(t, deletedScript)
+	blocks := base.Trees()
 	rounds := 10
 	if need.Forced() {
 		rounds = 150
@@ -88,29 +90,29 @@ func TestRepairMutantsLinux(t *testing.T) {
 	for i := range rounds {
 		seed := *mutantSeed + uint64(i)
 		rng := rand.New(rand.NewPCG(seed, 0))
-		m := base.clone(t)
-		m.damage(blocks, []uint64{rng.Uint64(), rng.Uint64()}[:1+rng.IntN(2)])
-		before := readable(t, m.tk, m.dev)
-		r, err := Propose(m.tk, m.dev, Options{})
+		m := base.Clone(t)
+		m.Damage(blocks, []uint64{rng.Uint64(), rng.Uint64()}[:1+rng.IntN(2)])
+		before := readable(t, m.Task, m.Dev)
+		r, err := Propose(m.Task, m.Dev, check.Options{})
 		if err != nil || !r.Better() {
 			continue
 		}
-		if err := m.commit(r); err != nil {
+		if err := commit(m, r); err != nil {
 			t.Fatal(seed, err)
 		}
-		after := readable(t, m.tk, m.dev)
+		after := readable(t, m.Task, m.Dev)
 		for id, want := range before {
 			if have, ok := after[id]; !ok || have != want {
-				t.Errorf("seed %d: file %s: have %q want %q\n%s\n%q", seed, id, have, want, r.Before.text(), r.Done)
+				t.Errorf("seed %d: file %s: have %q want %q\n%s\n%q", seed, id, have, want, damaged.Text(r.Before), r.Done)
 			}
 		}
 		if !r.After.Clean {
 			continue
 		}
 		clean++
-		toFile(t, m, img)
+		damaged.ToFile(t, m, img)
 		if out, err := exec.Command("btrfs", "check", img).CombinedOutput(); err != nil || bytes.Contains(out, []byte("ERROR:")) {
-			t.Errorf("seed %d: clean here only\n%s\n%q\n%s", seed, r.Before.text(), r.Done, out)
+			t.Errorf("seed %d: clean here only\n%s\n%q\n%s", seed, damaged.Text(r.Before), r.Done, out)
 			continue
 		}
 		both++

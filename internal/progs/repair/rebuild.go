@@ -1,4 +1,4 @@
-package check
+package repair
 
 import (
 	"cmp"
@@ -8,6 +8,7 @@ import (
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
+	"btrlab/internal/progs/check"
 )
 
 // The extent tree, the block groups and the free space tree, made anew from what the other trees
@@ -21,9 +22,10 @@ import (
 
 // survey is what the trees but those three use.
 type survey struct {
-	c     *checker
+	super *format.Super
+	walk  *check.Walker
 	owned map[uint64]bool // blocks that their owner comes to
-	data  []span          // of files that have checksums
+	data  []check.Span    // of files that have checksums
 }
 
 // newItem is an item of a tree that is made.
@@ -39,55 +41,51 @@ type newBlock struct {
 }
 
 // madeTrees are the trees that a rebuild makes.
-func (c *checker) madeTrees() (ids []uint64) {
+func (c *changes) madeTrees() (ids []uint64) {
 	ids = append(ids, format.EXTENT_TREE_OBJECTID)
-	if c.groupTree() != format.EXTENT_TREE_OBJECTID {
-		ids = append(ids, c.groupTree())
+	if c.GroupTree() != format.EXTENT_TREE_OBJECTID {
+		ids = append(ids, c.GroupTree())
 	}
-	if c.sb.CompatROFlags&format.CompatROFreeSpaceTree != 0 {
+	if c.Super.CompatROFlags&format.CompatROFreeSpaceTree != 0 {
 		ids = append(ids, format.FREE_SPACE_TREE_OBJECTID)
 	}
-	if _, ok := c.roots[format.CSUM_TREE_OBJECTID]; ok && (!c.csumsWhole || c.found("csum.missing", "csum.extent")) {
+	if _, ok := c.Roots[format.CSUM_TREE_OBJECTID]; ok && (!c.CsumsWhole || c.found("csum.missing", "csum.extent")) {
 		ids = append(ids, format.CSUM_TREE_OBJECTID)
 	}
 	return ids
 }
 
 // surveyTrees walks all trees but those that are made.
-func (c *checker) surveyTrees() (*survey, error) {
-	n := &checker{t: c.t, devs: c.devs, o: c.o, noData: true, sb: c.sb, chunks: c.chunks, roots: c.roots, rootIDs: c.rootIDs,
-		visited: map[uint64]uint32{}, scratch: make([]byte, c.sb.NodeSize)}
-	s := &survey{c: n, owned: map[uint64]bool{}}
+func (c *changes) surveyTrees() (*survey, error) {
+	s := &survey{super: &c.Super, walk: c.Walker(), owned: map[uint64]bool{}}
 	made := c.madeTrees()
 	one := func(id uint64, r format.RootItem, drop format.Key) error {
-		w := n.newWalk(id, func(format.Node, bool) {})
+		leaf := func(format.Node, bool) {}
 		if format.IsFSTree(id) {
-			w.leaf = s.leafOf(map[uint64]uint64{})
+			leaf = s.leafOf(map[uint64]uint64{})
 		}
-		w.drop = drop
-		w.met = func(b format.Node) {
+		whole := s.walk.Tree(id, r, drop, leaf, func(b format.Node) {
 			if b.Owner() == id {
 				s.owned[b.Bytenr()] = true
 			}
-		}
-		w.from(r.Bytenr, r.Generation, r.Level)
-		if w.cut {
+		})
+		if !whole {
 			return fmt.Errorf("tree %d cannot be read whole, and what it uses is not known", int64(id))
 		}
 		return nil
 	}
-	sb := &c.sb
+	sb := &c.Super
 	if err := one(format.CHUNK_TREE_OBJECTID, format.RootItem{Bytenr: sb.ChunkRoot, Generation: sb.ChunkRootGeneration, Level: sb.ChunkRootLevel}, format.Key{}); err != nil {
 		return nil, err
 	}
 	if err := one(format.ROOT_TREE_OBJECTID, format.RootItem{Bytenr: sb.Root, Generation: sb.Generation, Level: sb.RootLevel}, format.Key{}); err != nil {
 		return nil, err
 	}
-	for _, id := range c.rootIDs {
+	for _, id := range c.RootIDs {
 		if slices.Contains(made, id) {
 			continue
 		}
-		r := c.roots[id].item
+		r := c.Roots[id].Item
 		drop := format.Key{}
 		if r.Refs == 0 && format.IsFSTree(id) && id != format.FS_TREE_OBJECTID {
 			drop = r.DropProgress
@@ -109,34 +107,34 @@ type use struct {
 
 // uses lists the extents that the survey has met, ascending.
 func (s *survey) uses() ([]use, error) {
-	c := s.c
-	nodeSize := uint64(c.sb.NodeSize)
+	blocks, pointers, data := s.walk.Uses()
+	nodeSize := uint64(s.super.NodeSize)
 	all := map[uint64]*use{}
-	for _, b := range c.blocks {
-		all[b.bytenr] = &use{start: b.bytenr, length: nodeSize, generation: b.generation, level: b.level, tree: true, full: !s.owned[b.bytenr]}
+	for _, b := range blocks {
+		all[b.Bytenr] = &use{start: b.Bytenr, length: nodeSize, generation: b.Generation, level: b.Level, tree: true, full: !s.owned[b.Bytenr]}
 	}
 	full := func(bytenr uint64) bool { return bytenr != 0 && all[bytenr] != nil && all[bytenr].full }
-	for _, p := range c.ptrs {
-		r := ref{kind: refTree, a: p.owner, count: 1}
-		if full(p.parent) {
-			r.kind, r.a = refShared, p.parent
+	for _, p := range pointers {
+		r := ref{kind: refTree, a: p.Owner, count: 1}
+		if full(p.Parent) {
+			r.kind, r.a = refShared, p.Parent
 		}
-		u := all[p.child]
+		u := all[p.Child]
 		u.refs = append(u.refs, r)
 	}
-	for _, p := range c.dataPtrs {
-		u := all[p.bytenr]
+	for _, p := range data {
+		u := all[p.Bytenr]
 		if u == nil {
-			u = &use{start: p.bytenr, length: p.length, generation: p.generation}
-			all[p.bytenr] = u
+			u = &use{start: p.Bytenr, length: p.Length, generation: p.Generation}
+			all[p.Bytenr] = u
 		}
-		if u.tree || u.length != p.length {
-			return nil, fmt.Errorf("extent %d: two lengths, %d and %d", p.bytenr, u.length, p.length)
+		if u.tree || u.length != p.Length {
+			return nil, fmt.Errorf("extent %d: two lengths, %d and %d", p.Bytenr, u.length, p.Length)
 		}
-		u.generation = min(u.generation, p.generation)
-		r := ref{kind: refData, a: p.owner, b: p.ino, c: p.start, count: 1}
-		if full(p.parent) {
-			r = ref{kind: refSharedData, a: p.parent, count: 1}
+		u.generation = min(u.generation, p.Generation)
+		r := ref{kind: refData, a: p.Owner, b: p.Ino, c: p.Start, count: 1}
+		if full(p.Parent) {
+			r = ref{kind: refSharedData, a: p.Parent, count: 1}
 		}
 		u.refs = append(u.refs, r)
 	}
@@ -164,6 +162,27 @@ func (s *survey) uses() ([]use, error) {
 	return list, nil
 }
 
+// refKind says how a reference is listed.
+type refKind uint8
+
+const (
+	refTree       refKind = iota // a: root
+	refShared                    // a: parent block
+	refData                      // a: root, b: inode, c: file offset - extent offset
+	refSharedData                // a: parent block
+)
+
+// ref is a reference to an extent.
+type ref struct {
+	a, b, c uint64
+	count   uint64
+	kind    refKind
+}
+
+func compareRefs(x, y ref) int {
+	return cmp.Or(cmp.Compare(x.kind, y.kind), cmp.Compare(x.a, y.a), cmp.Compare(x.b, y.b), cmp.Compare(x.c, y.c))
+}
+
 // seq orders inline references of a type, the largest first.
 func (r *ref) seq() uint64 {
 	if r.kind == refData {
@@ -178,7 +197,7 @@ func (r *ref) data() format.DataRef {
 
 // items are the items of one extent: its own with the references that have room in it, and one for
 // each of the others.
-func (c *checker) itemsOf(u *use) (list []newItem) {
+func (c *changes) itemsOf(u *use) (list []newItem) {
 	e := format.ExtentItem{Generation: u.generation, Flags: format.ExtentFlagData}
 	k := format.Key{Objectid: u.start, Type: format.EXTENT_ITEM_KEY, Offset: u.length}
 	size := format.ExtentItemSize
@@ -187,7 +206,7 @@ func (c *checker) itemsOf(u *use) (list []newItem) {
 		if u.full {
 			e.Flags |= format.BlockFlagFullBackref
 		}
-		if c.sb.IncompatFlags&format.IncompatSkinnyMetadata != 0 {
+		if c.Super.IncompatFlags&format.IncompatSkinnyMetadata != 0 {
 			k.Type, k.Offset = format.METADATA_ITEM_KEY, uint64(u.level)
 		} else {
 			size += format.TreeBlockInfoSize
@@ -197,7 +216,7 @@ func (c *checker) itemsOf(u *use) (list []newItem) {
 		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(b.seq(), a.seq()))
 	})
 	// The kernel's BTRFS_MAX_EXTENT_ITEM_SIZE().
-	most := format.LeafDataSize(int(c.sb.NodeSize))/16 - format.ItemHeaderSize
+	most := format.LeafDataSize(int(c.Super.NodeSize))/16 - format.ItemHeaderSize
 	var inline []byte
 	keyed := map[format.Key]bool{}
 	for i := range u.refs {
@@ -239,7 +258,7 @@ func (c *checker) itemsOf(u *use) (list []newItem) {
 	e.Encode(b)
 	if size > format.ExtentItemSize {
 		i := format.TreeBlockInfo{Level: u.level}
-		if n := c.peek(u.start, u.generation, int(u.level)); n != nil && n.Nritems() > 0 {
+		if n := c.Peek(u.start, u.generation, int(u.level)); n != nil && n.Nritems() > 0 {
 			i.First = n.Key(0)
 		}
 		i.Encode(b[format.ExtentItemSize:])
@@ -248,11 +267,11 @@ func (c *checker) itemsOf(u *use) (list []newItem) {
 }
 
 // rebuild makes the trees anew, and points the root tree and the superblocks at them.
-func (c *checker) rebuild() error {
-	if c.sb.LogRoot != 0 {
+func (c *changes) rebuild() error {
+	if c.Super.LogRoot != 0 {
 		return errors.New("a log is there: replay it, or drop it with rescue zero-log")
 	}
-	if c.sb.IncompatFlags&format.IncompatSimpleQuota != 0 {
+	if c.Super.IncompatFlags&format.IncompatSimpleQuota != 0 {
 		return errors.New("simple quotas: only the extent tree says which subvolume has allocated an extent")
 	}
 	s, err := c.surveyTrees()
@@ -265,7 +284,7 @@ func (c *checker) rebuild() error {
 	}
 	ids := c.madeTrees()
 	for _, id := range ids {
-		if _, ok := c.roots[id]; !ok {
+		if _, ok := c.Roots[id]; !ok {
 			return fmt.Errorf("tree %d has no root item", id)
 		}
 	}
@@ -297,8 +316,8 @@ func (c *checker) rebuild() error {
 }
 
 // place finds room for the blocks of the new trees.
-func (c *checker) place(uses []use, ids []uint64, counts map[uint64][]int) (blocks []newBlock, err error) {
-	size := uint64(c.sb.NodeSize)
+func (c *changes) place(uses []use, ids []uint64, counts map[uint64][]int) (blocks []newBlock, err error) {
+	size := uint64(c.Super.NodeSize)
 	var free []uint64
 	need := 0
 	for _, id := range ids {
@@ -306,19 +325,19 @@ func (c *checker) place(uses []use, ids []uint64, counts map[uint64][]int) (bloc
 			need += n
 		}
 	}
-	for i := range c.chunks {
-		ch := &c.chunks[i]
-		if ch.typ&format.BlockGroupMetadata == 0 || ch.parity() > 0 {
+	for i := range c.Chunks {
+		ch := &c.Chunks[i]
+		if ch.Type&format.BlockGroupMetadata == 0 || ch.Parity() > 0 {
 			continue
 		}
-		for at := format.AlignUp(ch.start, size); at+size <= ch.start+ch.length && len(free) < need; at += size {
+		for at := format.AlignUp(ch.Start, size); at+size <= ch.Start+ch.Length && len(free) < need; at += size {
 			j, _ := slices.BinarySearchFunc(uses, at, func(u use, at uint64) int {
 				if u.start+u.length <= at {
 					return -1
 				}
 				return 1
 			})
-			_, old := c.visited[at]
+			_, old := c.Visited[at]
 			if old || j < len(uses) && uses[j].start < at+size || c.overSuper(ch, at, size) {
 				continue
 			}
@@ -340,14 +359,14 @@ func (c *checker) place(uses []use, ids []uint64, counts map[uint64][]int) (bloc
 }
 
 // overSuper reports whether a block would lie over a superblock, or over the end of a stripe.
-func (c *checker) overSuper(ch *chunk, at, size uint64) bool {
-	places, run := ch.places(at)
+func (c *changes) overSuper(ch *check.Chunk, at, size uint64) bool {
+	places, run := ch.Places(at)
 	if run < size {
 		return true
 	}
 	for _, p := range places {
 		for i := range format.SuperMirrorMax {
-			if s := format.SuperMirror(i); p.off < s+format.StripeLen && s < p.off+size {
+			if s := format.SuperMirror(i); p.Off < s+format.StripeLen && s < p.Off+size {
 				return true
 			}
 		}
@@ -356,11 +375,11 @@ func (c *checker) overSuper(ch *chunk, at, size uint64) bool {
 }
 
 // contents are the items of the new trees, each in the order of its keys.
-func (c *checker) contents(uses []use, ids []uint64, blocks []newBlock) map[uint64][]newItem {
+func (c *changes) contents(uses []use, ids []uint64, blocks []newBlock) map[uint64][]newItem {
 	trees := map[uint64][]newItem{}
 	all := slices.Clone(uses)
 	for _, b := range blocks {
-		all = append(all, use{start: b.bytenr, length: uint64(c.sb.NodeSize), generation: c.sb.Generation, level: b.level, tree: true,
+		all = append(all, use{start: b.bytenr, length: uint64(c.Super.NodeSize), generation: c.Super.Generation, level: b.level, tree: true,
 			refs: []ref{{kind: refTree, a: b.owner, count: 1}}})
 	}
 	slices.SortFunc(all, func(a, b use) int { return cmp.Compare(a.start, b.start) })
@@ -368,9 +387,9 @@ func (c *checker) contents(uses []use, ids []uint64, blocks []newBlock) map[uint
 		trees[format.EXTENT_TREE_OBJECTID] = append(trees[format.EXTENT_TREE_OBJECTID], c.itemsOf(&all[i])...)
 	}
 	i := 0
-	for _, ch := range c.chunks {
+	for _, ch := range c.Chunks {
 		var used uint64
-		at, runs := ch.start, uint32(0)
+		at, runs := ch.Start, uint32(0)
 		space := func(end uint64) {
 			if at < end {
 				trees[format.FREE_SPACE_TREE_OBJECTID] = append(trees[format.FREE_SPACE_TREE_OBJECTID],
@@ -378,18 +397,18 @@ func (c *checker) contents(uses []use, ids []uint64, blocks []newBlock) map[uint
 				runs++
 			}
 		}
-		for ; i < len(all) && all[i].start < ch.start+ch.length; i++ {
+		for ; i < len(all) && all[i].start < ch.Start+ch.Length; i++ {
 			space(all[i].start)
 			used += all[i].length
 			at = all[i].start + all[i].length
 		}
-		space(ch.start + ch.length)
+		space(ch.Start + ch.Length)
 		info := format.FreeSpaceInfo{ExtentCount: runs}
 		trees[format.FREE_SPACE_TREE_OBJECTID] = append(trees[format.FREE_SPACE_TREE_OBJECTID],
-			newItem{format.Key{Objectid: ch.start, Type: format.FREE_SPACE_INFO_KEY, Offset: ch.length}, encoded(8, &info)})
-		g := format.BlockGroupItem{Used: used, ChunkObjectid: format.FIRST_CHUNK_TREE_OBJECTID, Flags: ch.typ}
-		trees[c.groupTree()] = append(trees[c.groupTree()],
-			newItem{format.Key{Objectid: ch.start, Type: format.BLOCK_GROUP_ITEM_KEY, Offset: ch.length}, encoded(24, &g)})
+			newItem{format.Key{Objectid: ch.Start, Type: format.FREE_SPACE_INFO_KEY, Offset: ch.Length}, encoded(8, &info)})
+		g := format.BlockGroupItem{Used: used, ChunkObjectid: format.FIRST_CHUNK_TREE_OBJECTID, Flags: ch.Type}
+		trees[c.GroupTree()] = append(trees[c.GroupTree()],
+			newItem{format.Key{Objectid: ch.Start, Type: format.BLOCK_GROUP_ITEM_KEY, Offset: ch.Length}, encoded(24, &g)})
 	}
 	for _, id := range ids {
 		slices.SortFunc(trees[id], func(a, b newItem) int { return a.k.Compare(b.k) })
@@ -404,8 +423,8 @@ func encoded(size int, e interface{ Encode(b []byte) }) []byte {
 }
 
 // leafRoom says how many of the items have room in a leaf.
-func (c *checker) leafRoom(items []newItem) (n int) {
-	room := format.LeafDataSize(int(c.sb.NodeSize))
+func (c *changes) leafRoom(items []newItem) (n int) {
+	room := format.LeafDataSize(int(c.Super.NodeSize))
 	for n < len(items) && room >= format.ItemHeaderSize+len(items[n].b) {
 		room -= format.ItemHeaderSize + len(items[n].b)
 		n++
@@ -414,13 +433,13 @@ func (c *checker) leafRoom(items []newItem) (n int) {
 }
 
 // levels is the number of blocks of each level that the items need.
-func (c *checker) levels(items []newItem) (counts []int) {
+func (c *changes) levels(items []newItem) (counts []int) {
 	n := 0
 	for rest := items; len(rest) > 0 || n == 0; n++ {
 		rest = rest[c.leafRoom(rest):]
 	}
 	counts = append(counts, n)
-	per := format.PtrsPerNode(int(c.sb.NodeSize))
+	per := format.PtrsPerNode(int(c.Super.NodeSize))
 	for n > 1 {
 		n = (n + per - 1) / per
 		counts = append(counts, n)
@@ -429,12 +448,12 @@ func (c *checker) levels(items []newItem) (counts []int) {
 }
 
 // writeTrees writes the blocks, the root items and the superblocks.
-func (c *checker) writeTrees(uses []use, ids []uint64, counts map[uint64][]int, blocks []newBlock, trees map[uint64][]newItem) error {
-	root := c.peek(c.sb.Root, c.sb.Generation, int(c.sb.RootLevel))
+func (c *changes) writeTrees(uses []use, ids []uint64, counts map[uint64][]int, blocks []newBlock, trees map[uint64][]newItem) error {
+	root := c.Peek(c.Super.Root, c.Super.Generation, int(c.Super.RootLevel))
 	if root == nil {
 		return errors.New("the root tree cannot be read")
 	}
-	used := uint64(len(blocks)) * uint64(c.sb.NodeSize)
+	used := uint64(len(blocks)) * uint64(c.Super.NodeSize)
 	for _, u := range uses {
 		used += u.length
 	}
@@ -447,8 +466,8 @@ func (c *checker) writeTrees(uses []use, ids []uint64, counts map[uint64][]int, 
 		}
 		total := len(mine)
 		block := func(level int) format.Node {
-			n := format.Node(make([]byte, c.sb.NodeSize))
-			n.InitHeader(c.sb.TreeFSID(), root.ChunkTreeUUID(), mine[0], c.sb.Generation, id, level)
+			n := format.Node(make([]byte, c.Super.NodeSize))
+			n.InitHeader(c.Super.TreeFSID(), root.ChunkTreeUUID(), mine[0], c.Super.Generation, id, level)
 			mine = mine[1:]
 			return n
 		}
@@ -471,7 +490,7 @@ func (c *checker) writeTrees(uses []use, ids []uint64, counts map[uint64][]int, 
 			below = append(below, child{first, n.Bytenr()})
 			rest = rest[k:]
 		}
-		per := format.PtrsPerNode(int(c.sb.NodeSize))
+		per := format.PtrsPerNode(int(c.Super.NodeSize))
 		level := 0
 		for len(below) > 1 {
 			level++
@@ -482,7 +501,7 @@ func (c *checker) writeTrees(uses []use, ids []uint64, counts map[uint64][]int, 
 				for i, x := range part {
 					n.SetKey(i, x.k)
 					n.SetBlockptr(i, x.bytenr)
-					n.SetPtrGeneration(i, c.sb.Generation)
+					n.SetPtrGeneration(i, c.Super.Generation)
 				}
 				if err := c.writeBlock(n); err != nil {
 					return err
@@ -497,8 +516,8 @@ func (c *checker) writeTrees(uses []use, ids []uint64, counts map[uint64][]int, 
 			}
 			var r format.RootItem
 			r.Decode(b)
-			r.Bytenr, r.Level, r.Generation, r.GenerationV2 = below[0].bytenr, uint8(level), c.sb.Generation, c.sb.Generation
-			r.BytesUsed = uint64(total) * uint64(c.sb.NodeSize)
+			r.Bytenr, r.Level, r.Generation, r.GenerationV2 = below[0].bytenr, uint8(level), c.Super.Generation, c.Super.Generation
+			r.BytesUsed = uint64(total) * uint64(c.Super.NodeSize)
 			r.Encode(b)
 			return nil
 		})
@@ -509,7 +528,7 @@ func (c *checker) writeTrees(uses []use, ids []uint64, counts map[uint64][]int, 
 	if err := c.staleCaches(); err != nil {
 		return err
 	}
-	return c.editSupers(c.devs, func(s *format.Super) {
+	return c.editSupers(c.Devs, func(s *format.Super) {
 		s.BytesUsed = used
 		if s.CompatROFlags&format.CompatROFreeSpaceTree != 0 {
 			s.CompatROFlags |= format.CompatROFreeSpaceTreeValid
@@ -522,9 +541,9 @@ func (c *checker) writeTrees(uses []use, ids []uint64, counts map[uint64][]int, 
 //
 // Models fs/btrfs/free-space-cache.c:__load_free_space_cache(), which compares the generation in
 // the header with that of the cache's inode.
-func (c *checker) staleCaches() error {
+func (c *changes) staleCaches() error {
 	var keys []format.Key
-	c.searchAll(format.ROOT_TREE_OBJECTID, func(k format.Key, b []byte) {
+	c.Each(format.ROOT_TREE_OBJECTID, func(k format.Key, b []byte) {
 		if k.Objectid == format.FREE_SPACE_OBJECTID && k.Type == 0 && len(b) >= format.KeySize+8 {
 			keys = append(keys, k)
 		}
@@ -538,19 +557,19 @@ func (c *checker) staleCaches() error {
 }
 
 // writeBlock writes a tree block to each of its copies, with its checksum.
-func (c *checker) writeBlock(n format.Node) error {
+func (c *changes) writeBlock(n format.Node) error {
 	n.SetWritten(true)
-	n.UpdateCsum(c.sb.CsumType)
-	ch := c.chunkAt(n.Bytenr())
-	if ch == nil || ch.parity() > 0 {
+	n.UpdateCsum(c.Super.CsumType)
+	ch := c.ChunkAt(n.Bytenr())
+	if ch == nil || ch.Parity() > 0 {
 		return fmt.Errorf("block %d: its parity cannot be written", n.Bytenr())
 	}
-	places, _ := ch.places(n.Bytenr())
+	places, _ := ch.Places(n.Bytenr())
 	for _, p := range places {
-		if p.dev == nil {
+		if p.Dev == nil {
 			return fmt.Errorf("block %d: a device is missing", n.Bytenr())
 		}
-		if err := c.write(p.dev, n, int64(p.off)); err != nil {
+		if err := c.write(p.Dev, n, int64(p.Off)); err != nil {
 			return err
 		}
 	}
@@ -558,7 +577,7 @@ func (c *checker) writeBlock(n format.Node) error {
 }
 
 // editSupers changes every whole superblock of the last commit.
-func (c *checker) editSupers(devs []*device, change func(s *format.Super)) error {
+func (c *changes) editSupers(devs []*check.Device, change func(s *format.Super)) error {
 	for _, d := range devs {
 		for i := range format.SuperMirrorMax {
 			off := format.SuperMirror(i)
@@ -566,10 +585,10 @@ func (c *checker) editSupers(devs []*device, change func(s *format.Super)) error
 				break
 			}
 			p := make([]byte, format.SuperSize)
-			if err := blockdev.Read(c.t, d, p, int64(off)); err != nil {
+			if err := blockdev.Read(c.Task, d, p, int64(off)); err != nil {
 				return err
 			}
-			if s := copyOf(p); format.CheckSuperAt(p, d.Size(), off) == nil && s.Generation == c.sb.Generation {
+			if s := format.DecodeSuper(p); format.CheckSuperAt(p, d.Size(), off) == nil && s.Generation == c.Super.Generation {
 				change(&s)
 				s.Encode(p)
 				if err := c.write(d, p, int64(off)); err != nil {

@@ -1,4 +1,4 @@
-package check
+package repair
 
 import (
 	"cmp"
@@ -8,6 +8,7 @@ import (
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
+	"btrlab/internal/progs/check"
 )
 
 // The checksum tree, made anew when it cannot be read whole. What its readable leaves say is kept,
@@ -16,6 +17,9 @@ import (
 
 // sumsMax bounds the memory for checksums, in bytes: 4 for each 4 KiB of data, in the usual type.
 const sumsMax = 1 << 30
+
+// dataStep is how much data is read at a time, in bytes.
+const dataStep = 1 << 20
 
 // keptSums is an item of the old tree.
 type keptSums struct {
@@ -39,9 +43,9 @@ func (s *survey) leafOf(flags map[uint64]uint64) func(n format.Node, fresh bool)
 				if !fresh || fe.Type != format.FileExtentTypeReg || fe.DiskBytenr == 0 || flags[k.Objectid]&format.InodeNoDataSum != 0 {
 					continue
 				}
-				r := span{fe.DiskBytenr + fe.Offset, fe.DiskBytenr + fe.Offset + fe.NumBytes}
+				r := check.Span{Start: fe.DiskBytenr + fe.Offset, End: fe.DiskBytenr + fe.Offset + fe.NumBytes}
 				if fe.Compression != format.CompressNone {
-					r = span{fe.DiskBytenr, fe.DiskBytenr + fe.DiskNumBytes}
+					r = check.Span{Start: fe.DiskBytenr, End: fe.DiskBytenr + fe.DiskNumBytes}
 				}
 				s.data = append(s.data, r)
 			}
@@ -50,22 +54,20 @@ func (s *survey) leafOf(flags map[uint64]uint64) func(n format.Node, fresh bool)
 }
 
 // oldSums reads what is left of the checksum tree, ascending.
-func (c *checker) oldSums() (list []keptSums) {
-	o := &checker{t: c.t, devs: c.devs, o: c.o, noData: true, sb: c.sb, chunks: c.chunks, roots: c.roots, visited: map[uint64]uint32{}, scratch: make([]byte, c.sb.NodeSize)}
-	r := c.roots[format.CSUM_TREE_OBJECTID].item
-	o.walkTree(format.CSUM_TREE_OBJECTID, r.Bytenr, r.Generation, r.Level, func(n format.Node, _ bool) {
+func (c *changes) oldSums() (list []keptSums) {
+	c.Walker().Tree(format.CSUM_TREE_OBJECTID, c.Roots[format.CSUM_TREE_OBJECTID].Item, format.Key{}, func(n format.Node, _ bool) {
 		for i := range n.Nritems() {
 			if k := n.Key(i); k.Type == format.EXTENT_CSUM_KEY {
 				list = append(list, keptSums{k.Offset, slices.Clone(n.Item(i))})
 			}
 		}
-	})
+	}, nil)
 	return list
 }
 
 // sumItems are the items of a new checksum tree.
-func (c *checker) sumItems(s *survey) (items []newItem, err error) {
-	sector, size := uint64(c.sb.SectorSize), uint64(c.sb.CsumType.Size())
+func (c *changes) sumItems(s *survey) (items []newItem, err error) {
+	sector, size := uint64(c.Super.SectorSize), uint64(c.Super.CsumType.Size())
 	old := c.oldSums()
 	kept := func(at uint64) []byte {
 		i, found := slices.BinarySearchFunc(old, at, func(k keptSums, at uint64) int { return cmp.Compare(k.start, at) })
@@ -78,30 +80,30 @@ func (c *checker) sumItems(s *survey) (items []newItem, err error) {
 		return old[i].sums[(at-old[i].start)/sector*size:][:size]
 	}
 	// BTRFS_MAX_CSUM_ITEMS() of the kernel.
-	most := (uint64(format.LeafDataSize(int(c.sb.NodeSize)))-2*format.ItemHeaderSize)/size - 1
+	most := (uint64(format.LeafDataSize(int(c.Super.NodeSize)))-2*format.ItemHeaderSize)/size - 1
 	var total uint64
 	buf := make([]byte, dataStep)
-	for _, r := range merged(s.data) {
+	for _, r := range check.Merged(s.data) {
 		var sums []byte
-		start := r.start
+		start := r.Start
 		end := func() {
 			if len(sums) > 0 {
 				items = append(items, newItem{format.Key{Objectid: format.EXTENT_CSUM_OBJECTID, Type: format.EXTENT_CSUM_KEY, Offset: start}, sums})
 			}
 			sums = nil
 		}
-		for at := r.start; at < r.end; {
-			ch := c.chunkAt(at)
+		for at := r.Start; at < r.End; {
+			ch := c.ChunkAt(at)
 			if ch == nil || at%sector != 0 {
 				return nil, fmt.Errorf("data at %d is in no chunk", at)
 			}
-			places, run := ch.places(at)
-			p := buf[:min(run, r.end-at, dataStep)]
+			places, run := ch.Places(at)
+			p := buf[:min(run, r.End-at, dataStep)]
 			known := true // none is to be read then
 			for in := uint64(0); in < uint64(len(p)) && known; in += sector {
 				known = kept(at+in) != nil
 			}
-			if !known && c.sb.Metadump() {
+			if !known && c.Super.Metadump() {
 				return nil, errors.New("the image has no file data to make checksums of")
 			}
 			if !known && !c.readAny(places, p) {
@@ -118,7 +120,7 @@ func (c *checker) sumItems(s *survey) (items []newItem, err error) {
 				if k := kept(at + in); k != nil {
 					sums = append(sums, k...)
 				} else {
-					sums = c.sb.CsumType.Append(sums, p[in:in+sector])
+					sums = c.Super.CsumType.Append(sums, p[in:in+sector])
 				}
 			}
 			if total += uint64(len(p)) / sector * size; total > sumsMax {
@@ -132,9 +134,9 @@ func (c *checker) sumItems(s *survey) (items []newItem, err error) {
 }
 
 // readAny fills p from the first of the places that can be read.
-func (c *checker) readAny(places []stripe, p []byte) bool {
+func (c *changes) readAny(places []check.Stripe, p []byte) bool {
 	for _, place := range places {
-		if place.dev != nil && blockdev.Read(c.t, place.dev, p, int64(place.off)) == nil {
+		if place.Dev != nil && blockdev.Read(c.Task, place.Dev, p, int64(place.Off)) == nil {
 			return true
 		}
 	}

@@ -1,4 +1,4 @@
-package check
+package repair
 
 import (
 	"bytes"
@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"btrlab/internal/format"
+	"btrlab/internal/progs/check"
+	"btrlab/internal/testing/damaged"
 	"btrlab/internal/testing/need"
 )
 
@@ -24,16 +26,16 @@ var (
 
 // spoil does something to a random item of the image, with checksums made right again, and says
 // what.
-func (m *image) spoil(rng *rand.Rand, list map[string][]victim) string {
+func spoil(m *damaged.Image, rng *rand.Rand, list map[string][]victim) string {
 	kind := slices.Sorted(maps.Keys(list))[rng.IntN(len(list))]
 	v := list[kind][rng.IntN(len(list[kind]))]
-	n := m.block(v.bytenr)
+	n := m.Block(v.bytenr)
 	slot, found := n.Search(v.k)
 	if !found {
 		return "nothing: it is gone already"
 	}
-	l := items(n)
-	b := slices.Clone(l[slot].b)
+	l := damaged.Items(n)
+	b := slices.Clone(l[slot].B)
 	what := ""
 	switch op := rng.IntN(4); {
 	case op == 0 || len(b) == 0:
@@ -42,19 +44,19 @@ func (m *image) spoil(rng *rand.Rand, list map[string][]victim) string {
 	case op == 1:
 		at := rng.IntN(len(b))
 		b[at] ^= 1 << rng.IntN(8)
-		what, l[slot].b = fmt.Sprintf("a bit of byte %d changed", at), b
+		what, l[slot].B = fmt.Sprintf("a bit of byte %d changed", at), b
 	case op == 2:
 		at := rng.IntN(max(1, len(b)-8))
 		for i := at; i < min(len(b), at+8); i++ {
 			b[i] = byte(rng.Uint32())
 		}
-		what, l[slot].b = fmt.Sprintf("bytes from %d on are noise", at), b
+		what, l[slot].B = fmt.Sprintf("bytes from %d on are noise", at), b
 	default:
 		clear(b)
-		what, l[slot].b = "all zeros", b
+		what, l[slot].B = "all zeros", b
 	}
-	fill(n, l)
-	m.put(n)
+	damaged.Fill(n, l)
+	m.Put(n)
 	return fmt.Sprintf("%s %v: %s", kind, v.k, what)
 }
 
@@ -65,21 +67,21 @@ func (m *image) spoil(rng *rand.Rand, list map[string][]victim) string {
 func TestDamagesLinux(t *testing.T) {
 	need.Long(t)
 	need.All(t, need.Root, "bash", "mkfs.btrfs", "btrfs", "setfattr")
-	m, img, _ := linuxImage(t, deletedScript)
-	theirs := func(d *image) (bool, string) {
-		toFile(t, d, img)
+	m, img, _ := damaged.LinuxImage(t, deletedScript)
+	theirs := func(d *damaged.Image) (bool, string) {
+		damaged.ToFile(t, d, img)
 		out, err := exec.Command("timeout", "60", "btrfs", "check", "--check-data-csum", img).CombinedOutput()
 		return err == nil && !bytes.Contains(out, []byte("ERROR:")), string(out)
 	}
-	_, c, err := judged(m.tk, m.dev, Options{NoData: true})
-	if err != nil || len(c.findings) > 0 {
-		t.Fatal(err, c.findings)
+	_, c, err := check.Examine(m.Task, m.Dev, check.Options{NoData: true})
+	if err != nil || len(c.Findings) > 0 {
+		t.Fatal(err, c.Findings)
 	}
 	all := kinds(c)
-	status := m.block(c.roots[format.QUOTA_TREE_OBJECTID].item.Bytenr)
-	if slot, found := status.Search(key(0, format.QGROUP_STATUS_KEY, 0)); found {
-		le.PutUint64(status.Item(slot)[8:], m.sb.Generation-1)
-		m.put(status)
+	status := m.Block(c.Roots[format.QUOTA_TREE_OBJECTID].Item.Bytenr)
+	if slot, found := status.Search(damaged.Key(0, format.QGROUP_STATUS_KEY, 0)); found {
+		le.PutUint64(status.Item(slot)[8:], m.Super.Generation-1)
+		m.Put(status)
 	} else {
 		t.Fatal("no status of quotas in the root of their tree")
 	}
@@ -92,13 +94,13 @@ func TestDamagesLinux(t *testing.T) {
 	}{{"single", *damagesOne, 1, 0}, {"pairs and triples", *damagesSeveral, 2, 2}} {
 		took, ours, both, wrong := 0, 0, 0, 0
 		for range set.n {
-			d := m.clone(t)
+			d := m.Clone(t)
 			var what []string
 			for range set.damages + rng.IntN(max(1, set.variants)) {
-				what = append(what, d.spoil(rng, all))
+				what = append(what, spoil(d, rng, all))
 			}
 			before, berr := readableFiles(d)
-			r, err := Propose(d.tk, d.dev, Options{})
+			r, err := Propose(d.Task, d.Dev, check.Options{})
 			clean, _ := theirs(d)
 			switch {
 			case err != nil && clean:
@@ -118,7 +120,7 @@ func TestDamagesLinux(t *testing.T) {
 			if !r.Better() {
 				continue
 			}
-			if err := d.commit(r); err != nil {
+			if err := commit(d, r); err != nil {
 				t.Fatal(err)
 			}
 			if berr == nil {
@@ -145,13 +147,13 @@ func TestDamagesLinux(t *testing.T) {
 }
 
 // readableFiles is readable of an image that may not be.
-func readableFiles(d *image) (files map[string]string, err error) {
+func readableFiles(d *damaged.Image) (files map[string]string, err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = errors.New(fmt.Sprint(v))
 		}
 	}()
-	return readable(d.t, d.tk, d.dev), nil
+	return readable(d.T, d.Task, d.Dev), nil
 }
 
 // complaints are the lines of btrfs check that say something.

@@ -1,20 +1,18 @@
-package check
+package repair
 
 import (
 	"bytes"
 	"flag"
 	"fmt"
 	"maps"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
-	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
-	"btrlab/internal/sched"
+	"btrlab/internal/progs/check"
+	"btrlab/internal/testing/damaged"
 	"btrlab/internal/testing/need"
 )
 
@@ -33,7 +31,7 @@ func treeClass(id uint64, shared bool) string {
 		return "files"
 	}
 	return map[uint64]string{1: "roots", 2: "extents", 3: "chunks", 4: "devices", 7: "checksums", 8: "quotas", 9: "UUIDs", 10: "free space", 11: "block groups",
-		relocTree: "relocated data"}[id]
+		damaged.RelocTree: "relocated data"}[id]
 }
 
 var keyNames = map[uint8]string{0: "header of a cache", 1: "INODE_ITEM", 12: "INODE_REF", 13: "INODE_EXTREF", 24: "XATTR_ITEM", 48: "ORPHAN_ITEM", 84: "DIR_ITEM", 96: "DIR_INDEX",
@@ -51,27 +49,28 @@ type victim struct {
 
 // kinds lists the items of an image by tree and key type. The first of a leaf is spared, if it has
 // another: its key is in the parent as well.
-func kinds(c *checker) map[string][]victim {
+func kinds(seen *check.Seen) map[string][]victim {
+	c := &changes{Seen: seen}
 	list := map[string][]victim{}
-	seen := map[uint64]bool{}
-	ids := append([]uint64{format.ROOT_TREE_OBJECTID, format.CHUNK_TREE_OBJECTID}, c.rootIDs...)
+	met := map[uint64]bool{}
+	ids := append([]uint64{format.ROOT_TREE_OBJECTID, format.CHUNK_TREE_OBJECTID}, c.RootIDs...)
 	for _, id := range ids {
-		r, err := c.rootOf(id)
+		r, err := c.RootOf(id)
 		if err != nil {
 			continue
 		}
-		c.walkTree(id, r.Bytenr, r.Generation, r.Level, func(n format.Node, _ bool) {
-			if seen[n.Bytenr()] {
+		c.Walker().Tree(id, r, format.Key{}, func(n format.Node, _ bool) {
+			if met[n.Bytenr()] {
 				return
 			}
-			seen[n.Bytenr()] = true
+			met[n.Bytenr()] = true
 			class := treeClass(id, len(slices.Compact(slices.Sorted(slices.Values(c.reachedBy(n.Bytenr()))))) > 1)
 			for i := range n.Nritems() {
 				if i == 0 && r.Level > 0 {
 					continue
 				}
 				k := n.Key(i)
-				if k == inodeKey(orphan) {
+				if k == damaged.InodeKey(damaged.Orphan) {
 					continue // what is left of a deleted file
 				}
 				name := keyNames[k.Type]
@@ -80,7 +79,7 @@ func kinds(c *checker) map[string][]victim {
 				}
 				list[class+" | "+name] = append(list[class+" | "+name], victim{n.Bytenr(), i, k})
 			}
-		})
+		}, nil)
 	}
 	return list
 }
@@ -94,10 +93,10 @@ type outcome struct {
 
 // deletes deletes items of each kind. Theirs, if any, is another judge of an image; used, if any,
 // uses a repaired image of each kind.
-func deletes(t *testing.T, m *image, each int, theirs func(m *image) bool, used func(m *image) error) map[string]*outcome {
-	_, c, err := judged(m.tk, m.dev, Options{NoData: true})
-	if err != nil || len(c.findings) > 0 {
-		t.Fatal(err, c.findings)
+func deletes(t *testing.T, m *damaged.Image, each int, theirs func(m *damaged.Image) bool, used func(m *damaged.Image) error) map[string]*outcome {
+	_, c, err := check.Examine(m.Task, m.Dev, check.Options{NoData: true})
+	if err != nil || len(c.Findings) > 0 {
+		t.Fatal(err, c.Findings)
 	}
 	table := map[string]*outcome{}
 	all := kinds(c)
@@ -107,14 +106,14 @@ func deletes(t *testing.T, m *image, each int, theirs func(m *image) bool, used 
 		list := all[kind]
 		for i := range min(each, len(list)) {
 			v := list[(2*i+1)*len(list)/(2*min(each, len(list)))]
-			d := m.clone(t)
-			n := d.block(v.bytenr)
-			l := items(n)
-			fill(n, slices.Delete(l, v.slot, v.slot+1))
-			d.put(n)
+			d := m.Clone(t)
+			n := d.Block(v.bytenr)
+			l := damaged.Items(n)
+			damaged.Fill(n, slices.Delete(l, v.slot, v.slot+1))
+			d.Put(n)
 			o.n++
-			before := readable(t, d.tk, d.dev)
-			r, err := Propose(d.tk, d.dev, Options{})
+			before := readable(t, d.Task, d.Dev)
+			r, err := Propose(d.Task, d.Dev, check.Options{})
 			if err != nil {
 				t.Errorf("%s %v: %v", kind, v.k, err)
 				continue
@@ -126,7 +125,7 @@ func deletes(t *testing.T, m *image, each int, theirs func(m *image) bool, used 
 				o.theirs++
 			}
 			if r.Better() {
-				if err := d.commit(r); err != nil {
+				if err := commit(d, r); err != nil {
 					t.Fatal(err)
 				}
 			} else if !r.Before.Clean {
@@ -148,9 +147,9 @@ func deletes(t *testing.T, m *image, each int, theirs func(m *image) bool, used 
 				for _, f := range r.After.Findings {
 					o.left[f.Rule] = true
 				}
-				t.Logf("%s %v: left %q\n%s", kind, v.k, r.Left, r.After.text())
+				t.Logf("%s %v: left %q\n%s", kind, v.k, r.Left, damaged.Text(r.After))
 			}
-			after := readable(t, d.tk, d.dev)
+			after := readable(t, d.Task, d.Dev)
 			for id, want := range before {
 				if have, ok := after[id]; !ok || have != want {
 					o.lost++
@@ -194,20 +193,20 @@ var stubborn = map[string]string{
 }
 
 // fullSample is the sample with an attribute, a snapshot and qgroups.
-func fullSample(t *testing.T) *image {
-	m := newImage(t)
+func fullSample(t *testing.T) *damaged.Image {
+	m := damaged.NewImage(t)
 	x := format.DirItem{Type: format.FtXattr, Name: "user.color", Data: []byte("blue")}
-	m.add(fsTree, key(fileIno, format.XATTR_ITEM_KEY, format.NameHash(x.Name)), enc(x.Size(), &x))
-	m.snapshot(300, 70)
-	m.addQuota(1, m.sb.Generation)
-	r, err := Propose(m.tk, m.dev, Options{}) // the counts
+	m.Add(damaged.FsTree, damaged.Key(damaged.FileIno, format.XATTR_ITEM_KEY, format.NameHash(x.Name)), damaged.Enc(x.Size(), &x))
+	snapshot(m, 300, 70)
+	m.AddQuota(1, m.Super.Generation)
+	r, err := Propose(m.Task, m.Dev, check.Options{}) // the counts
 	if err != nil || !r.After.Clean {
-		t.Fatalf("%v %q\n%s", err, r.Left, r.After.text())
+		t.Fatalf("%v %q\n%s", err, r.Left, damaged.Text(r.After))
 	}
-	if err := m.commit(r); err != nil {
+	if err := commit(m, r); err != nil {
 		t.Fatal(err)
 	}
-	m.load()
+	m.Load()
 	return m
 }
 
@@ -281,10 +280,10 @@ btrfs check $1
 func TestDeletedItemsLinux(t *testing.T) {
 	need.Long(t)
 	need.All(t, need.Root, "bash", "mkfs.btrfs", "btrfs", "setfattr")
-	m, img, mnt := linuxImage(t, deletedScript)
+	m, img, mnt := damaged.LinuxImage(t, deletedScript)
 	each := 1
-	used := func(d *image) error {
-		toFile(t, d, img)
+	used := func(d *damaged.Image) error {
+		damaged.ToFile(t, d, img)
 		out, err := exec.Command("bash", "-c", usedScript, "script", img, mnt).CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("%w\n%s", err, out)
@@ -296,8 +295,8 @@ func TestDeletedItemsLinux(t *testing.T) {
 	} else {
 		used = nil
 	}
-	table := deletes(t, m, each, func(d *image) bool {
-		toFile(t, d, img)
+	table := deletes(t, m, each, func(d *damaged.Image) bool {
+		damaged.ToFile(t, d, img)
 		out, err := exec.Command("btrfs", "check", img).CombinedOutput()
 		return err == nil && !bytes.Contains(out, []byte("ERROR:"))
 	}, used)
@@ -305,61 +304,7 @@ func TestDeletedItemsLinux(t *testing.T) {
 	judge(t, table)
 }
 
-// linuxImage runs a script that makes an image in its first argument, mounted at the second, and
-// reads it.
-func linuxImage(t *testing.T, script string) (m *image, img, mnt string) {
-	t.Helper()
-	tmp := t.TempDir()
-	img, mnt = filepath.Join(tmp, "image"), filepath.Join(tmp, "mnt")
-	if err := os.Mkdir(mnt, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.Command("bash", "-c", script, "script", img, mnt).CombinedOutput(); err != nil {
-		exec.Command("umount", mnt).Run()
-		t.Fatalf("%v\n%s", err, out)
-	}
-	return fromFile(t, img), img, mnt
-}
-
 // commit writes a repair, without an undo.
-func (m *image) commit(r *Repair) error {
-	return r.Commit(m.tk, func(int, int64, []byte) error { return nil }, func() error { return nil })
-}
-
-// fromFile reads an image into memory.
-func fromFile(t *testing.T, path string) *image {
-	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := &image{t: t, tk: sched.NewTask("test"), dev: blockdev.NewMemory(int64(len(b)))}
-	for off := 0; off < len(b); off += 1 << 20 {
-		if p := b[off:min(off+1<<20, len(b))]; !bytes.Equal(p, make([]byte, len(p))) {
-			m.write(uint64(off), p)
-		}
-	}
-	m.load()
-	return m
-}
-
-// toFile writes an image, with holes where it has zeros.
-func toFile(t *testing.T, m *image, path string) {
-	t.Helper()
-	f, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if err := f.Truncate(m.dev.Size()); err != nil {
-		t.Fatal(err)
-	}
-	zeros := make([]byte, 1<<20)
-	for off := int64(0); off < m.dev.Size(); off += 1 << 20 {
-		if p := m.read(uint64(off), int(min(1<<20, m.dev.Size()-off))); !bytes.Equal(p, zeros[:len(p)]) {
-			if _, err := f.WriteAt(p, off); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
+func commit(m *damaged.Image, r *Repair) error {
+	return r.Commit(m.Task, func(int, int64, []byte) error { return nil }, func() error { return nil })
 }

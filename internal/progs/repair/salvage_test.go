@@ -1,4 +1,4 @@
-package check
+package repair
 
 import (
 	"crypto/sha256"
@@ -10,7 +10,10 @@ import (
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
+	"btrlab/internal/progs/check"
 	"btrlab/internal/sched"
+	"btrlab/internal/testing/damaged"
+	"btrlab/internal/testing/need"
 )
 
 // readable is each file of an image that can be read whole, by subvolume and inode: a sum of its
@@ -18,20 +21,21 @@ import (
 // or DIR_INDEX, as a reader does.
 func readable(t *testing.T, tk *sched.Task, dev blockdev.Device) map[string]string {
 	t.Helper()
-	_, c, err := judged(tk, dev, Options{NoData: true})
-	if err != nil || c.scratch == nil {
+	_, seen, err := check.Examine(tk, dev, check.Options{NoData: true})
+	if err != nil || seen.Super.NodeSize == 0 {
 		return nil
 	}
+	c := &changes{Seen: seen}
 	sums := map[uint64][]byte{}
-	size, sector := c.sb.CsumType.Size(), uint64(c.sb.SectorSize)
-	c.searchAll(format.CSUM_TREE_OBJECTID, func(k format.Key, b []byte) {
+	size, sector := c.Super.CsumType.Size(), uint64(c.Super.SectorSize)
+	c.Each(format.CSUM_TREE_OBJECTID, func(k format.Key, b []byte) {
 		for i := 0; k.Type == format.EXTENT_CSUM_KEY && (i+1)*size <= len(b); i++ {
 			sums[k.Offset+uint64(i)*sector] = slices.Clone(b[i*size:][:size])
 		}
 	})
 	files := map[string]string{}
-	for _, root := range c.rootIDs {
-		if !format.IsFSTree(root) || c.roots[root].item.Refs == 0 {
+	for _, root := range c.RootIDs {
+		if !format.IsFSTree(root) || c.Roots[root].Item.Refs == 0 {
 			continue
 		}
 		inodes := map[uint64]format.InodeItem{}
@@ -39,7 +43,7 @@ func readable(t *testing.T, tk *sched.Task, dev blockdev.Device) map[string]stri
 		bytesOf := map[uint64][]byte{}
 		bad := map[uint64]bool{}
 		nbytes := map[uint64]uint64{}
-		c.searchAll(root, func(k format.Key, b []byte) {
+		c.Each(root, func(k format.Key, b []byte) {
 			switch k.Type {
 			case format.INODE_ITEM_KEY:
 				var i format.InodeItem
@@ -76,8 +80,8 @@ func readable(t *testing.T, tk *sched.Task, dev blockdev.Device) map[string]stri
 					if fe.Compression != format.CompressNone {
 						start, n = fe.DiskBytenr, fe.DiskNumBytes
 					}
-					ch := c.chunkAt(start)
-					if ch == nil || n > ch.start+ch.length-start {
+					ch := c.ChunkAt(start)
+					if ch == nil || n > ch.Start+ch.Length-start {
 						bad[k.Objectid] = true
 						n = 0
 					}
@@ -85,11 +89,11 @@ func readable(t *testing.T, tk *sched.Task, dev blockdev.Device) map[string]stri
 						q := make([]byte, sector)
 						good := ch != nil
 						if good {
-							places, _ := ch.places(at)
+							places, _ := ch.Places(at)
 							good = c.readAny(places[:1], q)
 						}
 						plain := inodes[k.Objectid].Flags&format.InodeNoDataSum != 0
-						if !good || !plain && (sums[at] == nil || !c.sb.CsumType.Match(sums[at], q)) {
+						if !good || !plain && (sums[at] == nil || !c.Super.CsumType.Match(sums[at], q)) {
 							bad[k.Objectid] = true
 						}
 						p = append(p, q...)
@@ -126,27 +130,27 @@ func readable(t *testing.T, tk *sched.Task, dev blockdev.Device) map[string]stri
 
 // proposed proposes a repair of an image, and demands what holds for each: no file that could be
 // read before is lost or another one, and the device has after Commit what was proposed.
-func proposed(t *testing.T, m *image) *Repair {
+func proposed(t *testing.T, m *damaged.Image) *Repair {
 	t.Helper()
-	before := readable(t, m.tk, m.dev)
-	r, err := Propose(m.tk, m.dev, Options{})
+	before := readable(t, m.Task, m.Dev)
+	r, err := Propose(m.Task, m.Dev, check.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !r.Better() {
 		return r
 	}
-	if err := m.commit(r); err != nil {
+	if err := commit(m, r); err != nil {
 		t.Fatal(err)
 	}
-	after := readable(t, m.tk, m.dev)
+	after := readable(t, m.Task, m.Dev)
 	for id, want := range before {
 		if have, ok := after[id]; !ok || have != want {
-			t.Errorf("file %s: have %q want %q\n%s\n%q", id, have, want, r.Before.text(), r.Done)
+			t.Errorf("file %s: have %q want %q\n%s\n%q", id, have, want, damaged.Text(r.Before), r.Done)
 		}
 	}
-	if res := m.check(); !slices.Equal(res.Findings, r.After.Findings) {
-		t.Errorf("after Commit:\n%swant\n%s", res.text(), r.After.text())
+	if res := m.Check(); !slices.Equal(res.Findings, r.After.Findings) {
+		t.Errorf("after Commit:\n%swant\n%s", damaged.Text(res), damaged.Text(r.After))
 	}
 	return r
 }
@@ -171,30 +175,30 @@ var incurable = map[string]string{
 	"inline extent of more than a sector":    "what it was is not known",
 }
 
-// bounded demands that a check with as little memory as can be finds the same.
-func bounded(t *testing.T, m *image) {
-	t.Helper()
-	a, errA := Check(m.tk, m.dev, Options{})
-	b, errB := Check(m.tk, m.dev, Options{MaxMemory: 1})
-	for _, r := range []*Result{&a, &b} {
-		slices.SortFunc(r.Findings, func(x, y Finding) int { return strings.Compare(x.String(), y.String()) })
-		slices.Sort(r.Notes)
-	}
-	if !slices.Equal(a.Findings, b.Findings) || !slices.Equal(a.Notes, b.Notes) || a.Stats != b.Stats || fmt.Sprint(errA) != fmt.Sprint(errB) {
-		t.Errorf("without a bound of memory %v %+v\n%swith one %v %+v\n%s", errA, a.Stats, a.text(), errB, b.Stats, b.text())
-	}
-}
-
 // repaired repairs an image of a table.
-func repaired(t *testing.T, m *image, name string) {
+func repaired(t *testing.T, m *damaged.Image, name string) {
 	t.Helper()
 	r := proposed(t, m)
 	_, known := incurable[name]
 	if r.After.Clean == known {
-		t.Errorf("clean %v, incurable %v\n%swant done %q left %q\nafter:\n%s", r.After.Clean, known, r.Before.text(), r.Done, r.Left, r.After.text())
+		t.Errorf("clean %v, incurable %v\n%swant done %q left %q\nafter:\n%s", r.After.Clean, known, damaged.Text(r.Before), r.Done, r.Left, damaged.Text(r.After))
 	}
 	if r.After.Clean {
 		return
 	}
 	t.Logf("%s: left %s", name, strings.Join(r.Left, "; "))
+}
+
+// TestMends: a repair makes an image clean after each of the damages that the rules of the check
+// are tried with, but for those whose reason is in incurable.
+func TestMends(t *testing.T) {
+	need.Long(t)
+	base := damaged.NewImage(t)
+	for _, c := range append(damaged.EachRule(base), damaged.ByOne(base)...) {
+		t.Run(strings.ReplaceAll(c.Name, " ", "-"), func(t *testing.T) {
+			m := base.Clone(t)
+			c.Do(m)
+			repaired(t, m, c.Name)
+		})
+	}
 }

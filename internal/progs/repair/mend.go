@@ -1,4 +1,4 @@
-package check
+package repair
 
 import (
 	"bytes"
@@ -9,24 +9,17 @@ import (
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
+	"btrlab/internal/progs/check"
 )
 
 // Leaves that the tree checker refuses. Linux reads nothing of such a leaf, so each item that
 // passes again is won: what follows from the rest of the leaf is put right, and an item that still
 // breaks a rule is left out. The next check says what that leaves open.
 
-// refused is a block that is refused, and what its parent says of it.
-type refused struct {
-	tree, bytenr, generation uint64
-	level                    int
-	first                    *format.Key // its parent's key for it, nil for a root
-	last                     format.Key  // the greatest key that belongs into it
-}
-
 // mended is a leaf in the making.
 type mended struct {
-	c     *checker
-	r     refused
+	c     *changes
+	r     check.Refused
 	ctx   format.CheckContext
 	items []newItem
 	said  []string
@@ -39,35 +32,26 @@ func slotted(err error) (slot int, text string) {
 	if !errors.As(err, &e) {
 		return -1, err.Error()
 	}
-	n, ok := number(e.Detail(), "slot")
-	if !ok { // a comma follows it
-		_, rest, found := bytes.Cut([]byte(e.Detail()), []byte("slot="))
-		if !found {
-			return -1, e.Detail()
-		}
-		fmt.Sscanf(string(rest), "%d", &n)
-	}
-	_, what, _ := bytes.Cut([]byte(e.Detail()), []byte(", "))
-	return int(n), string(what)
+	return e.Slot, e.Reason()
 }
 
 // mendLeaf puts a refused leaf right.
-func (c *checker) mendLeaf(r refused) ([]string, error) {
-	raw := c.rawBlock(r.bytenr)
-	if raw == nil || raw.Generation() != r.generation || raw.Level() != 0 {
+func (c *changes) mendLeaf(r check.Refused) ([]string, error) {
+	raw := c.rawBlock(r.Bytenr)
+	if raw == nil || raw.Generation() != r.Generation || raw.Level() != 0 {
 		return nil, errors.New("it cannot be read")
 	}
-	m := &mended{c: c, r: r, ctx: format.CheckContext{Root: r.tree, SectorSize: c.sb.SectorSize, NodeSize: c.sb.NodeSize, Generation: c.sb.Generation, Csum: c.sb.CsumType}}
+	m := &mended{c: c, r: r, ctx: format.CheckContext{Root: r.Tree, SectorSize: c.Super.SectorSize, NodeSize: c.Super.NodeSize, Generation: c.Super.Generation, Csum: c.Super.CsumType}}
 	if err := m.take(raw); err != nil {
 		return nil, err
 	}
-	if over, _ := m.find(r.last); over < len(m.items) && !slices.ContainsFunc(m.items[over:], func(it newItem) bool { return it.k.Compare(r.last) <= 0 }) {
+	if over, _ := m.find(r.Last); over < len(m.items) && !slices.ContainsFunc(m.items[over:], func(it newItem) bool { return it.k.Compare(r.Last) <= 0 }) {
 		for _, it := range m.items[over:] {
 			m.say("item %v left out: its place is in another leaf", it.k)
 		}
 		m.items = m.items[:over]
 	}
-	size := int(c.sb.NodeSize)
+	size := int(c.Super.NodeSize)
 	for range 4*len(m.items) + 16 {
 		if m.lost {
 			return nil, errors.New("a root item in it cannot be put right")
@@ -92,7 +76,7 @@ func (c *checker) mendLeaf(r refused) ([]string, error) {
 				}
 			}
 		}
-		if err == nil && len(m.items) > 0 && r.first != nil && m.items[0].k.Less(*r.first) {
+		if err == nil && len(m.items) > 0 && r.First != nil && m.items[0].k.Less(*r.First) {
 			return nil, errors.New("its first key belongs to another leaf")
 		}
 		if err == nil {
@@ -112,8 +96,8 @@ func (c *checker) mendLeaf(r refused) ([]string, error) {
 
 // rawBlock reads the first copy of a block whose checksum is right, if it says that it is this
 // block of this file system.
-func (c *checker) rawBlock(bytenr uint64) format.Node {
-	if n := c.anyBlock(bytenr); n != nil && n.Bytenr() == bytenr && n.FSID() == c.sb.TreeFSID() {
+func (c *changes) rawBlock(bytenr uint64) format.Node {
+	if n := c.anyBlock(bytenr); n != nil && n.Bytenr() == bytenr && n.FSID() == c.Super.TreeFSID() {
 		return n
 	}
 	return nil
@@ -161,8 +145,8 @@ func (m *mended) say(text string, args ...any) { m.said = append(m.said, fmt.Spr
 
 // passes reports whether an item passes by itself.
 func (m *mended) passes(it newItem) bool {
-	n := format.Node(make([]byte, m.c.sb.NodeSize))
-	n.InitHeader(m.c.sb.TreeFSID(), format.UUID{}, m.r.bytenr, m.c.sb.Generation, m.r.tree, 0)
+	n := format.Node(make([]byte, m.c.Super.NodeSize))
+	n.InitHeader(m.c.Super.TreeFSID(), format.UUID{}, m.r.Bytenr, m.c.Super.Generation, m.r.Tree, 0)
 	n.SetWritten(true)
 	fillLeaf(n, []newItem{it})
 	return format.CheckLeaf(n, m.ctx) == nil
@@ -175,7 +159,7 @@ func (m *mended) item(slot int, text string) {
 		m.order(slot)
 		return
 	}
-	if slot > 0 && m.items[slot-1].k.Objectid != it.k.Objectid && format.IsFSTree(m.r.tree) && it.k.Type != format.INODE_ITEM_KEY && m.passes(*it) {
+	if slot > 0 && m.items[slot-1].k.Objectid != it.k.Objectid && format.IsFSTree(m.r.Tree) && it.k.Type != format.INODE_ITEM_KEY && m.passes(*it) {
 		m.inodeFor(slot)
 		return
 	}
@@ -252,7 +236,7 @@ func (m *mended) inodeFor(slot int) {
 	for end < len(m.items) && m.items[end].k.Objectid == ino {
 		end++
 	}
-	inode, ok := m.c.guessInode(m.r.tree, ino, m.items[slot:end], m.items)
+	inode, ok := m.c.guessInode(m.r.Tree, ino, m.items[slot:end], m.items)
 	if !ok {
 		m.say("items of inode %d left out: nothing says what it was", ino)
 		m.items = slices.Delete(m.items, slot, end)
@@ -264,7 +248,7 @@ func (m *mended) inodeFor(slot int) {
 
 // fixed puts right what an item itself says about what it should be. The key may change.
 func (m *mended) fixed(it newItem) (newItem, bool) {
-	newest := m.c.sb.Generation
+	newest := m.c.Super.Generation
 	b := slices.Clone(it.b)
 	switch k := it.k; k.Type {
 	case format.INODE_ITEM_KEY:
@@ -280,12 +264,12 @@ func (m *mended) fixed(it newItem) (newItem, bool) {
 			for end < len(m.items) && m.items[end].k.Objectid == k.Objectid {
 				end++
 			}
-			g, ok := m.c.guessInode(m.r.tree, k.Objectid, m.items[j+1:end], m.items)
+			g, ok := m.c.guessInode(m.r.Tree, k.Objectid, m.items[j+1:end], m.items)
 			if !ok {
 				return it, false
 			}
 			i.Mode = g.Mode&format.S_IFMT | i.Mode&0o7777
-			if m.r.tree == format.ROOT_TREE_OBJECTID {
+			if m.r.Tree == format.ROOT_TREE_OBJECTID {
 				i.Mode = g.Mode // Linux and btrfs check want it exactly so
 			}
 		}
@@ -335,7 +319,7 @@ func (m *mended) fixed(it newItem) (newItem, bool) {
 // trim cuts the start of a csum item that lies over the one before.
 func (m *mended) trim(slot int) bool {
 	p, it := m.items[slot-1], &m.items[slot]
-	size, sector := m.c.sb.CsumType.Size(), uint64(m.c.sb.SectorSize)
+	size, sector := m.c.Super.CsumType.Size(), uint64(m.c.Super.SectorSize)
 	if p.k.Type != it.k.Type || p.k.Objectid != it.k.Objectid || len(it.b)%size != 0 {
 		return false
 	}
@@ -353,52 +337,52 @@ func (m *mended) trim(slot int) bool {
 // store writes the leaf, n with what of the items has room in it.
 func (m *mended) store(n format.Node) error {
 	c, r := m.c, m.r
-	if c.leafRoom(m.items) == len(m.items) && len(m.items) > 0 && (r.first == nil || *r.first == m.items[0].k) {
+	if c.leafRoom(m.items) == len(m.items) && len(m.items) > 0 && (r.First == nil || *r.First == m.items[0].k) {
 		return c.writeBlock(n)
 	}
-	for _, o := range c.refused {
-		if o.bytenr == r.bytenr && o.tree != r.tree {
+	for _, o := range c.Refused {
+		if o.Bytenr == r.Bytenr && o.Tree != r.Tree {
 			return errors.New("several trees share it, and its first key changes")
 		}
 	}
 	var key format.Key
-	if r.first != nil {
-		key = *r.first
+	if r.First != nil {
+		key = *r.First
 	}
-	path, err := c.pathTo(r.tree, key, r.bytenr)
+	path, err := c.pathTo(r.Tree, key, r.Bytenr)
 	if err != nil {
 		return err
 	}
-	if len(path) > 0 && path[len(path)-1].n.Blockptr(path[len(path)-1].slot) != r.bytenr {
+	if len(path) > 0 && path[len(path)-1].n.Blockptr(path[len(path)-1].slot) != r.Bytenr {
 		return errors.New("its parent is not found")
 	}
-	return c.storeLeaf(r.tree, append(path, step{n: n}), m.items)
+	return c.storeLeaf(r.Tree, append(path, hop{n: n}), m.items)
 }
 
 // mendRefused mends all refused leaves of trees that are not made anew as a whole.
-func (c *checker) mendRefused(try func(what string, err error)) {
+func (c *changes) mendRefused() {
 	made := c.madeTrees()
 	done := map[uint64]bool{}
-	for _, r := range c.refused {
-		if done[r.bytenr] || r.tree != format.CSUM_TREE_OBJECTID && slices.Contains(made, r.tree) {
+	for _, r := range c.Refused {
+		if done[r.Bytenr] || r.Tree != format.CSUM_TREE_OBJECTID && slices.Contains(made, r.Tree) {
 			continue
 		}
-		done[r.bytenr] = true
-		if r.level > 0 {
-			try(fmt.Sprintf("node %d of tree %d: its pointers, from the blocks that they point at", r.bytenr, int64(r.tree)), c.mendNode(r))
+		done[r.Bytenr] = true
+		if r.Level > 0 {
+			c.try(fmt.Sprintf("node %d of tree %d: its pointers, from the blocks that they point at", r.Bytenr, int64(r.Tree)), c.mendNode(r))
 			continue
 		}
-		what := fmt.Sprintf("leaf %d of tree %d", r.bytenr, int64(r.tree))
+		what := fmt.Sprintf("leaf %d of tree %d", r.Bytenr, int64(r.Tree))
 		said, err := c.mendLeaf(r)
 		if err != nil {
-			try(what, err)
+			c.try(what, err)
 			continue
 		}
 		for _, s := range said {
-			try(what+": "+s, nil)
+			c.try(what+": "+s, nil)
 		}
 		if len(said) == 0 {
-			try(what+": its header", nil)
+			c.try(what+": its header", nil)
 		}
 	}
 }
@@ -406,9 +390,9 @@ func (c *checker) mendRefused(try func(what string, err error)) {
 // mendNode makes the pointers of an inner node anew: each child says what its first key and its
 // generation are. How many there are is what nritems says, or if that cannot be, as many as lead to
 // blocks of the tree.
-func (c *checker) mendNode(r refused) error {
-	n := c.rawBlock(r.bytenr)
-	if n == nil || n.Level() != r.level || n.Generation() != r.generation {
+func (c *changes) mendNode(r check.Refused) error {
+	n := c.rawBlock(r.Bytenr)
+	if n == nil || n.Level() != r.Level || n.Generation() != r.Generation {
 		return errors.New("it cannot be read")
 	}
 	per := format.PtrsPerNode(len(n))
@@ -420,7 +404,7 @@ func (c *checker) mendNode(r refused) error {
 	var ptrs []childPtr
 	for i := range many {
 		child := c.rawBlock(n.Blockptr(i))
-		if child == nil || child.Level() != r.level-1 || !sameTree(child.Owner(), r.tree) || child.Nritems() == 0 || child.Generation() > n.Generation() {
+		if child == nil || child.Level() != r.Level-1 || !sameTree(child.Owner(), r.Tree) || child.Nritems() == 0 || child.Generation() > n.Generation() {
 			if sane {
 				return fmt.Errorf("at %d is no block of the tree", n.Blockptr(i))
 			}
@@ -432,7 +416,7 @@ func (c *checker) mendNode(r refused) error {
 		}
 		ptrs = append(ptrs, p)
 	}
-	if len(ptrs) == 0 || r.first != nil && ptrs[0].k != *r.first {
+	if len(ptrs) == 0 || r.First != nil && ptrs[0].k != *r.First {
 		return errors.New("its first pointer is lost")
 	}
 	fillNode(n, ptrs)
@@ -453,19 +437,19 @@ type strayBlock struct {
 }
 
 // scan calls f with the header of each block of the file system that has a right checksum.
-func (c *checker) scan(f func(n format.Node)) {
-	size := uint64(c.sb.NodeSize)
+func (c *changes) scan(f func(n format.Node)) {
+	size := uint64(c.Super.NodeSize)
 	n := format.Node(make([]byte, size))
-	for i := range c.chunks {
-		ch := &c.chunks[i]
-		if ch.typ&(format.BlockGroupMetadata|format.BlockGroupSystem) == 0 {
+	for i := range c.Chunks {
+		ch := &c.Chunks[i]
+		if ch.Type&(format.BlockGroupMetadata|format.BlockGroupSystem) == 0 {
 			continue
 		}
-		for at := format.AlignUp(ch.start, size); at+size <= ch.start+ch.length; at += size {
-			places, run := ch.places(at)
+		for at := format.AlignUp(ch.Start, size); at+size <= ch.Start+ch.Length; at += size {
+			places, run := ch.Places(at)
 			for _, p := range places {
-				if run >= size && p.dev != nil && blockdev.Read(c.t, p.dev, n, int64(p.off)) == nil && n.Bytenr() == at && n.FSID() == c.sb.TreeFSID() &&
-					n.Generation() <= c.sb.Generation && c.sb.CsumType.BlockMatch(n) {
+				if run >= size && p.Dev != nil && blockdev.Read(c.Task, p.Dev, n, int64(p.Off)) == nil && n.Bytenr() == at && n.FSID() == c.Super.TreeFSID() &&
+					n.Generation() <= c.Super.Generation && c.Super.CsumType.BlockMatch(n) {
 					f(n)
 					break
 				}
@@ -477,28 +461,28 @@ func (c *checker) scan(f func(n format.Node)) {
 // mendMeant finds the block that a pointer means which leads to none of its tree: of all blocks it
 // is the only one with the key, the level and the generation that the pointer has, and that no tree
 // comes to.
-func (c *checker) mendMeant(try func(what string, err error)) {
+func (c *changes) mendMeant() {
 	var list []strayBlock
-	for _, r := range c.misfits {
-		if r.first == nil || slices.Contains(c.madeTrees(), r.tree) {
+	for _, r := range c.Misfits {
+		if r.First == nil || slices.Contains(c.madeTrees(), r.Tree) {
 			continue
 		}
-		if n := c.rawBlock(r.bytenr); n != nil && n.Level() == r.level && sameTree(n.Owner(), r.tree) && n.Nritems() > 0 && n.Key(0) == *r.first {
+		if n := c.rawBlock(r.Bytenr); n != nil && n.Level() == r.Level && sameTree(n.Owner(), r.Tree) && n.Nritems() > 0 && n.Key(0) == *r.First {
 			continue // it means this one
-		} else if c.chunkAt(r.bytenr) != nil && c.anyBlock(r.bytenr) == nil {
+		} else if c.ChunkAt(r.Bytenr) != nil && c.anyBlock(r.Bytenr) == nil {
 			continue // which may be bad
 		}
 		if list == nil {
 			list = []strayBlock{}
 			c.scan(func(n format.Node) {
-				if _, met := c.visited[n.Bytenr()]; !met && n.Nritems() > 0 {
+				if _, met := c.Visited[n.Bytenr()]; !met && n.Nritems() > 0 {
 					list = append(list, strayBlock{n.Bytenr(), n.Owner(), n.Generation(), n.Level(), n.Key(0)})
 				}
 			})
 		}
 		var meant []uint64
 		for _, b := range list {
-			if sameTree(b.owner, r.tree) && b.generation == r.generation && b.level == r.level && b.first == *r.first {
+			if sameTree(b.owner, r.Tree) && b.generation == r.Generation && b.level == r.Level && b.first == *r.First {
 				meant = append(meant, b.bytenr)
 			}
 		}
@@ -510,18 +494,18 @@ func (c *checker) mendMeant(try func(what string, err error)) {
 			continue
 		}
 		parent.SetBlockptr(slot, meant[0])
-		try(fmt.Sprintf("pointer to block %d of tree %d: block %d is meant", r.bytenr, int64(r.tree), meant[0]), c.writeBlock(parent))
+		c.try(fmt.Sprintf("pointer to block %d of tree %d: block %d is meant", r.Bytenr, int64(r.Tree), meant[0]), c.writeBlock(parent))
 	}
 }
 
 // parentWith finds the block with the pointer of a misfit.
-func (c *checker) parentWith(r refused) (format.Node, int) {
-	path, err := c.pathTo(r.tree, *r.first, r.bytenr)
+func (c *changes) parentWith(r check.Refused) (format.Node, int) {
+	path, err := c.pathTo(r.Tree, *r.First, r.Bytenr)
 	if err != nil || len(path) == 0 {
 		return nil, 0
 	}
 	up := path[len(path)-1]
-	if up.n.Level() != r.level+1 || up.n.Blockptr(up.slot) != r.bytenr || up.n.Key(up.slot) != *r.first {
+	if up.n.Level() != r.Level+1 || up.n.Blockptr(up.slot) != r.Bytenr || up.n.Key(up.slot) != *r.First {
 		return nil, 0
 	}
 	return up.n, up.slot
@@ -530,8 +514,8 @@ func (c *checker) parentWith(r refused) (format.Node, int) {
 // guessInode makes an inode item from the other items of the inode and the entry that names it. Its
 // owner, times and permissions are lost: it belongs to root. False: nothing says what it was. Leaf
 // has the other items of a leaf that cannot be read as it is.
-func (c *checker) guessInode(tree, ino uint64, items, leaf []newItem) (format.InodeItem, bool) {
-	i := format.InodeItem{Generation: c.sb.Generation, Transid: c.sb.Generation}
+func (c *changes) guessInode(tree, ino uint64, items, leaf []newItem) (format.InodeItem, bool) {
+	i := format.InodeItem{Generation: c.Super.Generation, Transid: c.Super.Generation}
 	var extents, entries bool
 	var kind uint8
 	inline := uint64(0)
@@ -603,10 +587,10 @@ func (c *checker) guessInode(tree, ino uint64, items, leaf []newItem) (format.In
 
 // isOrphan reports whether a tree, or a leaf of it that cannot be read, has an orphan item for the
 // inode.
-func (c *checker) isOrphan(tree, ino uint64, leaf []newItem) bool {
+func (c *changes) isOrphan(tree, ino uint64, leaf []newItem) bool {
 	key := format.Key{Objectid: format.ORPHAN_OBJECTID, Type: format.ORPHAN_ITEM_KEY, Offset: ino}
 	found := slices.ContainsFunc(leaf, func(it newItem) bool { return it.k == key })
-	c.search(tree, key, func(k format.Key, _ []byte) bool {
+	c.Search(tree, key, func(k format.Key, _ []byte) bool {
 		found = found || k == key
 		return false
 	})
@@ -615,8 +599,8 @@ func (c *checker) isOrphan(tree, ino uint64, leaf []newItem) bool {
 
 // entryType is the type that the entry of a directory has for the inode; FtUnknown if there is
 // none.
-func (c *checker) entryType(tree, dir, ino uint64, name string) (kind uint8) {
-	c.search(tree, format.Key{Objectid: dir, Type: format.DIR_ITEM_KEY}, func(k format.Key, b []byte) bool {
+func (c *changes) entryType(tree, dir, ino uint64, name string) (kind uint8) {
+	c.Search(tree, format.Key{Objectid: dir, Type: format.DIR_ITEM_KEY}, func(k format.Key, b []byte) bool {
 		if k.Type != format.DIR_ITEM_KEY && k.Type != format.DIR_INDEX_KEY {
 			return false
 		}
