@@ -231,6 +231,17 @@ func (a *app) warnCopies(image string) func(err error) {
 	}
 }
 
+// warnLost makes the function that warns of a spare superblock that could not be written: what was
+// done is on the device, and nothing but the spare is older.
+func (a *app) warnLost(image string) func(err error) {
+	var once sync.Once
+	return func(err error) {
+		once.Do(func() {
+			fmt.Fprintf(a.err, "btrlab: warning: %s: a spare superblock is not as it should be, rescue fix-super writes it: %s\n", image, shown(a.err, err.Error()))
+		})
+	}
+}
+
 // hintLog says what to do about a log that cannot be replayed.
 func (a *app) hintLog(err error, image string) {
 	if errors.Is(err, fs.ErrLog) {
@@ -308,6 +319,7 @@ func (a *app) withFS(image string, flags blockdev.Flags, o fs.Options, f func(x 
 // openFS is withFS with its options.
 func (a *app) openFS(image string, flags blockdev.Flags, o fs.Options, f func(x *fs.FS) error) error {
 	o.Degraded = a.degraded
+	o.LostCopy = a.warnLost(image)
 	return a.withDevices(image, flags, func(devs []blockdev.Device) error {
 		x, err := fs.Open(a.t, devs, o)
 		if err != nil {

@@ -59,6 +59,9 @@ type Options struct {
 	// BadCopy, if set, is told of a tree block or a sector that was bad on one mirror, and was read
 	// from another. Many tasks call it at once.
 	BadCopy func(err error)
+	// LostCopy, if set, is told of a spare superblock that a commit could not write. Calls come
+	// from any task, and must not sleep.
+	LostCopy func(err error)
 	// Now gives inodes their time stamps; nil is the clock.
 	Now func() time.Time
 	// Lab has a lab's functions in the write path.

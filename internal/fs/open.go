@@ -96,6 +96,7 @@ func open(t *sched.Task, devs []blockdev.Device, o Options) (*FS, error) {
 		return nil, err
 	}
 	f := &FS{opt: o, vols: vols}
+	vols.LostCopy = o.LostCopy
 	if f.opt.Now == nil {
 		f.opt.Now = new(sched.CoarseClock).Now
 	}

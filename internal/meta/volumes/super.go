@@ -45,8 +45,16 @@ func (v *Volumes) PutSupers(t *sched.Task, sb *format.Super, n int) error {
 	b := make([]byte, format.SuperSize)
 	for i := range n {
 		for _, d := range v.devices {
-			if err := d.putSuper(t, sb, i, b); err != nil && i == 0 {
-				return fmt.Errorf("write superblock copy %d of %s: %w", i, d.Name(), err)
+			err := d.putSuper(t, sb, i, b)
+			if err == nil {
+				continue
+			}
+			err = fmt.Errorf("write superblock copy %d of %s: %w", i, d.Name(), err)
+			if i == 0 {
+				return err
+			}
+			if v.LostCopy != nil {
+				v.LostCopy(err)
 			}
 		}
 	}

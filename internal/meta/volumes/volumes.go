@@ -99,6 +99,10 @@ type Volumes struct {
 	degraded   bool // devices may be missing
 	sectorSize uint64
 
+	// LostCopy, if set, is told of a spare superblock that could not be written: the primary one is
+	// on the device, and the commit succeeds. It is called in the commit and must not sleep.
+	LostCopy func(err error)
+
 	m  atomic.Pointer[chunkMap]
 	mu lock.Mutex // class chunk_map: one change of m at a time
 
