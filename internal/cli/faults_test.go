@@ -145,8 +145,8 @@ func TestFaultsAnywhere(t *testing.T) {
 				}
 			}
 			if v.name != "repair" {
-				// As in Linux a primary superblock that is torn is a matter for rescue, and a spare that
-				// cannot be written is a warning.
+				// As in Linux a primary superblock that is torn is a matter for rescue, and a spare
+				// that cannot be written is a warning.
 				if torn := strings.HasPrefix(fault, "torn") && code != 0; torn || strings.Contains(text, "a spare superblock") {
 					run("rescue", "fix-super", img)
 				}

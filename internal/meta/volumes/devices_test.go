@@ -3,6 +3,7 @@ package volumes
 import (
 	"bytes"
 	"fmt"
+	"strings"
 	"testing"
 
 	"btrlab/internal/blockdev"
@@ -181,16 +182,22 @@ func TestSupersOfDevices(t *testing.T) {
 }
 
 // TestSupersFail: where the primary of a device cannot be written, no copy is newer than it is; a
-// copy that cannot be written is no error, since the primary makes the state.
+// copy that cannot be written is no error, since the primary makes the state, but it is told.
 func TestSupersFail(t *testing.T) {
 	for _, fails := range []int64{64 << 10, 64 * mib} {
 		v, devs := several(t, 128*mib, 128*mib)
 		devs[0].failAt[fails] = errno.EIO
 		sb := super(128 * mib)
 		sb.Generation = 9
+		var lost []string
+		v.LostCopy = func(err error) { lost = append(lost, err.Error()) }
 		err := v.WriteSupers(sched.NewTask("test"), sb, format.SuperMirrorMax)
-		if primary := fails == 64<<10; (err != nil) != primary {
+		primary := fails == 64<<10
+		if (err != nil) != primary {
 			t.Errorf("the write at %d fails: have %v", fails, err)
+		}
+		if told := len(lost) == 1 && strings.Contains(lost[0], "superblock copy 1"); told == primary {
+			t.Errorf("the write at %d fails: told of %q", fails, lost)
 		}
 		for i, d := range devs {
 			var primary, second format.Super
