@@ -13,7 +13,7 @@ import (
 	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
-	"btrlab/internal/progs/rescue"
+	raw "btrlab/internal/progs/image"
 )
 
 func exists(path string) bool {
@@ -97,7 +97,7 @@ fits in it then. A size must be 256M or more when it shrinks. Of several devices
 func (a *app) cutBack(image string, d *resized) error {
 	claimed := int64(0)
 	err := a.withDevices(image, blockdev.ReadOnly, func(devs []blockdev.Device) error {
-		for _, s := range rescue.Supers(a.t, devs) {
+		for _, s := range raw.Supers(a.t, devs...) {
 			if s.Device == d.name && s.Err == nil {
 				claimed = max(claimed, int64(s.Super.DevItem.TotalBytes))
 			}
