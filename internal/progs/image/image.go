@@ -15,7 +15,6 @@ package image
 
 import (
 	"errors"
-	"fmt"
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
@@ -72,11 +71,7 @@ func Open(t *sched.Task, dev blockdev.Device, more ...blockdev.Device) (*Image, 
 		}
 		im.addChunk(k.Offset, b)
 	}
-	root, err := im.RootOf(format.CHUNK_TREE_OBJECTID)
-	if err != nil {
-		return nil, err
-	}
-	err = im.Each(root, func(k format.Key, b []byte) {
+	err = im.Each(im.ChunkTree(), func(k format.Key, b []byte) {
 		switch k.Type {
 		case format.CHUNK_ITEM_KEY:
 			im.addChunk(k.Offset, b)
@@ -135,27 +130,20 @@ type Ref struct {
 	Level              int
 }
 
-// RootOf is where a tree begins, by the superblock or by the first of its items in the root tree.
-func (im *Image) RootOf(tree uint64) (Ref, error) {
-	s := &im.SB
-	switch tree {
-	case format.ROOT_TREE_OBJECTID:
-		return Ref{tree, s.Root, s.Generation, int(s.RootLevel)}, nil
-	case format.CHUNK_TREE_OBJECTID:
-		return Ref{tree, s.ChunkRoot, s.ChunkRootGeneration, int(s.ChunkRootLevel)}, nil
-	case format.TREE_LOG_OBJECTID:
-		return Ref{tree, s.LogRoot, s.Generation + 1, int(s.LogRootLevel)}, nil
-	}
-	roots, err := im.Roots()
-	for i := range roots {
-		if roots[i].Key.Objectid == tree {
-			return roots[i].Ref(), nil
-		}
-	}
-	if err == nil {
-		err = fmt.Errorf("no tree %d", int64(tree))
-	}
-	return Ref{}, err
+// RootTree is where the root tree begins.
+func (im *Image) RootTree() Ref {
+	return Ref{format.ROOT_TREE_OBJECTID, im.SB.Root, im.SB.Generation, int(im.SB.RootLevel)}
+}
+
+// ChunkTree is where the chunk tree begins.
+func (im *Image) ChunkTree() Ref {
+	return Ref{format.CHUNK_TREE_OBJECTID, im.SB.ChunkRoot, im.SB.ChunkRootGeneration, int(im.SB.ChunkRootLevel)}
+}
+
+// LogTree is where the tree of logs begins, if there is one. A log commit writes the superblock of
+// the last commit, so the log is one generation newer.
+func (im *Image) LogTree() Ref {
+	return Ref{format.TREE_LOG_OBJECTID, im.SB.LogRoot, im.SB.Generation + 1, int(im.SB.LogRootLevel)}
 }
 
 // Root is an item of the root tree that says where a tree begins.
@@ -172,11 +160,7 @@ func (r *Root) Ref() Ref {
 // Roots reads the items of trees in the root tree, in key order: as many as can be read, and the
 // first error.
 func (im *Image) Roots() (list []Root, err error) {
-	root, err := im.RootOf(format.ROOT_TREE_OBJECTID)
-	if err != nil {
-		return nil, err
-	}
-	err = im.Each(root, func(k format.Key, b []byte) {
+	err = im.Each(im.RootTree(), func(k format.Key, b []byte) {
 		if k.Type == format.ROOT_ITEM_KEY {
 			r := Root{Key: k}
 			r.Item.Decode(b)
