@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"btrlab/internal/blockdev"
-	"btrlab/internal/format"
 	"btrlab/internal/fs"
 	raw "btrlab/internal/progs/image"
 )
@@ -125,18 +124,14 @@ type resized struct {
 func (a *app) resized(image string, devid uint64) (r resized, err error) {
 	err = a.withDevices(image, blockdev.ReadOnly, func(devs []blockdev.Device) error {
 		for i, d := range devs {
-			b := make([]byte, format.SuperSize)
-			if err := blockdev.Read(a.t, d, b, format.SuperOffset); err != nil {
-				return err
+			s := raw.ReadSuper(a.t, d, 0)
+			if s.Err != nil {
+				return s.Err
 			}
-			if err := format.CheckSuper(b, d.Size()); err != nil {
-				return err
-			}
-			var s format.Super
-			if s.Decode(b); s.DevItem.Devid != devid {
+			if s.Super.DevItem.Devid != devid {
 				continue
 			}
-			r = resized{name: append([]string{image}, a.devices...)[i], size: d.Size(), total: s.DevItem.TotalBytes}
+			r = resized{name: append([]string{image}, a.devices...)[i], size: d.Size(), total: s.Super.DevItem.TotalBytes}
 			st, err := os.Stat(r.name)
 			base, off := blockdev.Base(d)
 			r.whole = err == nil && st.Mode().IsRegular() && off == 0 && base.Size() == d.Size()
