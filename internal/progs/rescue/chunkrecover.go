@@ -63,7 +63,7 @@ func ChunkRecover(t *sched.Task, devs []blockdev.Device, o Options) (*ChunkRepai
 		return nil, err
 	}
 	r := &ChunkRepair{devs: devs}
-	var items []chunkItem
+	var items []image.Item
 	for _, d := range im.Devs {
 		it, err := im.devItem(d)
 		if err != nil {
@@ -71,7 +71,7 @@ func ChunkRecover(t *sched.Task, devs []blockdev.Device, o Options) (*ChunkRepai
 		}
 		b := make([]byte, format.DevItemSize)
 		it.Encode(b)
-		items = append(items, chunkItem{format.Key{Objectid: format.DEV_ITEMS_OBJECTID, Type: format.DEV_ITEM_KEY, Offset: d.ID}, b})
+		items = append(items, image.Item{Key: format.Key{Objectid: format.DEV_ITEMS_OBJECTID, Type: format.DEV_ITEM_KEY, Offset: d.ID}, Data: b})
 	}
 	var array []byte
 	var system []*image.Chunk
@@ -94,7 +94,7 @@ func ChunkRecover(t *sched.Task, devs []blockdev.Device, o Options) (*ChunkRepai
 			return nil, err
 		}
 		k := format.Key{Objectid: format.FIRST_CHUNK_TREE_OBJECTID, Type: format.CHUNK_ITEM_KEY, Offset: ch.Start}
-		items = append(items, chunkItem{k, c})
+		items = append(items, image.Item{Key: k, Data: c})
 		r.Chunks++
 		if !listed[ch.Start] {
 			r.Made++
@@ -123,11 +123,6 @@ func ChunkRecover(t *sched.Task, devs []blockdev.Device, o Options) (*ChunkRepai
 }
 
 type span64 struct{ start, length uint64 }
-
-type chunkItem struct {
-	k format.Key
-	b []byte
-}
 
 // chunkItems are the chunks of which an item is where the superblock's chunk root leads, in leaves
 // with right checksums.
@@ -210,8 +205,8 @@ func (im *Image) encodeChunk(ch *image.Chunk) ([]byte, error) {
 }
 
 // build makes the blocks of the tree and the superblocks.
-func (r *ChunkRepair) build(im *Image, items []chunkItem, system []*image.Chunk, array []byte) error {
-	slices.SortFunc(items, func(a, b chunkItem) int { return a.k.Compare(b.k) })
+func (r *ChunkRepair) build(im *Image, items []image.Item, system []*image.Chunk, array []byte) error {
+	slices.SortFunc(items, func(a, b image.Item) int { return a.Key.Compare(b.Key) })
 	s := &im.SB
 	top := im.block(refOf(format.ROOT_TREE_OBJECTID, s.Root, s.Generation, s.RootLevel), false)
 	if top == nil {
@@ -226,74 +221,9 @@ func (r *ChunkRepair) build(im *Image, items []chunkItem, system []*image.Chunk,
 			}
 		}
 	}
-	var parts [][]chunkItem
-	room := 0
-	for _, it := range items {
-		need := format.ItemHeaderSize + len(it.b)
-		if len(parts) == 0 || room < need {
-			parts, room = append(parts, nil), format.LeafDataSize(int(size))
-		}
-		parts[len(parts)-1] = append(parts[len(parts)-1], it)
-		room -= need
-	}
-	block := func(level int) (format.Node, error) {
-		bytenr := s.ChunkRoot
-		if len(parts) > 1 && level == 0 {
-			if len(free) == 0 {
-				return nil, errors.New("the system chunk has no room")
-			}
-			bytenr, free = free[0], free[1:]
-		}
-		n := format.Node(make([]byte, size))
-		n.InitHeader(s.TreeFSID(), top.ChunkTreeUUID(), bytenr, s.ChunkRootGeneration, format.CHUNK_TREE_OBJECTID, level)
-		return n, nil
-	}
-	var leaves []format.Node
-	for _, list := range parts {
-		n, err := block(0)
-		if err != nil {
-			return err
-		}
-		n.SetNritems(len(list))
-		end := format.LeafDataSize(int(size))
-		for i, it := range list {
-			end -= len(it.b)
-			n.SetKey(i, it.k)
-			n.SetItemOffset(i, end)
-			n.SetItemSize(i, len(it.b))
-			copy(n.Item(i), it.b)
-		}
-		leaves = append(leaves, n)
-	}
-	level := 0
-	if len(leaves) > 1 {
-		if len(leaves) > format.PtrsPerNode(int(size)) {
-			return fmt.Errorf("%d leaves of chunks", len(leaves))
-		}
-		level = 1
-		n, err := block(1)
-		if err != nil {
-			return err
-		}
-		n.SetNritems(len(leaves))
-		for i, l := range leaves {
-			n.SetKey(i, l.Key(0))
-			n.SetBlockptr(i, l.Bytenr())
-			n.SetPtrGeneration(i, l.Generation())
-		}
-		leaves = append(leaves, n)
-	}
-	for _, n := range leaves {
-		n.SetWritten(true)
-		n.UpdateCsum(s.CsumType)
-		ch := im.Chunks.At(n.Bytenr())
-		if ch == nil || ch.Type&format.BlockGroupSystem == 0 {
-			return fmt.Errorf("block %d is in no system chunk", n.Bytenr())
-		}
-		places, _ := ch.Places(n.Bytenr())
-		for _, p := range places {
-			r.writes = append(r.writes, placed{slices.Index(im.Devs, p.Dev), int64(p.Off), n, false})
-		}
+	level, err := r.pack(im, items, top.ChunkTreeUUID(), free)
+	if err != nil {
+		return err
 	}
 	for i, d := range im.Devs {
 		for _, c := range image.Supers(im.Task, d.Device) {
@@ -301,12 +231,44 @@ func (r *ChunkRepair) build(im *Image, items []chunkItem, system []*image.Chunk,
 				continue
 			}
 			n, p := c.Super, bytes.Clone(c.Raw)
-			n.ChunkRootLevel, n.SysChunkArray = uint8(level), array
+			n.ChunkRootLevel, n.SysChunkArray = level, array
 			n.Encode(p)
 			r.writes = append(r.writes, placed{i, int64(c.Bytenr), p, true})
 		}
 	}
 	return nil
+}
+
+// pack makes the blocks of the tree, and returns the level of the root, which stays where it is.
+// The others go to free places.
+func (r *ChunkRepair) pack(im *Image, items []image.Item, chunkTree format.UUID, free []uint64) (uint8, error) {
+	s := &im.SB
+	levels := image.Levels(int(s.NodeSize), image.Sizes(items))
+	o := image.PackOptions{Owner: format.CHUNK_TREE_OBJECTID, FSID: s.TreeFSID(), ChunkTreeUUID: chunkTree,
+		Generation: s.ChunkRootGeneration, NodeSize: int(s.NodeSize), Csum: s.CsumType,
+		Place: func(level int) (at uint64, err error) {
+			if level == int(levels[len(levels)-1]) {
+				return s.ChunkRoot, nil
+			}
+			if len(free) == 0 {
+				return 0, errors.New("the system chunk has no room")
+			}
+			at, free = free[0], free[1:]
+			return at, nil
+		},
+		Write: func(n format.Node) error {
+			ch := im.Chunks.At(n.Bytenr())
+			if ch == nil || ch.Type&format.BlockGroupSystem == 0 {
+				return fmt.Errorf("block %d is in no system chunk", n.Bytenr())
+			}
+			places, _ := ch.Places(n.Bytenr())
+			for _, p := range places {
+				r.writes = append(r.writes, placed{slices.Index(im.Devs, p.Dev), int64(p.Off), bytes.Clone(n), false})
+			}
+			return nil
+		}}
+	_, level, err := image.Pack(o, items)
+	return level, err
 }
 
 // written is a copy of the devices, in memory, with the writes.
