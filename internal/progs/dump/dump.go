@@ -113,8 +113,8 @@ func ReadInfo(t *sched.Task, dev blockdev.Device, more ...blockdev.Device) (Info
 	return i, nil
 }
 
-// groups adds up the block groups by their flags. They are in the extent tree, or in a tree of their
-// own.
+// groups adds up the block groups by their flags. They are in the extent tree, or in a tree of
+// their own.
 func groups(im *image.Image) (map[uint64]*Usage, error) {
 	roots, err := im.Roots()
 	if err != nil {

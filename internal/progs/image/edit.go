@@ -13,9 +13,10 @@ import (
 // Editor changes the trees of an image, item by item.
 //
 // An item is put where its key belongs. A leaf without room is split, an empty one goes, and the
-// keys above follow. A block that gets a pointer to a new block becomes as new, and so do all blocks
-// above it; other blocks are changed in place and keep their generation. What the extent tree says
-// of the blocks is left to the caller, as is a block that two trees reach: it changes in both.
+// keys above follow. A block that gets a pointer to a new block becomes as new, and so do all
+// blocks above it; other blocks are changed in place and keep their generation. What the extent
+// tree says of the blocks is left to the caller, as is a block that two trees reach: it changes in
+// both.
 //
 // Each write keeps what was there before: Rollback takes back all changes since Keep.
 type Editor struct {
@@ -216,8 +217,8 @@ func (e *Editor) storeNone(tree uint64, path []Step) error {
 	return e.setRoot(tree, n)
 }
 
-// setPtrs puts pointers in the place of the one to the last block of the path, which is the first of
-// them. Above a root that is the root item, or a new root.
+// setPtrs puts pointers in the place of the one to the last block of the path, which is the first
+// of them. Above a root that is the root item, or a new root.
 func (e *Editor) setPtrs(tree uint64, path []Step, ptrs []Ptr) error {
 	if len(path) > 1 {
 		up := path[len(path)-2]
@@ -287,8 +288,8 @@ func (e *Editor) newNode(tree uint64, level int) (format.Node, error) {
 	return n, nil
 }
 
-// halves cuts items into leaves: one if they have room, two of about the same size, or as many as it
-// takes.
+// halves cuts items into leaves: one if they have room, two of about the same size, or as many as
+// it takes.
 func halves(nodeSize int, list []Item) (parts [][]Item) {
 	if LeafRoom(nodeSize, list) == len(list) {
 		return [][]Item{list}

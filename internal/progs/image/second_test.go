@@ -64,6 +64,7 @@ func blocks(t *testing.T, im *image.Image) (list []image.Ref) {
 	t.Helper()
 	seen := map[uint64]bool{}
 	for _, root := range roots(t, im) {
+		next := format.Key{} // after the keys of the leaves so far
 		err := image.Walk(root, image.Whole, func(r image.Ref, keys image.Span) (format.Node, error) {
 			n, err := im.Checked(r)
 			if err != nil {
@@ -79,10 +80,19 @@ func blocks(t *testing.T, im *image.Image) (list []image.Ref) {
 			if nr := n.Nritems(); nr > 0 && (n.Key(0).Less(keys.Lo) || keys.Hi.Less(n.Key(nr-1))) {
 				t.Errorf("root=%d block=%d has keys %v to %v, its pointer leaves %v", int64(r.Tree), r.Bytenr, n.Key(0), n.Key(nr-1), keys)
 			}
+			if r.Level == 0 {
+				if keys.Lo != next {
+					t.Errorf("root=%d block=%d: the leaves have no keys from %v to %v", int64(r.Tree), r.Bytenr, next, keys.Lo)
+				}
+				next = keys.Hi.Next()
+			}
 			return n, nil
 		})
 		if err != nil {
 			t.Fatal(err)
+		}
+		if next != (format.Key{}) {
+			t.Errorf("root=%d: the leaves have no keys from %v on", int64(root.Tree), next)
 		}
 	}
 	return list
