@@ -108,7 +108,7 @@ func (v *victim) refs() ([]nameRef, error) {
 
 // entries are the names that directories have for the file.
 func (v *victim) entries() (names []nameRef, err error) {
-	err = v.Each(fsTree, func(k format.Key, b []byte) {
+	err = v.All(fsTree, func(k format.Key, b []byte) {
 		if k.Type != format.DIR_INDEX_KEY {
 			return
 		}
@@ -166,7 +166,7 @@ func (v *victim) blocks() (list []uint64, err error) {
 // sumItem is the item with the checksum of a block, and where in the item that is.
 func (v *victim) sumItem(logical uint64) (item format.Key, at int, err error) {
 	size := v.SB.CsumType.Size()
-	err = v.Each(csumTree, func(k format.Key, b []byte) {
+	err = v.All(csumTree, func(k format.Key, b []byte) {
 		if n := uint64(len(b)/size) * blockBytes; k.Type == format.EXTENT_CSUM_KEY && k.Offset <= logical && logical < k.Offset+n {
 			item, at = k, int((logical-k.Offset)/blockBytes)*size
 		}

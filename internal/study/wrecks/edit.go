@@ -34,7 +34,7 @@ func (e *editor) load(logical uint64, n int) ([]byte, error) {
 // yes to, as a file system has them that was written to now and then.
 func (e *editor) splitSums(cut func() bool) error {
 	var starts []uint64
-	err := e.Each(format.EXTENT_TREE_OBJECTID, func(k format.Key, _ []byte) {
+	err := e.All(format.EXTENT_TREE_OBJECTID, func(k format.Key, _ []byte) {
 		if k.Type == format.EXTENT_ITEM_KEY && cut() {
 			starts = append(starts, k.Objectid+k.Offset)
 		}
@@ -44,7 +44,7 @@ func (e *editor) splitSums(cut func() bool) error {
 	}
 	size := e.SB.CsumType.Size()
 	var list []image.Item
-	if err := e.Each(csumTree, func(k format.Key, b []byte) { list = append(list, image.Item{Key: k, Data: slices.Clone(b)}) }); err != nil {
+	if err := e.All(csumTree, func(k format.Key, b []byte) { list = append(list, image.Item{Key: k, Data: slices.Clone(b)}) }); err != nil {
 		return err
 	}
 	for _, it := range list {
@@ -102,7 +102,7 @@ func (e *editor) files() (map[uint64]*inode, error) {
 		}
 		return all[ino]
 	}
-	err := e.Each(fsTree, func(k format.Key, b []byte) {
+	err := e.All(fsTree, func(k format.Key, b []byte) {
 		switch k.Type {
 		case format.INODE_ITEM_KEY:
 			var i format.InodeItem
@@ -136,7 +136,7 @@ func pathOf(all map[uint64]*inode, r nameRef, depth int) string {
 
 // extents calls f for each part of a file that has a place on the disk.
 func (e *editor) extents(ino uint64, f func(off uint64, x *format.FileExtent)) error {
-	return e.Each(format.FS_TREE_OBJECTID, func(k format.Key, b []byte) {
+	return e.All(format.FS_TREE_OBJECTID, func(k format.Key, b []byte) {
 		if k.Objectid == ino && k.Type == format.EXTENT_DATA_KEY {
 			var x format.FileExtent
 			if x.Decode(b); x.Type == format.FileExtentTypeReg && x.DiskBytenr != 0 {
@@ -164,7 +164,7 @@ func (e *editor) read(ino uint64) (data []byte, err error) {
 // sums are the checksums of the data, by sector.
 func (e *editor) sums() (map[uint64][]byte, error) {
 	sums, size := map[uint64][]byte{}, e.SB.CsumType.Size()
-	return sums, e.Each(format.CSUM_TREE_OBJECTID, func(k format.Key, b []byte) {
+	return sums, e.All(format.CSUM_TREE_OBJECTID, func(k format.Key, b []byte) {
 		for i := 0; k.Type == format.EXTENT_CSUM_KEY && (i+1)*size <= len(b); i++ {
 			sums[k.Offset+uint64(i)*blockBytes] = slices.Clone(b[i*size:][:size])
 		}

@@ -174,7 +174,7 @@ func (im *Image) Was(tree uint64, is func(k format.Key) bool) (bool, error) {
 		return false, err
 	}
 	found := false
-	err = e.Each(tree, func(k format.Key, _ []byte) { found = found || is(k) })
+	err = e.All(tree, func(k format.Key, _ []byte) { found = found || is(k) })
 	return found, err
 }
 
