@@ -48,8 +48,9 @@ func (e Edits) Path(tree uint64, key format.Key) (path []Step, found bool, err e
 	return Search(r, key, e.Node)
 }
 
-// Change changes the bytes of an item, which keeps its size.
-func (e Edits) Change(tree uint64, key format.Key, f func(b []byte)) error {
+// Change changes the bytes of an item, which keeps its size. An error of f is Change's, and leaves
+// the item as it was. Other trees that reach the item have the change, too.
+func (e Edits) Change(tree uint64, key format.Key, f func(b []byte) error) error {
 	path, found, err := e.Path(tree, key)
 	if err != nil {
 		return err
@@ -58,59 +59,72 @@ func (e Edits) Change(tree uint64, key format.Key, f func(b []byte)) error {
 		return fmt.Errorf("tree %d has no item %v", int64(tree), key)
 	}
 	leaf := path[len(path)-1]
-	f(leaf.N.Item(leaf.Slot))
+	if err := f(leaf.N.Item(leaf.Slot)); err != nil {
+		return err
+	}
 	return e.WriteBlock(leaf.N)
 }
 
 // Insert adds an item to a tree that has none of the key.
 func (e Edits) Insert(tree uint64, key format.Key, item []byte) error {
-	return e.edit(tree, key, func(list []Item, slot int, found bool) ([]Item, error) {
+	return e.Put(tree, key, func(_ []byte, found bool) ([]byte, bool, error) {
 		if found {
-			return nil, fmt.Errorf("tree %d has the item %v", int64(tree), key)
+			return nil, false, fmt.Errorf("tree %d has the item %v", int64(tree), key)
 		}
-		return slices.Insert(list, slot, Item{key, item}), nil
+		return item, true, nil
 	})
 }
 
 // Replace gives an item other bytes, of any number.
 func (e Edits) Replace(tree uint64, key format.Key, item []byte) error {
-	return e.edit(tree, key, func(list []Item, slot int, found bool) ([]Item, error) {
+	return e.Put(tree, key, func(_ []byte, found bool) ([]byte, bool, error) {
 		if !found {
-			return nil, fmt.Errorf("tree %d has no item %v", int64(tree), key)
+			return nil, false, fmt.Errorf("tree %d has no item %v", int64(tree), key)
 		}
-		list[slot].Data = item
-		return list, nil
+		return item, true, nil
 	})
 }
 
 // Delete takes an item out of a tree.
 func (e Edits) Delete(tree uint64, key format.Key) error {
-	return e.edit(tree, key, func(list []Item, slot int, found bool) ([]Item, error) {
+	return e.Put(tree, key, func(_ []byte, found bool) ([]byte, bool, error) {
 		if !found {
-			return nil, fmt.Errorf("tree %d has no item %v", int64(tree), key)
+			return nil, false, fmt.Errorf("tree %d has no item %v", int64(tree), key)
 		}
-		return slices.Delete(list, slot, slot+1), nil
+		return nil, false, nil
 	})
 }
 
-// edit gives the leaf of a key the items that change makes of those that it has.
-func (e Edits) edit(tree uint64, key format.Key, change func(list []Item, slot int, found bool) ([]Item, error)) error {
+// Put makes what the item of the key is into what change returns: the bytes, and whether there is
+// an item at all.
+func (e Edits) Put(tree uint64, key format.Key, change func(old []byte, found bool) (b []byte, keep bool, err error)) error {
 	path, found, err := e.Path(tree, key)
 	if err != nil {
 		return err
 	}
 	leaf := path[len(path)-1]
-	list, err := change(LeafItems(leaf.N), leaf.Slot, found)
-	if err != nil {
+	var old []byte
+	if found {
+		old = slices.Clone(leaf.N.Item(leaf.Slot))
+	}
+	b, keep, err := change(old, found)
+	if err != nil || !keep && !found {
 		return err
 	}
-	for _, it := range list {
-		if most := format.MaxItemSize(len(leaf.N)); len(it.Data) > most {
-			return fmt.Errorf("item %v would have %d bytes, have room for %d", it.Key, len(it.Data), most)
-		}
+	if most := format.MaxItemSize(len(leaf.N)); len(b) > most {
+		return fmt.Errorf("item %v would have %d bytes, have room for %d", key, len(b), most)
 	}
 	if err := e.Own(tree, path); err != nil {
 		return err
+	}
+	list := LeafItems(leaf.N)
+	switch {
+	case !keep:
+		list = slices.Delete(list, leaf.Slot, leaf.Slot+1)
+	case found:
+		list[leaf.Slot].Data = b
+	default:
+		list = slices.Insert(list, leaf.Slot, Item{key, b})
 	}
 	return e.StoreLeaf(tree, path, list)
 }
@@ -161,7 +175,7 @@ func (e Edits) store(tree uint64, path []Step, parts int, fill func(n format.Nod
 		}
 		ptrs = append(ptrs, Ptr{first, n.Bytenr(), n.Generation()})
 	}
-	return e.setPtrs(tree, path, ptrs)
+	return e.SetPtrs(tree, path, ptrs)
 }
 
 // storeNone takes the last block of the path out of its tree: an empty root becomes a leaf.
@@ -180,9 +194,9 @@ func (e Edits) storeNone(tree uint64, path []Step) error {
 	return e.SetRoot(tree, n)
 }
 
-// setPtrs puts pointers in the place of the one to the last block of the path, which is the first
+// SetPtrs puts pointers in the place of the one to the last block of the path, which is the first
 // of them. Above a root that is the root item, or a new root.
-func (e Edits) setPtrs(tree uint64, path []Step, ptrs []Ptr) error {
+func (e Edits) SetPtrs(tree uint64, path []Step, ptrs []Ptr) error {
 	if len(path) > 1 {
 		up := path[len(path)-2]
 		list := NodePtrs(up.N)

@@ -111,7 +111,7 @@ func TestEditor(t *testing.T) {
 			err = e.Delete(uuidTree, k)
 		case r.IntN(2) == 0:
 			want[at].Data = bytes.Repeat([]byte{1}, len(want[at].Data))
-			err = e.Change(uuidTree, k, func(b []byte) { copy(b, want[at].Data) })
+			err = e.Change(uuidTree, k, func(b []byte) error { copy(b, want[at].Data); return nil })
 		default:
 			want[at].Data = data
 			err = e.Replace(uuidTree, k, data)
@@ -156,7 +156,7 @@ func TestEditorRefuses(t *testing.T) {
 		"a second item of a key":     func() error { return e.Insert(fsTree, k, nil) },
 		"no item to take":            func() error { return e.Delete(fsTree, missing) },
 		"no item to replace":         func() error { return e.Replace(fsTree, missing, nil) },
-		"no item to change":          func() error { return e.Change(fsTree, missing, func([]byte) {}) },
+		"no item to change":          func() error { return e.Change(fsTree, missing, func([]byte) error { return nil }) },
 		"no tree":                    func() error { return e.Insert(300, missing, nil) },
 		"an item larger than a leaf": func() error { return e.Insert(fsTree, missing, make([]byte, format.MaxItemSize(4096)+1)) },
 	} {

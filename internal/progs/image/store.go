@@ -82,13 +82,14 @@ func (e *Editor) SetRoot(tree uint64, n format.Node) error {
 		return e.EditSupers(func(s *format.Super) { s.Root, s.RootLevel = now.Bytenr, uint8(now.Level) })
 	}
 	root := e.roots[tree]
-	err := e.Change(format.ROOT_TREE_OBJECTID, root.Key, func(b []byte) {
+	err := e.Change(format.ROOT_TREE_OBJECTID, root.Key, func(b []byte) error {
 		r := &root.Item
 		r.Decode(b)
 		r.Bytenr, r.Level, r.Generation, r.GenerationV2 = now.Bytenr, uint8(now.Level), now.Generation, now.Generation
 		wide := make([]byte, format.RootItemSize) // one of the first version is shorter
 		r.Encode(wide)
 		copy(b, wide)
+		return nil
 	})
 	e.roots[tree] = root
 	return err

@@ -125,7 +125,7 @@ func (v *victim) entries() (names []nameRef, err error) {
 // hitCount makes the link count or the byte count wrong.
 func hitCount(v *victim) (uint64, format.Key, error) {
 	kind, by := v.d.under(3), 1+v.d.under(3)
-	return fsTree, v.inodeKey(), v.Change(fsTree, v.inodeKey(), func(b []byte) {
+	return fsTree, v.inodeKey(), v.Change(fsTree, v.inodeKey(), func(b []byte) error {
 		var i format.InodeItem
 		i.Decode(b)
 		switch kind {
@@ -137,6 +137,7 @@ func hitCount(v *victim) (uint64, format.Key, error) {
 			i.Nbytes += uint64(by) * blockBytes
 		}
 		i.Encode(b)
+		return nil
 	})
 }
 
@@ -205,7 +206,7 @@ func hitSum(v *victim) (uint64, format.Key, error) {
 			if err != nil {
 				return 0, k, err
 			}
-		} else if err := v.Change(csumTree, k, func(b []byte) { b[at] ^= 0xff }); err != nil {
+		} else if err := v.Change(csumTree, k, func(b []byte) error { b[at] ^= 0xff; return nil }); err != nil {
 			return 0, k, err
 		}
 	}
@@ -249,11 +250,12 @@ func hitSpace(v *victim) (uint64, format.Key, error) {
 	if by == 0 {
 		return format.EXTENT_TREE_OBJECTID, k, v.remove(format.EXTENT_TREE_OBJECTID, k)
 	}
-	return format.EXTENT_TREE_OBJECTID, k, v.Change(format.EXTENT_TREE_OBJECTID, k, func(b []byte) {
+	return format.EXTENT_TREE_OBJECTID, k, v.Change(format.EXTENT_TREE_OBJECTID, k, func(b []byte) error {
 		var e format.ExtentItem
 		e.Decode(b)
 		e.Refs += by
 		e.Encode(b)
+		return nil
 	})
 }
 
