@@ -19,6 +19,7 @@ import (
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
+	raw "btrlab/internal/progs/image"
 	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/cost"
@@ -199,13 +200,7 @@ func whole(image string, err error) error {
 // warnLog warns of a log tree, which only an open for writing replays: what the reader sees is
 // older than the last fsyncs. It leaves all errors to the verb.
 func (a *app) warnLog(dev blockdev.Device) {
-	p := make([]byte, format.SuperSize)
-	if dev.Size() < format.SuperOffset+format.SuperSize || blockdev.Read(a.t, dev, p, format.SuperOffset) != nil ||
-		format.CheckSuper(p, dev.Size()) != nil {
-		return
-	}
-	var s format.Super
-	if s.Decode(p); s.LogRoot != 0 {
+	if s := raw.ReadSuper(a.t, dev, 0); s.Err == nil && s.Super.LogRoot != 0 {
 		fmt.Fprintf(a.err, "btrlab: warning: %s has a log tree: shown is the state before the last fsyncs,\nwhich any verb that writes replays, as a mount in Linux does\n", dev.Name())
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"btrlab/internal/blockdev/dm"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
+	raw "btrlab/internal/progs/image"
 	"btrlab/internal/progs/rescue"
 	"btrlab/internal/prose"
 	"btrlab/internal/transfer"
@@ -84,7 +85,7 @@ func (a *app) withDamaged(image string, o rescue.Options, title string, replay b
 // hold what changes. An image that does not open for writing is copied as at its last commit. The
 // note says which.
 func (a *app) replayed(devs []blockdev.Device) (list []blockdev.Device, note string) {
-	for _, s := range rescue.Supers(a.t, devs) {
+	for _, s := range raw.Supers(a.t, devs...) {
 		if s.Err != nil || s.Copy > 0 || s.Super.LogRoot == 0 {
 			continue
 		}
@@ -231,7 +232,7 @@ rescue copy --generation can begin with. Blocks that are not in use any more are
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Scan = true
 			err := a.withDevices(args[0], blockdev.ReadOnly, func(devs []blockdev.Device) error {
-				for _, s := range rescue.Supers(a.t, devs) {
+				for _, s := range raw.Supers(a.t, devs...) {
 					state := fmt.Sprintf("generation %d", s.Generation)
 					if s.Err != nil {
 						state = oneLine(s.Err)

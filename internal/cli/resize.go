@@ -11,9 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"btrlab/internal/blockdev"
-	"btrlab/internal/format"
 	"btrlab/internal/fs"
-	"btrlab/internal/progs/rescue"
+	raw "btrlab/internal/progs/image"
 )
 
 func exists(path string) bool {
@@ -97,7 +96,7 @@ fits in it then. A size must be 256M or more when it shrinks. Of several devices
 func (a *app) cutBack(image string, d *resized) error {
 	claimed := int64(0)
 	err := a.withDevices(image, blockdev.ReadOnly, func(devs []blockdev.Device) error {
-		for _, s := range rescue.Supers(a.t, devs) {
+		for _, s := range raw.Supers(a.t, devs...) {
 			if s.Device == d.name && s.Err == nil {
 				claimed = max(claimed, int64(s.Super.DevItem.TotalBytes))
 			}
@@ -125,18 +124,14 @@ type resized struct {
 func (a *app) resized(image string, devid uint64) (r resized, err error) {
 	err = a.withDevices(image, blockdev.ReadOnly, func(devs []blockdev.Device) error {
 		for i, d := range devs {
-			b := make([]byte, format.SuperSize)
-			if err := blockdev.Read(a.t, d, b, format.SuperOffset); err != nil {
-				return err
+			s := raw.ReadSuper(a.t, d, 0)
+			if s.Err != nil {
+				return s.Err
 			}
-			if err := format.CheckSuper(b, d.Size()); err != nil {
-				return err
-			}
-			var s format.Super
-			if s.Decode(b); s.DevItem.Devid != devid {
+			if s.Super.DevItem.Devid != devid {
 				continue
 			}
-			r = resized{name: append([]string{image}, a.devices...)[i], size: d.Size(), total: s.DevItem.TotalBytes}
+			r = resized{name: append([]string{image}, a.devices...)[i], size: d.Size(), total: s.Super.DevItem.TotalBytes}
 			st, err := os.Stat(r.name)
 			base, off := blockdev.Base(d)
 			r.whole = err == nil && st.Mode().IsRegular() && off == 0 && base.Size() == d.Size()

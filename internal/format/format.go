@@ -214,6 +214,19 @@ func (k Key) Next() Key {
 	return k
 }
 
+// Prev is the largest key before k; of the smallest it is k itself.
+func (k Key) Prev() Key {
+	if k == (Key{}) {
+		return k
+	}
+	if k.Offset--; k.Offset == math.MaxUint64 {
+		if k.Type--; k.Type == math.MaxUint8 {
+			k.Objectid--
+		}
+	}
+	return k
+}
+
 // String gives "(257 108 4096)"; objectids from -255 on are shown negative, as the kernel does not
 // but readers like.
 func (k Key) String() string {

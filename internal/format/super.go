@@ -2,6 +2,7 @@ package format
 
 import (
 	"bytes"
+	"iter"
 	"strings"
 )
 
@@ -63,6 +64,26 @@ func SuperMirror(i int) uint64 {
 		return SuperOffset
 	}
 	return 16 << 10 << (12 * uint(i))
+}
+
+// SysChunks yields the chunks of the system chunk array: the key of each and its item, which is nil
+// of one that is cut short, the last.
+func (s *Super) SysChunks() iter.Seq2[Key, []byte] {
+	return func(yield func(Key, []byte) bool) {
+		for a := s.SysChunkArray; len(a) >= KeySize+ChunkSize(1); {
+			k := DecodeKey(a)
+			a = a[KeySize:]
+			n := ChunkSize(ChunkStripes(a))
+			if n > len(a) {
+				yield(k, nil)
+				return
+			}
+			if !yield(k, a[:n]) {
+				return
+			}
+			a = a[n:]
+		}
+	}
 }
 
 // RootBackup is one of the four rotating copies of the root pointers: 168 bytes.

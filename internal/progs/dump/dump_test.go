@@ -10,6 +10,7 @@ import (
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
+	"btrlab/internal/progs/image"
 	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
 	"btrlab/internal/testing/need"
@@ -91,12 +92,12 @@ func TestDamaged(t *testing.T) {
 	if err := Tree(tk, &b, dev, "300"); err == nil || !strings.Contains(err.Error(), "no tree") {
 		t.Errorf("a tree that is not there: %v", err)
 	}
-	r, err := open(tk, dev, nil)
+	r, err := image.Open(tk, dev)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range r.chunks[1].Stripes { // the root tree's block is the first
-		if err := blockdev.Write(tk, dev, []byte("rot"), int64(s.Offset)+3000); err != nil {
+	for _, s := range r.Chunks[1].Stripes { // the root tree's block is the first
+		if err := blockdev.Write(tk, dev, []byte("rot"), int64(s.Off)+3000); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -125,7 +126,7 @@ func TestDumpOfHalves(t *testing.T) {
 	tk := sched.NewTask("test")
 	whole := blockdev.NewMemory(128 << 20)
 	fresh(t, whole)
-	r, err := open(tk, whole, nil)
+	r, err := image.Open(tk, whole)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,9 +134,9 @@ func TestDumpOfHalves(t *testing.T) {
 	if err := Tree(tk, &want, whole, "root"); err != nil {
 		t.Fatal(err)
 	}
-	for i, s := range r.chunks[1].Stripes {
+	for i, s := range r.Chunks[1].Stripes {
 		dev := whole.Snapshot()
-		if err := blockdev.Write(tk, dev, []byte("rot"), int64(s.Offset)+3000); err != nil {
+		if err := blockdev.Write(tk, dev, []byte("rot"), int64(s.Off)+3000); err != nil {
 			t.Fatal(err)
 		}
 		var have strings.Builder
@@ -147,38 +148,38 @@ func TestDumpOfHalves(t *testing.T) {
 	// The fs tree gets a root with two pointers to its leaf.
 	put := func(n format.Node) {
 		n.UpdateCsum(format.CsumCRC32C)
-		c := r.chunks[1]
+		c := r.Chunks[1]
 		for _, s := range c.Stripes {
-			if err := blockdev.Write(tk, whole, n, int64(s.Offset+n.Bytenr()-c.logical)); err != nil {
+			if err := blockdev.Write(tk, whole, n, int64(s.Off+n.Bytenr()-c.Start)); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	roots, err := r.roots()
+	roots, err := r.Roots()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, root := range roots {
-		if root.key.Objectid != format.FS_TREE_OBJECTID {
+		if root.Key.Objectid != format.FS_TREE_OBJECTID {
 			continue
 		}
-		n := make(format.Node, r.sb.NodeSize)
-		n.InitHeader(r.sb.FSID, id(3), r.chunks[1].logical+30*uint64(r.sb.NodeSize), 1, format.FS_TREE_OBJECTID, 1)
+		n := make(format.Node, r.SB.NodeSize)
+		n.InitHeader(r.SB.FSID, id(3), r.Chunks[1].Start+30*uint64(r.SB.NodeSize), 1, format.FS_TREE_OBJECTID, 1)
 		n.SetWritten(true)
 		n.SetNritems(2)
 		for i := range 2 {
 			n.SetKey(i, format.Key{Objectid: 256 + uint64(i), Type: format.INODE_ITEM_KEY})
-			n.SetBlockptr(i, root.item.Bytenr)
+			n.SetBlockptr(i, root.Item.Bytenr)
 			n.SetPtrGeneration(i, 1)
 		}
 		put(n)
-		leaf, err := r.block(format.ROOT_TREE_OBJECTID, r.sb.Root, 0)
+		leaf, err := r.Checked(r.RootTree())
 		if err != nil {
 			t.Fatal(err)
 		}
-		slot, _ := leaf.Search(root.key)
-		root.item.Bytenr, root.item.Level = n.Bytenr(), 1
-		root.item.Encode(leaf.Item(slot))
+		slot, _ := leaf.Search(root.Key)
+		root.Item.Bytenr, root.Item.Level = n.Bytenr(), 1
+		root.Item.Encode(leaf.Item(slot))
 		put(leaf)
 	}
 	var b strings.Builder

@@ -7,17 +7,19 @@ import (
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
+	"btrlab/internal/progs/image"
 	"btrlab/internal/sched"
 )
 
 // Super prints the primary superblock, whatever is wrong with it; what the checker says of it is
 // the last line.
 func Super(t *sched.Task, w io.Writer, dev blockdev.Device) error {
-	r := &reader{t: t, dev: dev}
-	if err := r.super(); err != nil {
-		return err
+	primary := image.ReadSuper(t, dev, 0)
+	if primary.Raw == nil {
+		return primary.Unread()
 	}
-	s, b := &r.sb, r.raw
+	s, b := &primary.Super, primary.Raw
+	s.Decode(b)
 	line := func(name, text string, args ...any) {
 		tabs := "\t"
 		if len(name) < 8 {
@@ -95,17 +97,15 @@ func Super(t *sched.Task, w io.Writer, dev blockdev.Device) error {
 	line("dev_item.bandwidth", "%d", d.Bandwidth)
 	line("dev_item.generation", "%d", d.Generation)
 	fmt.Fprintf(w, "sys_chunk_array[%d]:\n", format.SysChunkArrayMax)
-	for a, i := s.SysChunkArray, 0; len(a) >= format.KeySize+format.ChunkSize(1); i++ {
-		k := format.DecodeKey(a)
-		a = a[format.KeySize:]
-		n := format.ChunkSize(format.ChunkStripes(a))
-		if n > len(a) {
+	i := 0
+	for k, item := range s.SysChunks() {
+		if item == nil {
 			fmt.Fprintf(w, "\titem %d is cut short\n", i)
 			break
 		}
 		fmt.Fprintf(w, "\titem %d key %s\n", i, keyText(k))
-		chunkText(w, a[:n])
-		a = a[n:]
+		chunkText(w, item)
+		i++
 	}
 	fmt.Fprintf(w, "backup_roots[4]:\n")
 	for i := range s.Backups {

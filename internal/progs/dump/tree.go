@@ -9,6 +9,7 @@ import (
 	"btrlab/internal/blockdev"
 	"btrlab/internal/compress"
 	"btrlab/internal/format"
+	"btrlab/internal/progs/image"
 	"btrlab/internal/sched"
 )
 
@@ -138,25 +139,23 @@ func groupFlags(f uint64) string {
 // Log prints the tree of logs and every log that it leads to, in the same way. An image without a
 // log is an error.
 func Log(t *sched.Task, w io.Writer, dev blockdev.Device, more ...blockdev.Device) error {
-	r, err := open(t, dev, more)
+	im, err := image.Open(t, dev, more...)
 	if err != nil {
 		return err
 	}
-	if r.sb.LogRoot == 0 {
+	if im.SB.LogRoot == 0 {
 		return blockdev.Errorf(dev, "no log tree")
 	}
-	d := &dumper{r: r, w: w}
+	d := &dumper{im: im, w: w}
 	fmt.Fprintln(w, "log root tree")
-	d.tree(format.TREE_LOG_OBJECTID, r.sb.LogRoot, int(r.sb.LogRootLevel))
+	d.tree(im.LogTree())
 	// its errors have been printed
-	_ = r.leaves(format.TREE_LOG_OBJECTID, r.sb.LogRoot, int(r.sb.LogRootLevel), func(n format.Node) {
-		for i := range n.Nritems() {
-			if k := n.Key(i); k.Type == format.ROOT_ITEM_KEY {
-				var it format.RootItem
-				it.Decode(n.Item(i))
-				fmt.Fprintf(w, "log tree key %s \n", keyText(k))
-				d.tree(format.TREE_LOG_OBJECTID, it.Bytenr, int(it.Level))
-			}
+	_ = im.Each(im.LogTree(), func(k format.Key, b []byte) {
+		if k.Type == format.ROOT_ITEM_KEY {
+			var it format.RootItem
+			it.Decode(b)
+			fmt.Fprintf(w, "log tree key %s \n", keyText(k))
+			d.tree(image.Ref{Tree: format.TREE_LOG_OBJECTID, Bytenr: it.Bytenr, Level: int(it.Level)})
 		}
 	})
 	if d.err != nil {
@@ -173,29 +172,29 @@ func Tree(t *sched.Task, w io.Writer, dev blockdev.Device, name string, more ...
 	if !ok {
 		return fmt.Errorf("no tree %q, want root, chunk, dev, extent, fs, csum, free-space, uuid, data-reloc, log or a number", name)
 	}
-	r, err := open(t, dev, more)
+	im, err := image.Open(t, dev, more...)
 	if err != nil {
 		return err
 	}
-	d := &dumper{r: r, w: w}
+	d := &dumper{im: im, w: w}
 	switch id {
 	case format.ROOT_TREE_OBJECTID:
 		fmt.Fprintln(w, "root tree")
-		d.tree(id, r.sb.Root, int(r.sb.RootLevel))
+		d.tree(im.RootTree())
 	case format.CHUNK_TREE_OBJECTID:
 		fmt.Fprintln(w, "chunk tree")
-		d.tree(id, r.sb.ChunkRoot, int(r.sb.ChunkRootLevel))
+		d.tree(im.ChunkTree())
 	case format.TREE_LOG_OBJECTID:
-		if r.sb.LogRoot == 0 {
+		if im.SB.LogRoot == 0 {
 			return blockdev.Errorf(dev, "no log tree")
 		}
 		fmt.Fprintln(w, "log root tree")
-		d.tree(id, r.sb.LogRoot, int(r.sb.LogRootLevel))
+		d.tree(im.LogTree())
 	default:
-		roots, err := r.roots()
+		roots, err := im.Roots()
 		found := false
 		for _, x := range roots {
-			if x.key.Objectid != id {
+			if x.Key.Objectid != id {
 				continue
 			}
 			found = true
@@ -203,8 +202,8 @@ func Tree(t *sched.Task, w io.Writer, dev blockdev.Device, name string, more ...
 			if !ok {
 				head = "file"
 			}
-			fmt.Fprintf(w, "%s tree key %s \n", head, keyText(x.key))
-			d.tree(id, x.item.Bytenr, int(x.item.Level))
+			fmt.Fprintf(w, "%s tree key %s \n", head, keyText(x.Key))
+			d.tree(x.Ref())
 		}
 		if !found {
 			if err != nil {
@@ -220,13 +219,13 @@ func Tree(t *sched.Task, w io.Writer, dev blockdev.Device, name string, more ...
 }
 
 type dumper struct {
-	r   *reader
+	im  *image.Image
 	w   io.Writer
 	err error // the first
 }
 
-func (d *dumper) tree(root, bytenr uint64, level int) {
-	d.r.nodes(root, bytenr, level, d.node, func(err error) {
+func (d *dumper) tree(root image.Ref) {
+	image.Nodes(root, d.im.Checked, d.node, func(err error) {
 		fmt.Fprintf(d.w, "error: %v\n", err)
 		if d.err == nil {
 			d.err = err
@@ -335,7 +334,7 @@ func (d *dumper) item(k format.Key, b []byte) {
 	case format.EXTENT_DATA_KEY:
 		d.fileExtent(b)
 	case format.EXTENT_CSUM_KEY:
-		length := uint64(len(b)/d.r.sb.CsumType.Size()) * uint64(d.r.sb.SectorSize)
+		length := uint64(len(b)/d.im.SB.CsumType.Size()) * uint64(d.im.SB.SectorSize)
 		p("range start %d end %d length %d", k.Offset, k.Offset+length, length)
 	case format.ROOT_ITEM_KEY:
 		d.rootItem(b)

@@ -206,7 +206,7 @@ func (l *loader) key(typ uint8, offset uint64) format.Key {
 }
 
 func (l *loader) add(typ uint8, offset uint64, size int, e interface{ Encode(b []byte) }) error {
-	b, err := l.tree.add(l.key(typ, offset), size)
+	b, err := l.tree.Add(l.key(typ, offset), size)
 	if err == nil {
 		e.Encode(b)
 	}
@@ -556,7 +556,7 @@ func (l *loader) putCsums() error {
 	if len(r.sums) == 0 {
 		return nil
 	}
-	b, err := l.roots[format.CSUM_TREE_OBJECTID].add(format.Key{Objectid: format.EXTENT_CSUM_OBJECTID, Type: format.EXTENT_CSUM_KEY, Offset: r.start}, len(r.sums))
+	b, err := l.roots[format.CSUM_TREE_OBJECTID].Add(format.Key{Objectid: format.EXTENT_CSUM_OBJECTID, Type: format.EXTENT_CSUM_KEY, Offset: r.start}, len(r.sums))
 	if err != nil {
 		return err
 	}

@@ -79,7 +79,7 @@ func (m *maker) trees() (*format.Super, error) {
 // addAll makes a tree of items, which are in key order, and finishes it.
 func (m *maker) addAll(tr *tree, items iter.Seq[item]) error {
 	for it := range items {
-		p, err := tr.add(it.key(), it.size())
+		p, err := tr.Add(it.key(), it.size())
 		if err != nil {
 			return err
 		}

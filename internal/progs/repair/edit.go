@@ -9,6 +9,7 @@ import (
 	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
 	"btrlab/internal/progs/check"
+	"btrlab/internal/progs/image"
 )
 
 // Changes of trees, item by item, for a repair.
@@ -24,21 +25,9 @@ import (
 // A block that gets a pointer to a new block must be as new, and so must all blocks above it. Other
 // blocks are changed in place and keep their generation.
 
-// hop is a block on the way from a root to a leaf, and the slot that leads on.
-type hop struct {
-	n    format.Node
-	slot int
-}
-
-// childPtr is a pointer of an inner node.
-type childPtr struct {
-	k                  format.Key
-	bytenr, generation uint64
-}
-
 // pathTo reads the blocks from the root of a tree to the leaf where the key is, or would be. Last
 // may name a block that is refused: the path then ends above it.
-func (c *changes) pathTo(tree uint64, key format.Key, last uint64) (path []hop, err error) {
+func (c *changes) pathTo(tree uint64, key format.Key, last uint64) (path []image.Step, err error) {
 	r, err := c.RootOf(tree)
 	if err != nil {
 		return nil, err
@@ -50,13 +39,13 @@ func (c *changes) pathTo(tree uint64, key format.Key, last uint64) (path []hop, 
 			return nil, fmt.Errorf("block %d cannot be read", bytenr)
 		}
 		if level == 0 {
-			return append(path, hop{n: n}), nil
+			return append(path, image.Step{N: n}), nil
 		}
 		slot, found := n.Search(key)
 		if !found {
 			slot = max(slot-1, 0)
 		}
-		path = append(path, hop{n, slot})
+		path = append(path, image.Step{N: n, Slot: slot})
 		bytenr, generation, level = n.Blockptr(slot), n.PtrGeneration(slot), level-1
 	}
 	return path, nil
@@ -68,7 +57,7 @@ func (c *changes) leafFor(tree uint64, key format.Key) (format.Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	return path[len(path)-1].n, nil
+	return path[len(path)-1].N, nil
 }
 
 // refsOf is the number of pointers to a block.
@@ -82,21 +71,42 @@ func (c *changes) refsOf(bytenr uint64) int {
 	return c.nrefs[bytenr]
 }
 
-// ownPath is pathTo, with the blocks copied that another tree reaches as well.
-func (c *changes) ownPath(tree uint64, key format.Key) ([]hop, error) {
-	path, err := c.pathTo(tree, key, 0)
-	if err != nil {
-		return nil, err
+// edits changes the trees of a repair.
+func (c *changes) edits() image.Edits { return image.Edits{Store: store{c}} }
+
+// store is where they are.
+type store struct{ *changes }
+
+func (s store) RootOf(tree uint64) (image.Ref, error) {
+	r, err := s.changes.RootOf(tree)
+	return image.Ref{Tree: tree, Bytenr: r.Bytenr, Generation: r.Generation, Level: int(r.Level)}, err
+}
+
+func (s store) SetRoot(tree uint64, n format.Node) error { return s.setRoot(tree, n) }
+
+func (s store) WriteBlock(n format.Node) error { return s.writeBlock(n) }
+
+func (s store) NewNode(tree uint64, level int) (format.Node, error) { return s.newNode(tree, level) }
+
+func (s store) Node(r image.Ref) (format.Node, error) {
+	if n := s.Peek(r.Bytenr, r.Generation, r.Level); n != nil {
+		return n, nil
 	}
+	return nil, fmt.Errorf("block %d cannot be read", r.Bytenr)
+}
+
+// Own copies the blocks of a path that another tree reaches as well.
+func (s store) Own(tree uint64, path []image.Step) error {
+	c := s.changes
 	for i := range path {
-		n := path[i].n
+		n := path[i].N
 		if c.refsOf(n.Bytenr()) <= 1 {
 			continue
 		}
 		old := n.Bytenr()
 		bytenr, err := c.allocate(tree)
 		if err != nil {
-			return nil, fmt.Errorf("block %d is shared: %w", old, err)
+			return fmt.Errorf("block %d is shared: %w", old, err)
 		}
 		c.addRefs(old, -1)
 		c.addRefs(bytenr, 1)
@@ -109,13 +119,13 @@ func (c *changes) ownPath(tree uint64, key format.Key) ([]hop, error) {
 		n.SetOwner(tree)
 		n.SetGeneration(c.Super.Generation)
 		if err := c.writeBlock(n); err != nil {
-			return nil, err
+			return err
 		}
-		if err := c.setPtr(tree, path[:i+1], firstKey(n), nil); err != nil {
-			return nil, err
+		if err := c.edits().SetPtrs(tree, path[:i+1], []image.Ptr{{Key: firstKey(n), Bytenr: bytenr, Generation: n.Generation()}}); err != nil {
+			return err
 		}
 	}
-	return path, nil
+	return nil
 }
 
 // addRefs notes that a block has more pointers to it, or fewer.
@@ -252,34 +262,6 @@ func (c *changes) newNode(tree uint64, level int) (format.Node, error) {
 	return n, nil
 }
 
-// setPtr tells the block above the last one of the path what that is now, and which new ones follow
-// it. Above a root that is the root item, or a new root.
-func (c *changes) setPtr(tree uint64, path []hop, first format.Key, more []childPtr) error {
-	n := path[len(path)-1].n
-	this := childPtr{first, n.Bytenr(), n.Generation()}
-	if len(path) == 1 {
-		if len(more) > 0 {
-			root, err := c.newNode(tree, n.Level()+1)
-			if err != nil {
-				return err
-			}
-			fillNode(root, append([]childPtr{this}, more...))
-			if err := c.writeBlock(root); err != nil {
-				return err
-			}
-			n = root
-		}
-		return c.setRoot(tree, n)
-	}
-	up := path[len(path)-2]
-	ptrs := ptrsOf(up.n)
-	if len(more) == 0 && ptrs[up.slot] == this {
-		return nil
-	}
-	ptrs[up.slot] = this
-	return c.storeNode(tree, path[:len(path)-1], slices.Insert(ptrs, up.slot+1, more...))
-}
-
 // setRoot makes a block the root of a tree.
 func (c *changes) setRoot(tree uint64, n format.Node) error {
 	r, err := c.RootOf(tree)
@@ -314,213 +296,21 @@ func (c *changes) setRoot(tree uint64, n format.Node) error {
 	return err
 }
 
-func ptrsOf(n format.Node) (list []childPtr) {
-	for i := range n.Nritems() {
-		list = append(list, childPtr{n.Key(i), n.Blockptr(i), n.PtrGeneration(i)})
-	}
-	return list
-}
-
-func fillNode(n format.Node, ptrs []childPtr) {
-	clear(n[format.HeaderSize:])
-	n.SetNritems(len(ptrs))
-	for i, p := range ptrs {
-		n.SetKey(i, p.k)
-		n.SetBlockptr(i, p.bytenr)
-		n.SetPtrGeneration(i, p.generation)
-		if p.generation > n.Generation() {
-			n.SetGeneration(p.generation)
-		}
-	}
-}
-
-// storeNode gives the last block of the path, an inner node, these pointers.
-func (c *changes) storeNode(tree uint64, path []hop, ptrs []childPtr) error {
-	n := path[len(path)-1].n
-	if len(ptrs) == 0 {
-		return c.storeNone(tree, path)
-	}
-	per := format.PtrsPerNode(int(c.Super.NodeSize))
-	rest := []childPtr(nil)
-	if len(ptrs) > per {
-		ptrs, rest = ptrs[:(len(ptrs)+1)/2], ptrs[(len(ptrs)+1)/2:]
-	}
-	fillNode(n, ptrs)
-	if err := c.writeBlock(n); err != nil {
-		return err
-	}
-	var more []childPtr
-	if len(rest) > 0 {
-		right, err := c.newNode(tree, n.Level())
-		if err != nil {
-			return err
-		}
-		fillNode(right, rest)
-		if err := c.writeBlock(right); err != nil {
-			return err
-		}
-		more = []childPtr{{rest[0].k, right.Bytenr(), right.Generation()}}
-	}
-	return c.setPtr(tree, path, ptrs[0].k, more)
-}
-
-// storeNone takes the last block of the path out of its tree: an empty root becomes a leaf.
-func (c *changes) storeNone(tree uint64, path []hop) error {
-	if len(path) > 1 {
-		up := path[len(path)-2]
-		ptrs := ptrsOf(up.n)
-		return c.storeNode(tree, path[:len(path)-1], slices.Delete(ptrs, up.slot, up.slot+1))
-	}
-	n := path[0].n
-	clear(n[format.HeaderSize:])
-	n.SetNritems(0)
-	n.SetLevel(0)
-	if err := c.writeBlock(n); err != nil {
-		return err
-	}
-	return c.setRoot(tree, n)
-}
-
-// storeLeaf gives the last block of the path, a leaf, these items, and splits it if need be.
-func (c *changes) storeLeaf(tree uint64, path []hop, list []newItem) error {
-	if len(list) == 0 {
-		return c.storeNone(tree, path)
-	}
-	n := path[len(path)-1].n
-	parts := c.leaves(list)
-	fillLeaf(n, parts[0])
-	if err := c.writeBlock(n); err != nil {
-		return err
-	}
-	var more []childPtr
-	for _, p := range parts[1:] {
-		right, err := c.newNode(tree, 0)
-		if err != nil {
-			return err
-		}
-		fillLeaf(right, p)
-		if err := c.writeBlock(right); err != nil {
-			return err
-		}
-		more = append(more, childPtr{p[0].k, right.Bytenr(), right.Generation()})
-	}
-	return c.setPtr(tree, path, list[0].k, more)
-}
-
-// leaves cuts items into leaves: one if they have room, two of about the same size, or as many as
-// it takes. A file extent that a checker compares with the one before is in order over the cut.
-func (c *changes) leaves(list []newItem) (parts [][]newItem) {
-	if c.leafRoom(list) == len(list) {
-		return [][]newItem{list}
-	}
-	total, half := 0, 0
-	for _, it := range list {
-		total += format.ItemHeaderSize + len(it.b)
-	}
-	at := 0
-	for at < len(list)-1 && half+format.ItemHeaderSize+len(list[at].b) <= total/2 {
-		half += format.ItemHeaderSize + len(list[at].b)
-		at++
-	}
-	if at > 0 && c.leafRoom(list[:at]) == at && c.leafRoom(list[at:]) == len(list)-at {
-		return [][]newItem{list[:at], list[at:]}
-	}
-	for len(list) > 0 {
-		n := c.leafRoom(list)
-		parts = append(parts, list[:n])
-		list = list[n:]
-	}
-	return parts
-}
-
-func leafItems(n format.Node) (list []newItem) {
-	for i := range n.Nritems() {
-		list = append(list, newItem{n.Key(i), slices.Clone(n.Item(i))})
-	}
-	return list
-}
-
 // editItem changes an item in place, for all trees that have it.
 func (c *changes) editItem(tree uint64, key format.Key, change func(b []byte) error) error {
-	n, err := c.leafFor(tree, key)
-	if err != nil {
-		return err
-	}
-	slot, found := n.Search(key)
-	if !found {
-		return fmt.Errorf("tree %d has no item %v", int64(tree), key)
-	}
-	if err := change(n.Item(slot)); err != nil {
-		return err
-	}
-	return c.writeBlock(n)
+	return c.edits().Change(tree, key, change)
 }
 
 // insertItem adds an item to a tree that has none of the key.
 func (c *changes) insertItem(tree uint64, key format.Key, item []byte) error {
-	return c.changeItem(tree, key, func(old []byte, found bool) ([]byte, bool, error) {
-		if found {
-			return nil, false, fmt.Errorf("tree %d has the item %v", int64(tree), key)
-		}
-		return item, true, nil
-	})
+	return c.edits().Insert(tree, key, item)
 }
 
 // deleteItem takes an item out of a tree.
-func (c *changes) deleteItem(tree uint64, key format.Key) error {
-	return c.changeItem(tree, key, func(_ []byte, found bool) ([]byte, bool, error) {
-		if !found {
-			return nil, false, fmt.Errorf("tree %d has no item %v", int64(tree), key)
-		}
-		return nil, false, nil
-	})
-}
+func (c *changes) deleteItem(tree uint64, key format.Key) error { return c.edits().Delete(tree, key) }
 
 // changeItem makes what the item of the key is into what change returns: the bytes, and whether
 // there is an item at all.
 func (c *changes) changeItem(tree uint64, key format.Key, change func(old []byte, found bool) (b []byte, keep bool, err error)) error {
-	path, err := c.pathTo(tree, key, 0)
-	if err != nil {
-		return err
-	}
-	n := path[len(path)-1].n
-	slot, found := n.Search(key)
-	var old []byte
-	if found {
-		old = slices.Clone(n.Item(slot))
-	}
-	b, keep, err := change(old, found)
-	if err != nil || !keep && !found {
-		return err
-	}
-	if len(b) > format.MaxItemSize(len(n)) {
-		return fmt.Errorf("item %v would have %d bytes, have room for %d", key, len(b), format.MaxItemSize(len(n)))
-	}
-	if path, err = c.ownPath(tree, key); err != nil {
-		return err
-	}
-	list := leafItems(path[len(path)-1].n)
-	switch {
-	case !keep:
-		list = slices.Delete(list, slot, slot+1)
-	case found:
-		list[slot].b = b
-	default:
-		list = slices.Insert(list, slot, newItem{key, b})
-	}
-	return c.storeLeaf(tree, path, list)
-}
-
-// fillLeaf gives a leaf these items, which have room in it.
-func fillLeaf(n format.Node, list []newItem) {
-	clear(n[format.HeaderSize:])
-	end := format.LeafDataSize(len(n))
-	n.SetNritems(len(list))
-	for i, it := range list {
-		end -= len(it.b)
-		n.SetKey(i, it.k)
-		n.SetItemOffset(i, end)
-		n.SetItemSize(i, len(it.b))
-		copy(n[format.HeaderSize+end:], it.b)
-	}
+	return c.edits().Put(tree, key, change)
 }

@@ -10,6 +10,7 @@ import (
 	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
 	"btrlab/internal/progs/check"
+	"btrlab/internal/progs/image"
 )
 
 // Leaves that the tree checker refuses. Linux reads nothing of such a leaf, so each item that
@@ -21,7 +22,7 @@ type mended struct {
 	c     *changes
 	r     check.Refused
 	ctx   format.CheckContext
-	items []newItem
+	items []image.Item
 	said  []string
 	lost  bool // something that is not to be left out
 }
@@ -45,9 +46,9 @@ func (c *changes) mendLeaf(r check.Refused) ([]string, error) {
 	if err := m.take(raw); err != nil {
 		return nil, err
 	}
-	if over, _ := m.find(r.Last); over < len(m.items) && !slices.ContainsFunc(m.items[over:], func(it newItem) bool { return it.k.Compare(r.Last) <= 0 }) {
+	if over, _ := m.find(r.Last); over < len(m.items) && !slices.ContainsFunc(m.items[over:], func(it image.Item) bool { return it.Key.Compare(r.Last) <= 0 }) {
 		for _, it := range m.items[over:] {
-			m.say("item %v left out: its place is in another leaf", it.k)
+			m.say("item %v left out: its place is in another leaf", it.Key)
 		}
 		m.items = m.items[:over]
 	}
@@ -59,13 +60,13 @@ func (c *changes) mendLeaf(r check.Refused) ([]string, error) {
 		n := format.Node(make([]byte, size))
 		copy(n, raw[:format.HeaderSize])
 		n.SetFlags(format.HeaderFlagWritten | format.MixedBackrefRev<<format.BackrefRevShift)
-		room := c.leafRoom(m.items)
-		fillLeaf(n, m.items[:room])
+		room := image.LeafRoom(int(c.Super.NodeSize), m.items)
+		image.FillLeaf(n, m.items[:room])
 		err := format.CheckLeaf(n, m.ctx)
 		if err == nil && room < len(m.items) { // the rest goes to another leaf, which begins anew
 			rest := format.Node(slices.Clone(n))
-			fillLeaf(rest, m.items[room:])
-			if c.leafRoom(m.items[room:]) < len(m.items)-room {
+			image.FillLeaf(rest, m.items[room:])
+			if image.LeafRoom(int(c.Super.NodeSize), m.items[room:]) < len(m.items)-room {
 				return nil, errors.New("its items need three leaves")
 			}
 			err = format.CheckLeaf(rest, m.ctx)
@@ -76,7 +77,7 @@ func (c *changes) mendLeaf(r check.Refused) ([]string, error) {
 				}
 			}
 		}
-		if err == nil && len(m.items) > 0 && r.First != nil && m.items[0].k.Less(*r.First) {
+		if err == nil && len(m.items) > 0 && r.First != nil && m.items[0].Key.Less(*r.First) {
 			return nil, errors.New("its first key belongs to another leaf")
 		}
 		if err == nil {
@@ -136,7 +137,7 @@ func (m *mended) take(n format.Node) error {
 			m.say("item %d %v lies over the item headers: left out", i, n.Key(i))
 			continue
 		}
-		m.items = append(m.items, newItem{n.Key(i), slices.Clone(n[format.HeaderSize+off : format.HeaderSize+off+sz])})
+		m.items = append(m.items, newItem(n.Key(i), slices.Clone(n[format.HeaderSize+off:format.HeaderSize+off+sz])))
 	}
 	return nil
 }
@@ -144,50 +145,50 @@ func (m *mended) take(n format.Node) error {
 func (m *mended) say(text string, args ...any) { m.said = append(m.said, fmt.Sprintf(text, args...)) }
 
 // passes reports whether an item passes by itself.
-func (m *mended) passes(it newItem) bool {
+func (m *mended) passes(it image.Item) bool {
 	n := format.Node(make([]byte, m.c.Super.NodeSize))
 	n.InitHeader(m.c.Super.TreeFSID(), format.UUID{}, m.r.Bytenr, m.c.Super.Generation, m.r.Tree, 0)
 	n.SetWritten(true)
-	fillLeaf(n, []newItem{it})
+	image.FillLeaf(n, []image.Item{it})
 	return format.CheckLeaf(n, m.ctx) == nil
 }
 
 // item puts the item of the slot right, or leaves it out.
 func (m *mended) item(slot int, text string) {
 	it := &m.items[slot]
-	if slot > 0 && !m.items[slot-1].k.Less(it.k) {
+	if slot > 0 && !m.items[slot-1].Key.Less(it.Key) {
 		m.order(slot)
 		return
 	}
-	if slot > 0 && m.items[slot-1].k.Objectid != it.k.Objectid && format.IsFSTree(m.r.Tree) && it.k.Type != format.INODE_ITEM_KEY && m.passes(*it) {
+	if slot > 0 && m.items[slot-1].Key.Objectid != it.Key.Objectid && format.IsFSTree(m.r.Tree) && it.Key.Type != format.INODE_ITEM_KEY && m.passes(*it) {
 		m.inodeFor(slot)
 		return
 	}
-	if fixed, ok := m.fixed(*it); ok && (fixed.k != it.k || !bytes.Equal(fixed.b, it.b)) && m.passes(fixed) {
-		m.say("item %v, %s: put right", it.k, text)
-		if fixed.k == it.k {
+	if fixed, ok := m.fixed(*it); ok && (fixed.Key != it.Key || !bytes.Equal(fixed.Data, it.Data)) && m.passes(fixed) {
+		m.say("item %v, %s: put right", it.Key, text)
+		if fixed.Key == it.Key {
 			m.items[slot] = fixed
 			return
 		}
 		m.items = slices.Delete(m.items, slot, slot+1)
-		if at, found := m.find(fixed.k); !found {
+		if at, found := m.find(fixed.Key); !found {
 			m.items = slices.Insert(m.items, at, fixed)
 		}
 		return
 	}
-	if it.k.Type == format.EXTENT_CSUM_KEY && slot > 0 && m.trim(slot) {
-		m.say("item %v, %s: cut", it.k, text)
+	if it.Key.Type == format.EXTENT_CSUM_KEY && slot > 0 && m.trim(slot) {
+		m.say("item %v, %s: cut", it.Key, text)
 		return
 	}
-	if m.lost = it.k.Type == format.ROOT_ITEM_KEY; m.lost {
+	if m.lost = it.Key.Type == format.ROOT_ITEM_KEY; m.lost {
 		return // a whole tree
 	}
-	m.say("item %v left out: %s", it.k, text)
+	m.say("item %v left out: %s", it.Key, text)
 	m.items = slices.Delete(m.items, slot, slot+1)
 }
 
 func (m *mended) find(k format.Key) (int, bool) {
-	return slices.BinarySearchFunc(m.items, k, func(it newItem, k format.Key) int { return it.k.Compare(k) })
+	return slices.BinarySearchFunc(m.items, k, func(it image.Item, k format.Key) int { return it.Key.Compare(k) })
 }
 
 // order puts a key right that is not greater than the one before: of the two, the one is wrong that
@@ -195,45 +196,45 @@ func (m *mended) find(k format.Key) (int, bool) {
 // changed; else the item is left out.
 func (m *mended) order(slot int) {
 	odd := slot
-	if (slot < 2 || m.items[slot-2].k.Less(m.items[slot].k)) && (slot+1 >= len(m.items) || m.items[slot].k.Less(m.items[slot+1].k)) {
+	if (slot < 2 || m.items[slot-2].Key.Less(m.items[slot].Key)) && (slot+1 >= len(m.items) || m.items[slot].Key.Less(m.items[slot+1].Key)) {
 		odd = slot - 1
 	}
-	if m.items[slot].k == m.items[slot-1].k {
+	if m.items[slot].Key == m.items[slot-1].Key {
 		odd = slot
 	}
 	it := m.items[odd]
 	lower, upper := format.Key{}, format.MaxKey
 	if odd > 0 {
-		lower = m.items[odd-1].k
+		lower = m.items[odd-1].Key
 	}
 	if odd+1 < len(m.items) {
-		upper = m.items[odd+1].k
+		upper = m.items[odd+1].Key
 	}
 	var fits []format.Key
 	raw := make([]byte, format.KeySize)
 	for bit := range 8 * format.KeySize {
-		it.k.Encode(raw)
+		it.Key.Encode(raw)
 		raw[bit/8] ^= 1 << (bit % 8)
 		k := format.DecodeKey(raw)
-		if (lower.Less(k) || odd == 0 && k == lower) && k.Less(upper) && m.passes(newItem{k, it.b}) {
+		if (lower.Less(k) || odd == 0 && k == lower) && k.Less(upper) && m.passes(newItem(k, it.Data)) {
 			fits = append(fits, k)
 		}
 	}
 	if len(fits) == 1 {
-		m.say("key %v made %v: one bit was wrong", it.k, fits[0])
-		m.items[odd].k = fits[0]
+		m.say("key %v made %v: one bit was wrong", it.Key, fits[0])
+		m.items[odd].Key = fits[0]
 		return
 	}
-	m.say("item %v left out: its key is out of order", it.k)
+	m.say("item %v left out: its key is out of order", it.Key)
 	m.items = slices.Delete(m.items, odd, odd+1)
 }
 
 // inodeFor makes an inode item for the items from slot on, or leaves them out if they do not say
 // what the inode was.
 func (m *mended) inodeFor(slot int) {
-	ino := m.items[slot].k.Objectid
+	ino := m.items[slot].Key.Objectid
 	end := slot
-	for end < len(m.items) && m.items[end].k.Objectid == ino {
+	for end < len(m.items) && m.items[end].Key.Objectid == ino {
 		end++
 	}
 	inode, ok := m.c.guessInode(m.r.Tree, ino, m.items[slot:end], m.items)
@@ -243,14 +244,14 @@ func (m *mended) inodeFor(slot int) {
 		return
 	}
 	m.say("inode item of %d made from its other items: mode 0%o size %d, owner root", ino, inode.Mode, inode.Size)
-	m.items = slices.Insert(m.items, slot, newItem{format.Key{Objectid: ino, Type: format.INODE_ITEM_KEY}, encoded(format.InodeItemSize, &inode)})
+	m.items = slices.Insert(m.items, slot, newItem(format.Key{Objectid: ino, Type: format.INODE_ITEM_KEY}, encoded(format.InodeItemSize, &inode)))
 }
 
 // fixed puts right what an item itself says about what it should be. The key may change.
-func (m *mended) fixed(it newItem) (newItem, bool) {
+func (m *mended) fixed(it image.Item) (image.Item, bool) {
 	newest := m.c.Super.Generation
-	b := slices.Clone(it.b)
-	switch k := it.k; k.Type {
+	b := slices.Clone(it.Data)
+	switch k := it.Key; k.Type {
 	case format.INODE_ITEM_KEY:
 		if len(b) != format.InodeItemSize {
 			return it, false
@@ -259,9 +260,9 @@ func (m *mended) fixed(it newItem) (newItem, bool) {
 		i.Decode(b)
 		i.Generation, i.Transid = min(i.Generation, newest), min(i.Transid, newest)
 		if i.Mode &= format.S_IFMT | 0o7777; format.FtOf(i.Mode) == format.FtUnknown {
-			j := slices.IndexFunc(m.items, func(o newItem) bool { return o.k == k })
+			j := slices.IndexFunc(m.items, func(o image.Item) bool { return o.Key == k })
 			end := j
-			for end < len(m.items) && m.items[end].k.Objectid == k.Objectid {
+			for end < len(m.items) && m.items[end].Key.Objectid == k.Objectid {
 				end++
 			}
 			g, ok := m.c.guessInode(m.r.Tree, k.Objectid, m.items[j+1:end], m.items)
@@ -304,15 +305,15 @@ func (m *mended) fixed(it newItem) (newItem, bool) {
 		r.Inode.Generation, r.Inode.Transid = min(r.Inode.Generation, newest), min(r.Inode.Transid, newest)
 		r.Encode(b)
 	case format.CHUNK_ITEM_KEY:
-		it.k.Objectid = format.FIRST_CHUNK_TREE_OBJECTID
+		it.Key.Objectid = format.FIRST_CHUNK_TREE_OBJECTID
 	case format.DEV_ITEM_KEY:
-		it.k.Objectid = format.DEV_ITEMS_OBJECTID
+		it.Key.Objectid = format.DEV_ITEMS_OBJECTID
 	case format.DIR_ITEM_KEY, format.XATTR_ITEM_KEY:
 		if list, err := format.DirItems(b); err == nil && len(list) == 1 {
-			it.k.Offset = format.NameHash(list[0].Name)
+			it.Key.Offset = format.NameHash(list[0].Name)
 		}
 	}
-	it.b = b
+	it.Data = b
 	return it, true
 }
 
@@ -320,15 +321,15 @@ func (m *mended) fixed(it newItem) (newItem, bool) {
 func (m *mended) trim(slot int) bool {
 	p, it := m.items[slot-1], &m.items[slot]
 	size, sector := m.c.Super.CsumType.Size(), uint64(m.c.Super.SectorSize)
-	if p.k.Type != it.k.Type || p.k.Objectid != it.k.Objectid || len(it.b)%size != 0 {
+	if p.Key.Type != it.Key.Type || p.Key.Objectid != it.Key.Objectid || len(it.Data)%size != 0 {
 		return false
 	}
-	end := p.k.Offset + uint64(len(p.b)/size)*sector
-	if end <= it.k.Offset || end%sector != 0 {
+	end := p.Key.Offset + uint64(len(p.Data)/size)*sector
+	if end <= it.Key.Offset || end%sector != 0 {
 		return false
 	}
-	if cut := (end - it.k.Offset) / sector * uint64(size); cut < uint64(len(it.b)) {
-		it.k.Offset, it.b = end, it.b[cut:]
+	if cut := (end - it.Key.Offset) / sector * uint64(size); cut < uint64(len(it.Data)) {
+		it.Key.Offset, it.Data = end, it.Data[cut:]
 		return true
 	}
 	return false
@@ -337,7 +338,7 @@ func (m *mended) trim(slot int) bool {
 // store writes the leaf, n with what of the items has room in it.
 func (m *mended) store(n format.Node) error {
 	c, r := m.c, m.r
-	if c.leafRoom(m.items) == len(m.items) && len(m.items) > 0 && (r.First == nil || *r.First == m.items[0].k) {
+	if image.LeafRoom(int(c.Super.NodeSize), m.items) == len(m.items) && len(m.items) > 0 && (r.First == nil || *r.First == m.items[0].Key) {
 		return c.writeBlock(n)
 	}
 	for _, o := range c.Refused {
@@ -353,10 +354,10 @@ func (m *mended) store(n format.Node) error {
 	if err != nil {
 		return err
 	}
-	if len(path) > 0 && path[len(path)-1].n.Blockptr(path[len(path)-1].slot) != r.Bytenr {
+	if len(path) > 0 && path[len(path)-1].N.Blockptr(path[len(path)-1].Slot) != r.Bytenr {
 		return errors.New("its parent is not found")
 	}
-	return c.storeLeaf(r.Tree, append(path, hop{n: n}), m.items)
+	return c.edits().StoreLeaf(r.Tree, append(path, image.Step{N: n}), m.items)
 }
 
 // mendRefused mends all refused leaves of trees that are not made anew as a whole.
@@ -401,7 +402,7 @@ func (c *changes) mendNode(r check.Refused) error {
 	if !sane {
 		many = per
 	}
-	var ptrs []childPtr
+	var ptrs []image.Ptr
 	for i := range many {
 		child := c.rawBlock(n.Blockptr(i))
 		if child == nil || child.Level() != r.Level-1 || !sameTree(child.Owner(), r.Tree) || child.Nritems() == 0 || child.Generation() > n.Generation() {
@@ -410,16 +411,16 @@ func (c *changes) mendNode(r check.Refused) error {
 			}
 			break
 		}
-		p := childPtr{child.Key(0), child.Bytenr(), child.Generation()}
-		if len(ptrs) > 0 && !ptrs[len(ptrs)-1].k.Less(p.k) {
+		p := image.Ptr{Key: child.Key(0), Bytenr: child.Bytenr(), Generation: child.Generation()}
+		if len(ptrs) > 0 && !ptrs[len(ptrs)-1].Key.Less(p.Key) {
 			return errors.New("what its pointers lead to is not in order")
 		}
 		ptrs = append(ptrs, p)
 	}
-	if len(ptrs) == 0 || r.First != nil && ptrs[0].k != *r.First {
+	if len(ptrs) == 0 || r.First != nil && ptrs[0].Key != *r.First {
 		return errors.New("its first pointer is lost")
 	}
-	fillNode(n, ptrs)
+	image.FillNode(n, ptrs)
 	n.SetFlags(format.HeaderFlagWritten | format.MixedBackrefRev<<format.BackrefRevShift)
 	return c.writeBlock(n)
 }
@@ -505,53 +506,53 @@ func (c *changes) parentWith(r check.Refused) (format.Node, int) {
 		return nil, 0
 	}
 	up := path[len(path)-1]
-	if up.n.Level() != r.Level+1 || up.n.Blockptr(up.slot) != r.Bytenr || up.n.Key(up.slot) != *r.First {
+	if up.N.Level() != r.Level+1 || up.N.Blockptr(up.Slot) != r.Bytenr || up.N.Key(up.Slot) != *r.First {
 		return nil, 0
 	}
-	return up.n, up.slot
+	return up.N, up.Slot
 }
 
 // guessInode makes an inode item from the other items of the inode and the entry that names it. Its
 // owner, times and permissions are lost: it belongs to root. False: nothing says what it was. Leaf
 // has the other items of a leaf that cannot be read as it is.
-func (c *changes) guessInode(tree, ino uint64, items, leaf []newItem) (format.InodeItem, bool) {
+func (c *changes) guessInode(tree, ino uint64, items, leaf []image.Item) (format.InodeItem, bool) {
 	i := format.InodeItem{Generation: c.Super.Generation, Transid: c.Super.Generation}
 	var extents, entries bool
 	var kind uint8
 	inline := uint64(0)
 	for _, it := range items {
-		switch it.k.Type {
+		switch it.Key.Type {
 		case format.INODE_REF_KEY:
-			refs, _ := format.InodeRefs(it.b)
+			refs, _ := format.InodeRefs(it.Data)
 			i.Nlink += uint32(len(refs))
 			for _, r := range refs {
-				kind = cmp.Or(kind, c.entryType(tree, it.k.Offset, ino, r.Name))
+				kind = cmp.Or(kind, c.entryType(tree, it.Key.Offset, ino, r.Name))
 			}
 		case format.INODE_EXTREF_KEY:
-			refs, _ := format.InodeExtrefs(it.b)
+			refs, _ := format.InodeExtrefs(it.Data)
 			i.Nlink += uint32(len(refs))
 			for _, r := range refs {
 				kind = cmp.Or(kind, c.entryType(tree, r.Parent, ino, r.Name))
 			}
 		case format.DIR_ITEM_KEY, format.DIR_INDEX_KEY:
 			entries = true
-			list, _ := format.DirItems(it.b)
+			list, _ := format.DirItems(it.Data)
 			for _, d := range list {
 				i.Size += uint64(len(d.Name))
 			}
 		case format.EXTENT_DATA_KEY:
 			extents = true
-			if len(it.b) < format.FileExtentInline {
+			if len(it.Data) < format.FileExtentInline {
 				continue
 			}
 			var fe format.FileExtent
-			switch fe.Decode(it.b); {
+			switch fe.Decode(it.Data); {
 			case fe.Type == format.FileExtentTypeInline:
 				inline = fe.RAMBytes
 				i.Size = max(i.Size, fe.RAMBytes)
 				i.Nbytes += fe.RAMBytes
 			default:
-				i.Size = max(i.Size, it.k.Offset+fe.NumBytes)
+				i.Size = max(i.Size, it.Key.Offset+fe.NumBytes)
 				if fe.DiskBytenr != 0 {
 					i.Nbytes += fe.NumBytes
 				}
@@ -587,9 +588,9 @@ func (c *changes) guessInode(tree, ino uint64, items, leaf []newItem) (format.In
 
 // isOrphan reports whether a tree, or a leaf of it that cannot be read, has an orphan item for the
 // inode.
-func (c *changes) isOrphan(tree, ino uint64, leaf []newItem) bool {
+func (c *changes) isOrphan(tree, ino uint64, leaf []image.Item) bool {
 	key := format.Key{Objectid: format.ORPHAN_OBJECTID, Type: format.ORPHAN_ITEM_KEY, Offset: ino}
-	found := slices.ContainsFunc(leaf, func(it newItem) bool { return it.k == key })
+	found := slices.ContainsFunc(leaf, func(it image.Item) bool { return it.Key == key })
 	c.Search(tree, key, func(k format.Key, _ []byte) bool {
 		found = found || k == key
 		return false

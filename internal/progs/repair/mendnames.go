@@ -7,6 +7,7 @@ import (
 
 	"btrlab/internal/format"
 	"btrlab/internal/progs/check"
+	"btrlab/internal/progs/image"
 )
 
 // Names, put right. The three records of a directory entry (reference in the inode, DIR_ITEM,
@@ -676,16 +677,16 @@ func (m *mender) mendInodes() {
 	}
 	slices.Sort(f.Lacking)
 	for _, ino := range slices.Compact(f.Lacking) {
-		var items []newItem
+		var items []image.Item
 		c.Search(f.Root, format.Key{Objectid: ino}, func(k format.Key, b []byte) bool {
-			items = append(items, newItem{k, slices.Clone(b)})
+			items = append(items, newItem(k, slices.Clone(b)))
 			return true
 		})
 		what := fmt.Sprintf("inode item of %d of subvolume %d", ino, f.Root)
 		if i, ok := c.guessInode(f.Root, ino, items, nil); ok {
 			err := c.insertItem(f.Root, format.Key{Objectid: ino, Type: format.INODE_ITEM_KEY}, encoded(format.InodeItemSize, &i))
 			dots := format.InodeRef{Name: ".."}
-			if ino == format.FIRST_FREE_OBJECTID && !slices.ContainsFunc(items, func(it newItem) bool { return it.k.Type == format.INODE_REF_KEY }) {
+			if ino == format.FIRST_FREE_OBJECTID && !slices.ContainsFunc(items, func(it image.Item) bool { return it.Key.Type == format.INODE_REF_KEY }) {
 				err = errors.Join(err, c.insertItem(f.Root, format.Key{Objectid: ino, Type: format.INODE_REF_KEY, Offset: ino}, encoded(dots.Size(), dots)))
 			}
 			m.try(fmt.Sprintf("%s made from its other items: mode 0%o size %d, owner root", what, i.Mode, i.Size), err)
@@ -693,7 +694,7 @@ func (m *mender) mendInodes() {
 		}
 		var err error
 		for _, it := range items {
-			err = errors.Join(err, c.deleteItem(f.Root, it.k))
+			err = errors.Join(err, c.deleteItem(f.Root, it.Key))
 		}
 		m.try(fmt.Sprintf("%s: nothing says what it was, its %d items dropped", what, len(items)), err)
 	}

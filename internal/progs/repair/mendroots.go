@@ -8,6 +8,7 @@ import (
 	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
 	"btrlab/internal/progs/check"
+	"btrlab/internal/progs/image"
 )
 
 // The root tree, the device tree, the chunk tree and the fields of the superblock, put right.
@@ -90,7 +91,7 @@ func (c *changes) makeTree(id uint64) (rebuild bool, err error) {
 		}
 		return err
 	}
-	var items []newItem
+	var items []image.Item
 	switch id {
 	case format.EXTENT_TREE_OBJECTID, format.CSUM_TREE_OBJECTID, format.FREE_SPACE_TREE_OBJECTID, format.BLOCK_GROUP_TREE_OBJECTID:
 		return true, add()
@@ -98,8 +99,8 @@ func (c *changes) makeTree(id uint64) (rebuild bool, err error) {
 		r.RootDirid = format.FIRST_FREE_OBJECTID
 		dir := format.InodeItem{Generation: 1, Transid: 1, Nlink: 1, Mode: format.S_IFDIR | 0o755}
 		dots := format.InodeRef{Name: ".."}
-		items = []newItem{{format.Key{Objectid: format.FIRST_FREE_OBJECTID, Type: format.INODE_ITEM_KEY}, encoded(format.InodeItemSize, &dir)},
-			{format.Key{Objectid: format.FIRST_FREE_OBJECTID, Type: format.INODE_REF_KEY, Offset: format.FIRST_FREE_OBJECTID}, encoded(dots.Size(), dots)}}
+		items = []image.Item{newItem(format.Key{Objectid: format.FIRST_FREE_OBJECTID, Type: format.INODE_ITEM_KEY}, encoded(format.InodeItemSize, &dir)),
+			newItem(format.Key{Objectid: format.FIRST_FREE_OBJECTID, Type: format.INODE_REF_KEY, Offset: format.FIRST_FREE_OBJECTID}, encoded(dots.Size(), dots))}
 	case format.DEV_TREE_OBJECTID:
 		items = c.devItems()
 	default:
@@ -109,7 +110,7 @@ func (c *changes) makeTree(id uint64) (rebuild bool, err error) {
 	if err != nil || len(items) == 0 {
 		return false, errors.Join(err, errors.New("there is nothing to put in it"))
 	}
-	fillLeaf(n, items[:1])
+	image.FillLeaf(n, items[:1])
 	if err := c.writeBlock(n); err != nil {
 		return false, err
 	}
@@ -118,7 +119,7 @@ func (c *changes) makeTree(id uint64) (rebuild bool, err error) {
 		return false, err
 	}
 	for _, it := range items[1:] {
-		if err := c.insertItem(id, it.k, it.b); err != nil {
+		if err := c.insertItem(id, it.Key, it.Data); err != nil {
 			return false, err
 		}
 	}
@@ -156,7 +157,7 @@ func (c *changes) findTree(id uint64) error {
 }
 
 // devItems are the device extents that the chunks have, ascending.
-func (c *changes) devItems() (items []newItem) {
+func (c *changes) devItems() (items []image.Item) {
 	for i := range c.Chunks {
 		for _, s := range c.Chunks[i].Stripes {
 			if s.Dev != nil {
@@ -164,16 +165,16 @@ func (c *changes) devItems() (items []newItem) {
 			}
 		}
 	}
-	slices.SortFunc(items, func(a, b newItem) int { return a.k.Compare(b.k) })
+	slices.SortFunc(items, func(a, b image.Item) int { return a.Key.Compare(b.Key) })
 	return items
 }
 
-func (c *changes) devItem(ch *check.Chunk, s check.Stripe) newItem {
+func (c *changes) devItem(ch *check.Chunk, s check.Stripe) image.Item {
 	x := format.DevExtent{ChunkTree: format.CHUNK_TREE_OBJECTID, ChunkObjectid: format.FIRST_CHUNK_TREE_OBJECTID, ChunkOffset: ch.Start, Length: ch.StripeLength()}
 	if n := c.Peek(c.Super.Root, c.Super.Generation, int(c.Super.RootLevel)); n != nil {
 		x.ChunkTreeUUID = n.ChunkTreeUUID()
 	}
-	return newItem{format.Key{Objectid: s.Dev.ID(), Type: format.DEV_EXTENT_KEY, Offset: s.Off}, encoded(format.DevExtentSize, &x)}
+	return newItem(format.Key{Objectid: s.Dev.ID(), Type: format.DEV_EXTENT_KEY, Offset: s.Off}, encoded(format.DevExtentSize, &x))
 }
 
 // link is a link of a subvolume, which the root tree has from both ends.
@@ -413,9 +414,9 @@ func (c *changes) mendDevExtents() {
 	}
 	want := map[format.Key][]byte{}
 	for _, it := range c.devItems() {
-		want[it.k] = it.b
+		want[it.Key] = it.Data
 	}
-	var gone []newItem
+	var gone []image.Item
 	have := map[format.Key]bool{}
 	c.Each(format.DEV_TREE_OBJECTID, func(k format.Key, b []byte) {
 		if k.Type != format.DEV_EXTENT_KEY {
@@ -428,21 +429,21 @@ func (c *changes) mendDevExtents() {
 			y.Decode(w)
 		}
 		if !ok || x.ChunkOffset != y.ChunkOffset || x.Length != y.Length {
-			gone = append(gone, newItem{k, slices.Clone(b)})
+			gone = append(gone, newItem(k, slices.Clone(b)))
 		} else {
 			have[k] = true
 		}
 	})
 	for _, it := range gone {
 		var x format.DevExtent
-		x.Decode(it.b)
-		c.try(fmt.Sprintf("device extent at %d of device %d: dropped, chunk %d has no such stripe", it.k.Offset, it.k.Objectid, x.ChunkOffset), c.deleteItem(format.DEV_TREE_OBJECTID, it.k))
+		x.Decode(it.Data)
+		c.try(fmt.Sprintf("device extent at %d of device %d: dropped, chunk %d has no such stripe", it.Key.Offset, it.Key.Objectid, x.ChunkOffset), c.deleteItem(format.DEV_TREE_OBJECTID, it.Key))
 	}
 	for _, it := range c.devItems() {
-		if !have[it.k] {
+		if !have[it.Key] {
 			var x format.DevExtent
-			x.Decode(it.b)
-			c.try(fmt.Sprintf("device extent at %d of device %d: of chunk %d", it.k.Offset, it.k.Objectid, x.ChunkOffset), c.insertItem(format.DEV_TREE_OBJECTID, it.k, it.b))
+			x.Decode(it.Data)
+			c.try(fmt.Sprintf("device extent at %d of device %d: of chunk %d", it.Key.Offset, it.Key.Objectid, x.ChunkOffset), c.insertItem(format.DEV_TREE_OBJECTID, it.Key, it.Data))
 		}
 	}
 }
@@ -481,25 +482,25 @@ func (c *changes) mendChunks() {
 // and one beyond the end of its device the place of the device extent that has no stripe.
 // Chunks in whose place another is, and that have no block group, are dropped.
 func (c *changes) mendStripes() {
-	var list []newItem
+	var list []image.Item
 	c.Each(format.CHUNK_TREE_OBJECTID, func(k format.Key, b []byte) {
 		if k.Type == format.CHUNK_ITEM_KEY {
-			list = append(list, newItem{k, slices.Clone(b)})
+			list = append(list, newItem(k, slices.Clone(b)))
 		}
 	})
 	for _, it := range list {
 		var ch format.Chunk
-		ch.Decode(it.b)
-		what := fmt.Sprintf("chunk %d", it.k.Offset)
-		if at := c.ChunkAt(it.k.Offset); (at == nil || at.Start != it.k.Offset) && c.ExtentsWhole && !slices.ContainsFunc(c.Groups, func(g check.Group) bool { return g.Start == it.k.Offset }) {
-			c.try(what+": dropped, it lies over another and has no block group", c.deleteItem(format.CHUNK_TREE_OBJECTID, it.k))
+		ch.Decode(it.Data)
+		what := fmt.Sprintf("chunk %d", it.Key.Offset)
+		if at := c.ChunkAt(it.Key.Offset); (at == nil || at.Start != it.Key.Offset) && c.ExtentsWhole && !slices.ContainsFunc(c.Groups, func(g check.Group) bool { return g.Start == it.Key.Offset }) {
+			c.try(what+": dropped, it lies over another and has no block group", c.deleteItem(format.CHUNK_TREE_OBJECTID, it.Key))
 			continue
 		}
 		changed := false
 		for i, s := range ch.Stripes {
 			if d := c.DeviceOf(s); d != nil && s.Offset > uint64(d.Size())-min(uint64(d.Size()), ch.Length) {
 				for _, x := range d.Extents {
-					if x.Logical == it.k.Offset && !slices.ContainsFunc(ch.Stripes, func(o format.Stripe) bool { return c.DeviceOf(o) == d && o.Offset == x.Physical }) {
+					if x.Logical == it.Key.Offset && !slices.ContainsFunc(ch.Stripes, func(o format.Stripe) bool { return c.DeviceOf(o) == d && o.Offset == x.Physical }) {
 						ch.Stripes[i].Offset = x.Physical
 						changed = true
 					}
@@ -513,7 +514,7 @@ func (c *changes) mendStripes() {
 			}
 		}
 		if changed {
-			c.try(what+": its stripes where the devices have them", c.editItem(format.CHUNK_TREE_OBJECTID, it.k, func(b []byte) error { ch.Encode(b); return nil }))
+			c.try(what+": its stripes where the devices have them", c.editItem(format.CHUNK_TREE_OBJECTID, it.Key, func(b []byte) error { ch.Encode(b); return nil }))
 		}
 	}
 }
@@ -688,20 +689,20 @@ func (c *changes) mendPointer(tree uint64, rule string, n format.Node) error {
 	if parent == nil {
 		return errors.New("its parent is not found")
 	}
-	ptrs := ptrsOf(parent)
+	ptrs := image.NodePtrs(parent)
 	if n.Nritems() == 0 {
 		return errors.New("it is empty")
 	}
 	k := n.Key(0)
 	if rule == "tree.first_key" {
-		if slot > 0 && !ptrs[slot-1].k.Less(k) || slot+1 < len(ptrs) && !k.Less(ptrs[slot+1].k) {
+		if slot > 0 && !ptrs[slot-1].Key.Less(k) || slot+1 < len(ptrs) && !k.Less(ptrs[slot+1].Key) {
 			return errors.New("its keys do not fit between those of its neighbours")
 		}
-		ptrs[slot].k = k
-	} else if ptrs[slot].generation = n.Generation(); k != ptrs[slot].k {
+		ptrs[slot].Key = k
+	} else if ptrs[slot].Generation = n.Generation(); k != ptrs[slot].Key {
 		return errors.New("its first key is another, too")
 	}
-	fillNode(parent, ptrs)
+	image.FillNode(parent, ptrs)
 	return c.writeBlock(parent)
 }
 

@@ -9,6 +9,7 @@ import (
 	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
 	"btrlab/internal/progs/check"
+	"btrlab/internal/progs/image"
 )
 
 // The extent tree, the block groups and the free space tree, made anew from what the other trees
@@ -28,11 +29,8 @@ type survey struct {
 	data  []check.Span    // of files that have checksums
 }
 
-// newItem is an item of a tree that is made.
-type newItem struct {
-	k format.Key
-	b []byte
-}
+// newItem is an item of a tree.
+func newItem(k format.Key, b []byte) image.Item { return image.Item{Key: k, Data: b} }
 
 // newBlock is a block of a tree that is made.
 type newBlock struct {
@@ -197,7 +195,7 @@ func (r *ref) data() format.DataRef {
 
 // items are the items of one extent: its own with the references that have room in it, and one for
 // each of the others.
-func (c *changes) itemsOf(u *use) (list []newItem) {
+func (c *changes) itemsOf(u *use) (list []image.Item) {
 	e := format.ExtentItem{Generation: u.generation, Flags: format.ExtentFlagData}
 	k := format.Key{Objectid: u.start, Type: format.EXTENT_ITEM_KEY, Offset: u.length}
 	size := format.ExtentItemSize
@@ -252,7 +250,7 @@ func (c *changes) itemsOf(u *use) (list []newItem) {
 		case refSharedData:
 			b = b[1+8:]
 		}
-		list = append(list, newItem{at, b})
+		list = append(list, newItem(at, b))
 	}
 	b := make([]byte, size, size+len(inline))
 	e.Encode(b)
@@ -263,7 +261,7 @@ func (c *changes) itemsOf(u *use) (list []newItem) {
 		}
 		i.Encode(b[format.ExtentItemSize:])
 	}
-	return append(list, newItem{k, append(b, inline...)})
+	return append(list, newItem(k, append(b, inline...)))
 }
 
 // rebuild makes the trees anew, and points the root tree and the superblocks at them.
@@ -288,13 +286,13 @@ func (c *changes) rebuild() error {
 			return fmt.Errorf("tree %d has no root item", id)
 		}
 	}
-	var sums []newItem
+	var sums []image.Item
 	if slices.Contains(ids, format.CSUM_TREE_OBJECTID) {
 		if sums, err = c.sumItems(s); err != nil {
 			return err
 		}
 	}
-	counts := map[uint64][]int{} // blocks of each level
+	counts := map[uint64][]uint8{} // levels of the blocks
 	for range 30 {
 		blocks, err := c.place(uses, ids, counts)
 		if err != nil {
@@ -304,26 +302,24 @@ func (c *changes) rebuild() error {
 		trees[format.CSUM_TREE_OBJECTID] = sums
 		stable := true
 		for _, id := range ids {
-			if have := c.levels(trees[id]); !slices.Equal(have, counts[id]) {
+			if have := image.Levels(int(c.Super.NodeSize), image.Sizes(trees[id])); !slices.Equal(have, counts[id]) {
 				counts[id], stable = have, false
 			}
 		}
 		if stable {
-			return c.writeTrees(uses, ids, counts, blocks, trees)
+			return c.writeTrees(uses, ids, blocks, trees)
 		}
 	}
 	return errors.New("the size of the extent tree does not settle")
 }
 
 // place finds room for the blocks of the new trees.
-func (c *changes) place(uses []use, ids []uint64, counts map[uint64][]int) (blocks []newBlock, err error) {
+func (c *changes) place(uses []use, ids []uint64, counts map[uint64][]uint8) (blocks []newBlock, err error) {
 	size := uint64(c.Super.NodeSize)
 	var free []uint64
 	need := 0
 	for _, id := range ids {
-		for _, n := range counts[id] {
-			need += n
-		}
+		need += len(counts[id])
 	}
 	for i := range c.Chunks {
 		ch := &c.Chunks[i]
@@ -348,11 +344,9 @@ func (c *changes) place(uses []use, ids []uint64, counts map[uint64][]int) (bloc
 		return nil, fmt.Errorf("%d free metadata blocks, want %d for the extent tree", len(free), need)
 	}
 	for _, id := range ids {
-		for level, n := range counts[id] {
-			for range n {
-				blocks = append(blocks, newBlock{free[0], id, uint8(level)})
-				free = free[1:]
-			}
+		for _, level := range counts[id] {
+			blocks = append(blocks, newBlock{free[0], id, level})
+			free = free[1:]
 		}
 	}
 	return blocks, nil
@@ -375,8 +369,8 @@ func (c *changes) overSuper(ch *check.Chunk, at, size uint64) bool {
 }
 
 // contents are the items of the new trees, each in the order of its keys.
-func (c *changes) contents(uses []use, ids []uint64, blocks []newBlock) map[uint64][]newItem {
-	trees := map[uint64][]newItem{}
+func (c *changes) contents(uses []use, ids []uint64, blocks []newBlock) map[uint64][]image.Item {
+	trees := map[uint64][]image.Item{}
 	all := slices.Clone(uses)
 	for _, b := range blocks {
 		all = append(all, use{start: b.bytenr, length: uint64(c.Super.NodeSize), generation: c.Super.Generation, level: b.level, tree: true,
@@ -393,7 +387,7 @@ func (c *changes) contents(uses []use, ids []uint64, blocks []newBlock) map[uint
 		space := func(end uint64) {
 			if at < end {
 				trees[format.FREE_SPACE_TREE_OBJECTID] = append(trees[format.FREE_SPACE_TREE_OBJECTID],
-					newItem{format.Key{Objectid: at, Type: format.FREE_SPACE_EXTENT_KEY, Offset: end - at}, nil})
+					newItem(format.Key{Objectid: at, Type: format.FREE_SPACE_EXTENT_KEY, Offset: end - at}, nil))
 				runs++
 			}
 		}
@@ -405,13 +399,13 @@ func (c *changes) contents(uses []use, ids []uint64, blocks []newBlock) map[uint
 		space(ch.Start + ch.Length)
 		info := format.FreeSpaceInfo{ExtentCount: runs}
 		trees[format.FREE_SPACE_TREE_OBJECTID] = append(trees[format.FREE_SPACE_TREE_OBJECTID],
-			newItem{format.Key{Objectid: ch.Start, Type: format.FREE_SPACE_INFO_KEY, Offset: ch.Length}, encoded(8, &info)})
+			newItem(format.Key{Objectid: ch.Start, Type: format.FREE_SPACE_INFO_KEY, Offset: ch.Length}, encoded(8, &info)))
 		g := format.BlockGroupItem{Used: used, ChunkObjectid: format.FIRST_CHUNK_TREE_OBJECTID, Flags: ch.Type}
 		trees[c.GroupTree()] = append(trees[c.GroupTree()],
-			newItem{format.Key{Objectid: ch.Start, Type: format.BLOCK_GROUP_ITEM_KEY, Offset: ch.Length}, encoded(24, &g)})
+			newItem(format.Key{Objectid: ch.Start, Type: format.BLOCK_GROUP_ITEM_KEY, Offset: ch.Length}, encoded(24, &g)))
 	}
 	for _, id := range ids {
-		slices.SortFunc(trees[id], func(a, b newItem) int { return a.k.Compare(b.k) })
+		slices.SortFunc(trees[id], func(a, b image.Item) int { return a.Key.Compare(b.Key) })
 	}
 	return trees
 }
@@ -422,33 +416,8 @@ func encoded(size int, e interface{ Encode(b []byte) }) []byte {
 	return b
 }
 
-// leafRoom says how many of the items have room in a leaf.
-func (c *changes) leafRoom(items []newItem) (n int) {
-	room := format.LeafDataSize(int(c.Super.NodeSize))
-	for n < len(items) && room >= format.ItemHeaderSize+len(items[n].b) {
-		room -= format.ItemHeaderSize + len(items[n].b)
-		n++
-	}
-	return n
-}
-
-// levels is the number of blocks of each level that the items need.
-func (c *changes) levels(items []newItem) (counts []int) {
-	n := 0
-	for rest := items; len(rest) > 0 || n == 0; n++ {
-		rest = rest[c.leafRoom(rest):]
-	}
-	counts = append(counts, n)
-	per := format.PtrsPerNode(int(c.Super.NodeSize))
-	for n > 1 {
-		n = (n + per - 1) / per
-		counts = append(counts, n)
-	}
-	return counts
-}
-
 // writeTrees writes the blocks, the root items and the superblocks.
-func (c *changes) writeTrees(uses []use, ids []uint64, counts map[uint64][]int, blocks []newBlock, trees map[uint64][]newItem) error {
+func (c *changes) writeTrees(uses []use, ids []uint64, blocks []newBlock, trees map[uint64][]image.Item) error {
 	root := c.Peek(c.Super.Root, c.Super.Generation, int(c.Super.RootLevel))
 	if root == nil {
 		return errors.New("the root tree cannot be read")
@@ -465,58 +434,22 @@ func (c *changes) writeTrees(uses []use, ids []uint64, counts map[uint64][]int, 
 			}
 		}
 		total := len(mine)
-		block := func(level int) format.Node {
-			n := format.Node(make([]byte, c.Super.NodeSize))
-			n.InitHeader(c.Super.TreeFSID(), root.ChunkTreeUUID(), mine[0], c.Super.Generation, id, level)
-			mine = mine[1:]
-			return n
+		top, level, err := image.Pack(image.PackOptions{Owner: id, FSID: c.Super.TreeFSID(), ChunkTreeUUID: root.ChunkTreeUUID(), Generation: c.Super.Generation,
+			NodeSize: int(c.Super.NodeSize), Csum: c.Super.CsumType, Write: c.writeBlock,
+			Place: func(int) (at uint64, err error) {
+				at, mine = mine[0], mine[1:]
+				return at, nil
+			}}, trees[id])
+		if err != nil {
+			return err
 		}
-		type child struct {
-			k      format.Key
-			bytenr uint64
-		}
-		var below []child
-		for rest := trees[id]; len(rest) > 0 || len(below) == 0; {
-			n := block(0)
-			k := c.leafRoom(rest)
-			fillLeaf(n, rest[:k])
-			if err := c.writeBlock(n); err != nil {
-				return err
-			}
-			first := format.Key{}
-			if k > 0 {
-				first = rest[0].k
-			}
-			below = append(below, child{first, n.Bytenr()})
-			rest = rest[k:]
-		}
-		per := format.PtrsPerNode(int(c.Super.NodeSize))
-		level := 0
-		for len(below) > 1 {
-			level++
-			var above []child
-			for part := range slices.Chunk(below, per) {
-				n := block(level)
-				n.SetNritems(len(part))
-				for i, x := range part {
-					n.SetKey(i, x.k)
-					n.SetBlockptr(i, x.bytenr)
-					n.SetPtrGeneration(i, c.Super.Generation)
-				}
-				if err := c.writeBlock(n); err != nil {
-					return err
-				}
-				above = append(above, child{part[0].k, n.Bytenr()})
-			}
-			below = above
-		}
-		err := c.editItem(format.ROOT_TREE_OBJECTID, format.Key{Objectid: id, Type: format.ROOT_ITEM_KEY}, func(b []byte) error {
+		err = c.editItem(format.ROOT_TREE_OBJECTID, format.Key{Objectid: id, Type: format.ROOT_ITEM_KEY}, func(b []byte) error {
 			if len(b) < format.RootItemSize {
 				return errors.New("a root item of the first version")
 			}
 			var r format.RootItem
 			r.Decode(b)
-			r.Bytenr, r.Level, r.Generation, r.GenerationV2 = below[0].bytenr, uint8(level), c.Super.Generation, c.Super.Generation
+			r.Bytenr, r.Level, r.Generation, r.GenerationV2 = top, level, c.Super.Generation, c.Super.Generation
 			r.BytesUsed = uint64(total) * uint64(c.Super.NodeSize)
 			r.Encode(b)
 			return nil

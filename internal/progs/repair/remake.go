@@ -9,6 +9,7 @@ import (
 	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
 	"btrlab/internal/progs/check"
+	"btrlab/internal/progs/image"
 )
 
 // The checksum tree, made anew when it cannot be read whole. What its readable leaves say is kept,
@@ -66,7 +67,7 @@ func (c *changes) oldSums() (list []keptSums) {
 }
 
 // sumItems are the items of a new checksum tree.
-func (c *changes) sumItems(s *survey) (items []newItem, err error) {
+func (c *changes) sumItems(s *survey) (items []image.Item, err error) {
 	sector, size := uint64(c.Super.SectorSize), uint64(c.Super.CsumType.Size())
 	old := c.oldSums()
 	kept := func(at uint64) []byte {
@@ -88,7 +89,7 @@ func (c *changes) sumItems(s *survey) (items []newItem, err error) {
 		start := r.Start
 		end := func() {
 			if len(sums) > 0 {
-				items = append(items, newItem{format.Key{Objectid: format.EXTENT_CSUM_OBJECTID, Type: format.EXTENT_CSUM_KEY, Offset: start}, sums})
+				items = append(items, newItem(format.Key{Objectid: format.EXTENT_CSUM_OBJECTID, Type: format.EXTENT_CSUM_KEY, Offset: start}, sums))
 			}
 			sums = nil
 		}

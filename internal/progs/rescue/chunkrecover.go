@@ -9,6 +9,7 @@ import (
 	"btrlab/internal/blockdev"
 	"btrlab/internal/blockdev/dm"
 	"btrlab/internal/format"
+	"btrlab/internal/progs/image"
 	"btrlab/internal/sched"
 )
 
@@ -62,49 +63,49 @@ func ChunkRecover(t *sched.Task, devs []blockdev.Device, o Options) (*ChunkRepai
 		return nil, err
 	}
 	r := &ChunkRepair{devs: devs}
-	var items []chunkItem
-	for _, d := range im.devs {
+	var items []image.Item
+	for _, d := range im.Devs {
 		it, err := im.devItem(d)
 		if err != nil {
 			return nil, err
 		}
 		b := make([]byte, format.DevItemSize)
 		it.Encode(b)
-		items = append(items, chunkItem{format.Key{Objectid: format.DEV_ITEMS_OBJECTID, Type: format.DEV_ITEM_KEY, Offset: d.id}, b})
+		items = append(items, image.Item{Key: format.Key{Objectid: format.DEV_ITEMS_OBJECTID, Type: format.DEV_ITEM_KEY, Offset: d.ID}, Data: b})
 	}
 	var array []byte
-	var system []*chunk
-	for i := range im.chunks {
-		ch := &im.chunks[i]
-		flags, ok := groups[span64{ch.start, ch.length}]
+	var system []*image.Chunk
+	for i := range im.Chunks {
+		ch := &im.Chunks[i]
+		flags, ok := groups[span64{ch.Start, ch.Length}]
 		if !ok {
-			im.note("chunk %d has no block group: left out", ch.start)
+			im.note("chunk %d has no block group: left out", ch.Start)
 			continue
 		}
-		if ch.typ == 0 {
+		if ch.Type == 0 {
 			p := format.ProfileOf(flags)
-			if p == nil || p.Striped() || len(ch.stripes) > 1 && p.DevsMax*p.DevStripes != len(ch.stripes) {
-				return nil, fmt.Errorf("chunk %d: %d device extents do not make a chunk of flags 0x%x", ch.start, len(ch.stripes), flags)
+			if p == nil || p.Striped() || len(ch.Stripes) > 1 && p.DevsMax*p.DevStripes != len(ch.Stripes) {
+				return nil, fmt.Errorf("chunk %d: %d device extents do not make a chunk of flags 0x%x", ch.Start, len(ch.Stripes), flags)
 			}
-			ch.typ = flags
+			ch.Type = flags
 		}
 		c, err := im.encodeChunk(ch)
 		if err != nil {
 			return nil, err
 		}
-		k := format.Key{Objectid: format.FIRST_CHUNK_TREE_OBJECTID, Type: format.CHUNK_ITEM_KEY, Offset: ch.start}
-		items = append(items, chunkItem{k, c})
+		k := format.Key{Objectid: format.FIRST_CHUNK_TREE_OBJECTID, Type: format.CHUNK_ITEM_KEY, Offset: ch.Start}
+		items = append(items, image.Item{Key: k, Data: c})
 		r.Chunks++
-		if !listed[ch.start] {
+		if !listed[ch.Start] {
 			r.Made++
 		}
-		if ch.typ&format.BlockGroupSystem != 0 {
+		if ch.Type&format.BlockGroupSystem != 0 {
 			system = append(system, ch)
 			kb := make([]byte, format.KeySize)
 			k.Encode(kb)
 			array = append(append(array, kb...), c...)
 		}
-		delete(groups, span64{ch.start, ch.length})
+		delete(groups, span64{ch.Start, ch.Length})
 	}
 	for g := range groups {
 		return nil, fmt.Errorf("block group %d: nothing says where its chunk lies", g.start)
@@ -123,22 +124,17 @@ func ChunkRecover(t *sched.Task, devs []blockdev.Device, o Options) (*ChunkRepai
 
 type span64 struct{ start, length uint64 }
 
-type chunkItem struct {
-	k format.Key
-	b []byte
-}
-
 // chunkItems are the chunks of which an item is where the superblock's chunk root leads, in leaves
 // with right checksums.
 func (im *Image) chunkItems() (map[uint64]bool, error) {
 	listed := map[uint64]bool{}
-	s := &im.super
+	s := &im.SB
 	tr := &tree{im: im, id: format.CHUNK_TREE_OBJECTID}
-	top := root{s.ChunkRoot, s.ChunkRootGeneration, s.ChunkRootLevel}
+	top := refOf(tr.id, s.ChunkRoot, s.ChunkRootGeneration, s.ChunkRootLevel)
 	if !im.read(top) {
 		return listed, nil
 	}
-	if err := tr.walk(top, span{format.Key{}, format.MaxKey}); err != nil {
+	if err := tr.walk(top); err != nil {
 		return nil, err
 	}
 	tr.sort()
@@ -155,7 +151,7 @@ func (im *Image) chunkItems() (map[uint64]bool, error) {
 // blockGroups are the flags of the block groups.
 func (im *Image) blockGroups() (map[span64]uint64, error) {
 	id := uint64(format.EXTENT_TREE_OBJECTID)
-	if im.super.CompatROFlags&format.CompatROBlockGroupTree != 0 {
+	if im.SB.CompatROFlags&format.CompatROBlockGroupTree != 0 {
 		id = format.BLOCK_GROUP_TREE_OBJECTID
 	}
 	tr, err := im.tree(id)
@@ -177,9 +173,9 @@ func (im *Image) blockGroups() (map[span64]uint64, error) {
 }
 
 // devItem is the device item of a device, as its newest superblock has it.
-func (im *Image) devItem(d *member) (it format.DevItem, err error) {
+func (im *Image) devItem(d *image.Device) (it format.DevItem, err error) {
 	var newest uint64
-	for _, s := range Supers(im.t, []blockdev.Device{d.Device}) {
+	for _, s := range image.Supers(im.Task, d.Device) {
 		if s.Err == nil && s.Generation >= newest {
 			newest, it = s.Generation, s.Super.DevItem
 		}
@@ -191,17 +187,17 @@ func (im *Image) devItem(d *member) (it format.DevItem, err error) {
 }
 
 // encodeChunk is the chunk item of a chunk.
-func (im *Image) encodeChunk(ch *chunk) ([]byte, error) {
-	c := format.Chunk{Length: ch.length, Owner: format.EXTENT_TREE_OBJECTID, StripeLen: format.StripeLen, Type: ch.typ, IOAlign: format.StripeLen, IOWidth: format.StripeLen,
-		SectorSize: im.super.SectorSize, SubStripes: 1}
-	if ch.typ&format.BlockGroupRAID10 != 0 {
+func (im *Image) encodeChunk(ch *image.Chunk) ([]byte, error) {
+	c := format.Chunk{Length: ch.Length, Owner: format.EXTENT_TREE_OBJECTID, StripeLen: format.StripeLen, Type: ch.Type, IOAlign: format.StripeLen, IOWidth: format.StripeLen,
+		SectorSize: im.SB.SectorSize, SubStripes: 1}
+	if ch.Type&format.BlockGroupRAID10 != 0 {
 		c.SubStripes = 2
 	}
-	for _, s := range ch.stripes {
-		if s.dev == nil {
-			return nil, fmt.Errorf("chunk %d: a device is missing", ch.start)
+	for _, s := range ch.Stripes {
+		if s.Dev == nil {
+			return nil, fmt.Errorf("chunk %d: a device is missing", ch.Start)
 		}
-		c.Stripes = append(c.Stripes, format.Stripe{Devid: s.dev.id, Offset: s.off, DevUUID: s.dev.uuid})
+		c.Stripes = append(c.Stripes, format.Stripe{Devid: s.Dev.ID, Offset: s.Off, DevUUID: s.Dev.UUID})
 	}
 	b := make([]byte, c.Size())
 	c.Encode(b)
@@ -209,100 +205,33 @@ func (im *Image) encodeChunk(ch *chunk) ([]byte, error) {
 }
 
 // build makes the blocks of the tree and the superblocks.
-func (r *ChunkRepair) build(im *Image, items []chunkItem, system []*chunk, array []byte) error {
-	slices.SortFunc(items, func(a, b chunkItem) int { return a.k.Compare(b.k) })
-	s := &im.super
-	top := im.block(s.Root, s.Generation, int(s.RootLevel), false)
+func (r *ChunkRepair) build(im *Image, items []image.Item, system []*image.Chunk, array []byte) error {
+	slices.SortFunc(items, func(a, b image.Item) int { return a.Key.Compare(b.Key) })
+	s := &im.SB
+	top := im.block(refOf(format.ROOT_TREE_OBJECTID, s.Root, s.Generation, s.RootLevel), false)
 	if top == nil {
 		return errors.New("the root of the root tree cannot be read: rescue older-root, or rescue copy")
 	}
 	size := uint64(s.NodeSize)
 	var free []uint64
 	for _, ch := range system {
-		for at := format.AlignUp(ch.start, size); at+size <= ch.start+ch.length; at += size {
-			places, run := ch.places(at)
-			if run < size || at == s.ChunkRoot || slices.ContainsFunc(places, overSuper(size)) {
-				continue
+		for at := format.AlignUp(ch.Start, size); at+size <= ch.End(); at += size {
+			if mirrors, _ := im.Copies(at); mirrors > 0 && at != s.ChunkRoot && !ch.OverSuper(at, size) {
+				free = append(free, at)
 			}
-			free = append(free, at)
 		}
 	}
-	var parts [][]chunkItem
-	room := 0
-	for _, it := range items {
-		need := format.ItemHeaderSize + len(it.b)
-		if len(parts) == 0 || room < need {
-			parts, room = append(parts, nil), format.LeafDataSize(int(size))
-		}
-		parts[len(parts)-1] = append(parts[len(parts)-1], it)
-		room -= need
+	level, err := r.pack(im, items, top.ChunkTreeUUID(), free)
+	if err != nil {
+		return err
 	}
-	block := func(level int) (format.Node, error) {
-		bytenr := s.ChunkRoot
-		if len(parts) > 1 && level == 0 {
-			if len(free) == 0 {
-				return nil, errors.New("the system chunk has no room")
-			}
-			bytenr, free = free[0], free[1:]
-		}
-		n := format.Node(make([]byte, size))
-		n.InitHeader(s.TreeFSID(), top.ChunkTreeUUID(), bytenr, s.ChunkRootGeneration, format.CHUNK_TREE_OBJECTID, level)
-		return n, nil
-	}
-	var leaves []format.Node
-	for _, list := range parts {
-		n, err := block(0)
-		if err != nil {
-			return err
-		}
-		n.SetNritems(len(list))
-		end := format.LeafDataSize(int(size))
-		for i, it := range list {
-			end -= len(it.b)
-			n.SetKey(i, it.k)
-			n.SetItemOffset(i, end)
-			n.SetItemSize(i, len(it.b))
-			copy(n.Item(i), it.b)
-		}
-		leaves = append(leaves, n)
-	}
-	level := 0
-	if len(leaves) > 1 {
-		if len(leaves) > format.PtrsPerNode(int(size)) {
-			return fmt.Errorf("%d leaves of chunks", len(leaves))
-		}
-		level = 1
-		n, err := block(1)
-		if err != nil {
-			return err
-		}
-		n.SetNritems(len(leaves))
-		for i, l := range leaves {
-			n.SetKey(i, l.Key(0))
-			n.SetBlockptr(i, l.Bytenr())
-			n.SetPtrGeneration(i, l.Generation())
-		}
-		leaves = append(leaves, n)
-	}
-	for _, n := range leaves {
-		n.SetWritten(true)
-		n.UpdateCsum(s.CsumType)
-		ch := im.chunkAt(n.Bytenr())
-		if ch == nil || ch.typ&format.BlockGroupSystem == 0 {
-			return fmt.Errorf("block %d is in no system chunk", n.Bytenr())
-		}
-		places, _ := ch.places(n.Bytenr())
-		for _, p := range places {
-			r.writes = append(r.writes, placed{slices.Index(im.devs, p.dev), int64(p.off), n, false})
-		}
-	}
-	for i, d := range im.devs {
-		for _, c := range Supers(im.t, []blockdev.Device{d.Device}) {
+	for i, d := range im.Devs {
+		for _, c := range image.Supers(im.Task, d.Device) {
 			if c.Err != nil {
 				continue
 			}
-			n, p := c.Super, bytes.Clone(c.raw)
-			n.ChunkRootLevel, n.SysChunkArray = uint8(level), array
+			n, p := c.Super, bytes.Clone(c.Raw)
+			n.ChunkRootLevel, n.SysChunkArray = level, array
 			n.Encode(p)
 			r.writes = append(r.writes, placed{i, int64(c.Bytenr), p, true})
 		}
@@ -310,16 +239,36 @@ func (r *ChunkRepair) build(im *Image, items []chunkItem, system []*chunk, array
 	return nil
 }
 
-// overSuper reports whether size bytes of a stripe lie over a superblock.
-func overSuper(size uint64) func(s stripe) bool {
-	return func(s stripe) bool {
-		for i := range format.SuperMirrorMax {
-			if at := format.SuperMirror(i); s.off < at+format.StripeLen && at < s.off+size {
-				return true
+// pack makes the blocks of the tree, and returns the level of the root, which stays where it is.
+// The others go to free places.
+func (r *ChunkRepair) pack(im *Image, items []image.Item, chunkTree format.UUID, free []uint64) (uint8, error) {
+	s := &im.SB
+	levels := image.Levels(int(s.NodeSize), image.Sizes(items))
+	o := image.PackOptions{Owner: format.CHUNK_TREE_OBJECTID, FSID: s.TreeFSID(), ChunkTreeUUID: chunkTree,
+		Generation: s.ChunkRootGeneration, NodeSize: int(s.NodeSize), Csum: s.CsumType,
+		Place: func(level int) (at uint64, err error) {
+			if level == int(levels[len(levels)-1]) {
+				return s.ChunkRoot, nil
 			}
-		}
-		return false
-	}
+			if len(free) == 0 {
+				return 0, errors.New("the system chunk has no room")
+			}
+			at, free = free[0], free[1:]
+			return at, nil
+		},
+		Write: func(n format.Node) error {
+			ch := im.Chunks.At(n.Bytenr())
+			if ch == nil || ch.Type&format.BlockGroupSystem == 0 {
+				return fmt.Errorf("block %d is in no system chunk", n.Bytenr())
+			}
+			places, _ := ch.Places(n.Bytenr())
+			for _, p := range places {
+				r.writes = append(r.writes, placed{slices.Index(im.Devs, p.Dev), int64(p.Off), bytes.Clone(n), false})
+			}
+			return nil
+		}}
+	_, level, err := image.Pack(o, items)
+	return level, err
 }
 
 // written is a copy of the devices, in memory, with the writes.
@@ -345,7 +294,7 @@ func (r *ChunkRepair) try(t *sched.Task) error {
 	switch {
 	case err != nil:
 		return err
-	case im.ran || len(im.chunks) != r.Chunks:
+	case im.ran || len(im.Chunks) != r.Chunks:
 		return fmt.Errorf("the new chunk tree does not lead to all trees: %q", im.notes)
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 	"btrlab/internal/compress"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
+	"btrlab/internal/progs/image"
 	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/progs/rescue"
 	"btrlab/internal/sched"
@@ -262,7 +263,7 @@ func TestFixSuper(t *testing.T) {
 	x := sample(t)
 	dev := x.Dev.(*blockdev.Memory).Snapshot()
 	whole := contents(t, x, dev)
-	fix := func() []rescue.SuperCopy {
+	fix := func() []image.SuperCopy {
 		t.Helper()
 		fixed, err := rescue.FixSuper(x.T, []blockdev.Device{dev})
 		if err != nil {

@@ -1,11 +1,12 @@
 package rescue
 
 import (
+	"cmp"
 	"fmt"
 
-	"btrlab/internal/blockdev"
 	"btrlab/internal/compress"
 	"btrlab/internal/format"
+	"btrlab/internal/progs/image"
 )
 
 // Loss is a part of a file that is not as it was.
@@ -101,7 +102,7 @@ func (r *reader) read() error {
 
 // extent hands out one file extent and returns its length in the file.
 func (r *reader) extent(off uint64, fe *format.FileExtent) (n uint64, err error) {
-	sector := uint64(r.im.super.SectorSize)
+	sector := uint64(r.im.SB.SectorSize)
 	if fe.Type == format.FileExtentTypeInline {
 		r.nbytes += fe.RAMBytes
 		p := fe.Inline
@@ -125,7 +126,7 @@ func (r *reader) extent(off uint64, fe *format.FileExtent) (n uint64, err error)
 	if fe.Compression != format.CompressNone {
 		return n, r.compressed(off, fe)
 	}
-	if ch := r.im.chunkAt(fe.DiskBytenr); ch == nil || fe.Offset+n > fe.DiskNumBytes || fe.Offset+n < n || fe.DiskBytenr-ch.start+fe.DiskNumBytes > ch.length {
+	if ch := r.im.Chunks.At(fe.DiskBytenr); ch == nil || fe.Offset+n > fe.DiskNumBytes || fe.Offset+n < n || fe.DiskBytenr-ch.Start+fe.DiskNumBytes > ch.Length {
 		why := "its chunk is lost"
 		if ch != nil {
 			why = "a file extent with impossible lengths"
@@ -162,20 +163,13 @@ func (r *reader) compressed(off uint64, fe *format.FileExtent) error {
 	r.fetch(p, fe.DiskBytenr, func(_, _ uint64, why string) { bad = why })
 	q := make([]byte, fe.RAMBytes)
 	if err := compress.Decode(fe.Compression, q, p); err != nil {
-		r.lose(off, fe.NumBytes, cmpOr(bad, err.Error()))
+		r.lose(off, fe.NumBytes, cmp.Or(bad, err.Error()))
 		return nil
 	}
 	if bad != "" {
 		r.lose(off, fe.NumBytes, bad)
 	}
 	return r.emit(off, q[fe.Offset:fe.Offset+fe.NumBytes])
-}
-
-func cmpOr(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
 }
 
 // fetch fills p with the data at logical: of each sector the first copy whose checksum is right, or
@@ -185,13 +179,13 @@ func (r *reader) fetch(p []byte, logical uint64, lose func(in, length uint64, wh
 	im := r.im
 	sums := r.sums(logical, uint64(len(p)))
 	for in := uint64(0); in < uint64(len(p)); {
-		ch := im.chunkAt(logical + in)
+		ch := im.Chunks.At(logical + in)
 		if ch == nil {
 			clear(p[in:])
 			lose(in, uint64(len(p))-in, "its chunk is lost")
 			return
 		}
-		places, run := ch.places(logical + in)
+		places, run := ch.Places(logical + in)
 		n := min(run, uint64(len(p))-in)
 		r.piece(p[in:in+n], ch, logical+in, places, func(i uint64) []byte { return sums(in + i) }, func(i, n uint64, why string) { lose(in+i, n, why) })
 		in += n
@@ -199,25 +193,25 @@ func (r *reader) fetch(p []byte, logical uint64, lose func(in, length uint64, wh
 }
 
 // piece is fetch of what lies in one place of each copy.
-func (r *reader) piece(p []byte, ch *chunk, logical uint64, places []stripe, sum func(in uint64) []byte, lose func(in, length uint64, why string)) {
+func (r *reader) piece(p []byte, ch *image.Chunk, logical uint64, places []image.Stripe, sum func(in uint64) []byte, lose func(in, length uint64, why string)) {
 	im := r.im
-	sector := uint64(im.super.SectorSize)
+	sector := uint64(im.SB.SectorSize)
 	good := make([]bool, (uint64(len(p))+sector-1)/sector)
 	left, some := len(good), make([]bool, len(good))
 	for _, place := range places {
 		q := make([]byte, len(p))
-		whole := blockdev.Read(im.t, place.dev, q, int64(place.off)) == nil
+		whole := place.Read(im.Task, q) == nil
 		for i := range good {
 			if good[i] {
 				continue
 			}
 			at := uint64(i) * sector
 			s := q[at:min(at+sector, uint64(len(q)))]
-			if !whole && blockdev.Read(im.t, place.dev, s, int64(place.off+at)) != nil {
+			if part := (image.Stripe{Dev: place.Dev, Off: place.Off + at}); !whole && part.Read(im.Task, s) != nil {
 				continue
 			}
 			want := sum(at)
-			ok := want == nil || uint64(len(s)) == sector && im.super.CsumType.Match(want, s)
+			ok := want == nil || uint64(len(s)) == sector && im.SB.CsumType.Match(want, s)
 			if ok || !some[i] {
 				copy(p[at:], s)
 				some[i] = true
@@ -234,13 +228,13 @@ func (r *reader) piece(p []byte, ch *chunk, logical uint64, places []stripe, sum
 	for i := range good {
 		at := uint64(i) * sector
 		n := min(sector, uint64(len(p))-at)
-		for k := 0; k < ch.rebuilds() && !good[i]; k++ {
+		for k := 0; k < ch.Rebuilds() && !good[i]; k++ {
 			s := make([]byte, n)
 			want := sum(at)
-			if want == nil && some[i] || !im.rebuild(ch, s, logical+at, k-1) {
+			if want == nil && some[i] || !ch.Rebuild(im.Task, s, logical+at, k) {
 				continue
 			}
-			if good[i] = want == nil || n == sector && im.super.CsumType.Match(want, s); good[i] || !some[i] {
+			if good[i] = want == nil || n == sector && im.SB.CsumType.Match(want, s); good[i] || !some[i] {
 				copy(p[at:], s)
 				some[i] = true
 			}
@@ -262,7 +256,7 @@ func (r *reader) sums(logical, length uint64) func(in uint64) []byte {
 		r.plain = true
 		return func(uint64) []byte { return nil }
 	}
-	sector, size := uint64(im.super.SectorSize), uint64(im.super.CsumType.Size())
+	sector, size := uint64(im.SB.SectorSize), uint64(im.SB.CsumType.Size())
 	all := make([]byte, length/sector*size)
 	have := make([]bool, length/sector)
 	from := format.Key{Objectid: format.EXTENT_CSUM_OBJECTID, Type: format.EXTENT_CSUM_KEY, Offset: logical}

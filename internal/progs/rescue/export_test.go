@@ -20,9 +20,9 @@ func Blocks(t *sched.Task, dev blockdev.Device) (list []Block, im *Image, err er
 	if err != nil {
 		return nil, nil, err
 	}
-	size := int(im.super.NodeSize)
+	size := int(im.SB.NodeSize)
 	err = im.sweep(func(_ int, p []byte, off int64) int {
-		if len(p) < size || format.Node(p).FSID() != im.super.TreeFSID() || !im.super.CsumType.BlockMatch(p[:size]) {
+		if len(p) < size || format.Node(p).FSID() != im.SB.TreeFSID() || !im.SB.CsumType.BlockMatch(p[:size]) {
 			return format.SectorSize
 		}
 		f := foundOf(format.Node(p[:size]), 0, off)
@@ -33,15 +33,15 @@ func Blocks(t *sched.Task, dev blockdev.Device) (list []Block, im *Image, err er
 }
 
 // Super is the superblock that the image is read by.
-func (im *Image) Super() format.Super { return im.super }
+func (im *Image) Super() format.Super { return im.SB }
 
 // Root is where the tree begins.
 func (im *Image) Root(id uint64) (bytenr, generation uint64) {
 	switch id {
 	case format.ROOT_TREE_OBJECTID:
-		return im.super.Root, im.super.Generation
+		return im.SB.Root, im.SB.Generation
 	case format.CHUNK_TREE_OBJECTID:
-		return im.super.ChunkRoot, im.super.ChunkRootGeneration
+		return im.SB.ChunkRoot, im.SB.ChunkRootGeneration
 	}
 	r, _ := im.item(id)
 	return r.Bytenr, r.Generation
@@ -72,9 +72,9 @@ func (im *Image) Leaves(id uint64) int {
 
 // DataAt is where the first data chunk lies on its device.
 func (im *Image) DataAt() (off, length uint64) {
-	for _, ch := range im.chunks {
-		if ch.typ&format.BlockGroupData != 0 {
-			return ch.stripes[0].off, ch.length
+	for _, ch := range im.Chunks {
+		if ch.Type&format.BlockGroupData != 0 {
+			return ch.Stripes[0].Off, ch.Length
 		}
 	}
 	panic("no data chunk")

@@ -7,6 +7,7 @@ import (
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
+	"btrlab/internal/progs/image"
 	"btrlab/internal/sched"
 )
 
@@ -15,14 +16,14 @@ import (
 //
 // Model: btrfs-progs: rescue super-recover. Difference: it does not ask, and a copy that is whole
 // and older stays as it is.
-func FixSuper(t *sched.Task, devs []blockdev.Device) (fixed []SuperCopy, err error) {
-	best := map[string]*SuperCopy{}
-	all := Supers(t, devs)
+func FixSuper(t *sched.Task, devs []blockdev.Device) (fixed []image.SuperCopy, err error) {
+	best := map[string]*image.SuperCopy{}
+	all := image.Supers(t, devs...)
 	for i := range all {
 		s := &all[i]
 		var unsupported *format.UnsupportedError
 		if errors.As(s.Err, &unsupported) {
-			return nil, blockdev.Errorf(s.dev, "%w", s.Err)
+			return nil, blockdev.Errorf(s.Dev, "%w", s.Err)
 		}
 		if b := best[s.Device]; s.Err == nil && (b == nil || s.Generation > b.Generation) {
 			best[s.Device] = s
@@ -38,12 +39,12 @@ func FixSuper(t *sched.Task, devs []blockdev.Device) (fixed []SuperCopy, err err
 		if s.Err == nil || int64(s.Bytenr)+format.SuperSize > int64(b.Super.DevItem.TotalBytes) {
 			continue
 		}
-		p := bytes.Clone(b.raw)
+		p := bytes.Clone(b.Raw)
 		le.PutUint64(p[superBytenr:], s.Bytenr)
 		sum := b.Super.CsumType.Sum(p[format.CsumField:])
 		copy(p, sum[:])
-		if err := blockdev.Write(t, s.dev, p, int64(s.Bytenr)); err != nil {
-			return fixed, blockdev.Errorf(s.dev, "write of the superblock at %d: %w", s.Bytenr, err)
+		if err := blockdev.Write(t, s.Dev, p, int64(s.Bytenr)); err != nil {
+			return fixed, blockdev.Errorf(s.Dev, "write of the superblock at %d: %w", s.Bytenr, err)
 		}
 		s.Generation = b.Generation
 		fixed = append(fixed, s)
@@ -78,9 +79,9 @@ func OlderRoot(t *sched.Task, devs []blockdev.Device, generation uint64) (uint64
 	}
 	var have []uint64
 	var pick *format.RootBackup
-	for i := range im.super.Backups {
-		b := &im.super.Backups[i]
-		if b.TreeRoot == 0 || b.TreeRootGen >= im.super.Generation || im.block(b.TreeRoot, b.TreeRootGen, int(b.TreeRootLevel), false) == nil {
+	for i := range im.SB.Backups {
+		b := &im.SB.Backups[i]
+		if b.TreeRoot == 0 || b.TreeRootGen >= im.SB.Generation || im.block(refOf(format.ROOT_TREE_OBJECTID, b.TreeRoot, b.TreeRootGen, b.TreeRootLevel), false) == nil {
 			continue
 		}
 		have = append(have, b.TreeRootGen)
@@ -92,7 +93,7 @@ func OlderRoot(t *sched.Task, devs []blockdev.Device, generation uint64) (uint64
 		return 0, blockdev.Errorf(devs[0], "no older root of generation %d, have %v", generation, have)
 	}
 	back := *pick
-	for _, s := range Supers(t, devs) {
+	for _, s := range image.Supers(t, devs...) {
 		if s.Err != nil {
 			continue
 		}
@@ -104,9 +105,9 @@ func OlderRoot(t *sched.Task, devs []blockdev.Device, generation uint64) (uint64
 		if n.CacheGeneration != ^uint64(0) {
 			n.CacheGeneration = min(n.CacheGeneration, back.TreeRootGen)
 		}
-		n.Encode(s.raw)
-		if err := blockdev.Write(t, s.dev, s.raw, int64(s.Bytenr)); err != nil {
-			return 0, blockdev.Errorf(s.dev, "write of the superblock at %d: %w", s.Bytenr, err)
+		n.Encode(s.Raw)
+		if err := blockdev.Write(t, s.Dev, s.Raw, int64(s.Bytenr)); err != nil {
+			return 0, blockdev.Errorf(s.Dev, "write of the superblock at %d: %w", s.Bytenr, err)
 		}
 	}
 	for _, d := range devs {

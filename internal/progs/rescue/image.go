@@ -4,10 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sort"
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
+	"btrlab/internal/progs/image"
 	"btrlab/internal/sched"
 )
 
@@ -33,13 +33,11 @@ type Options struct {
 //
 // Not safe for concurrent use.
 type Image struct {
-	t     *sched.Task
-	devs  []*member
-	o     Options
-	super format.Super // the best one, or what a scan has guessed of it
+	*image.Image // SB is the best superblock, or what a scan has guessed of it
+
+	o Options
 	// supers says that some superblock is whole.
 	supers bool
-	chunks []chunk // ascending
 	found  []found // what a scan has found, by address, newest first
 	ran    bool    // a scan has been made
 	// chunksWhole says that the chunk tree of the superblock can be read whole.
@@ -51,34 +49,13 @@ type Image struct {
 	csums *tree // nil: none
 }
 
-// member is a device.
-type member struct {
-	blockdev.Device
-	id    uint64
-	uuid  format.UUID
-	known bool // id and uuid are, by a superblock
-}
-
-// chunk is a logical range and where it lies.
-type chunk struct {
-	start, length uint64
-	typ           uint64
-	profile       *format.Profile
-	stripes       []stripe
-}
-
-type stripe struct {
-	dev *member // nil: missing
-	off uint64
-}
-
 // Open reads as much of the file system on devs as is needed to find its trees. The error is for
 // devices that have nothing of a btrfs, and for features that this program does not know
 // (*format.UnsupportedError).
 func Open(t *sched.Task, devs []blockdev.Device, o Options) (*Image, error) {
-	im := &Image{t: t, o: o, cache: cache{nodes: map[cacheKey]format.Node{}}}
+	im := &Image{Image: &image.Image{Task: t}, o: o, cache: cache{nodes: map[cacheKey]format.Node{}}}
 	for _, d := range devs {
-		im.devs = append(im.devs, &member{Device: d})
+		im.Devs = append(im.Devs, &image.Device{Device: d})
 	}
 	if err := im.readSupers(); err != nil {
 		return nil, err
@@ -87,7 +64,7 @@ func Open(t *sched.Task, devs []blockdev.Device, o Options) (*Image, error) {
 		if err := im.guess(); err != nil {
 			return nil, err
 		}
-		im.note("no superblock is whole: node size %d and checksum %v are those of the tree blocks", im.super.NodeSize, im.super.CsumType)
+		im.note("no superblock is whole: node size %d and checksum %v are those of the tree blocks", im.SB.NodeSize, im.SB.CsumType)
 	}
 	if o.Scan {
 		if err := im.scan(); err != nil {
@@ -120,44 +97,11 @@ func (im *Image) stop() error {
 	return im.o.Stop()
 }
 
-// SuperCopy is one superblock of a device.
-type SuperCopy struct {
-	Device     string
-	Copy       int
-	Bytenr     uint64
-	Generation uint64
-	Err        error // why it is not whole, or nil
-	Super      format.Super
-	raw        []byte
-	dev        blockdev.Device
-}
-
-// Supers reads every superblock that has room on the devices.
-func Supers(t *sched.Task, devs []blockdev.Device) (list []SuperCopy) {
-	for _, d := range devs {
-		for i := range format.SuperMirrorMax {
-			off := format.SuperMirror(i)
-			if int64(off)+format.SuperSize > d.Size() {
-				break
-			}
-			s := SuperCopy{Device: d.Name(), Copy: i, Bytenr: off, dev: d, raw: make([]byte, format.SuperSize)}
-			if s.Err = blockdev.Read(t, d, s.raw, int64(off)); s.Err == nil {
-				if s.Err = format.CheckSuperAt(s.raw, d.Size(), off); s.Err == nil {
-					s.Super.Decode(s.raw)
-					s.Generation = s.Super.Generation
-				}
-			}
-			list = append(list, s)
-		}
-	}
-	return list
-}
-
 // readSupers takes the newest whole superblock.
 func (im *Image) readSupers() error {
-	for _, d := range im.devs {
+	for _, d := range im.Devs {
 		var unsupported *format.UnsupportedError
-		for _, s := range Supers(im.t, []blockdev.Device{d.Device}) {
+		for _, s := range image.Supers(im.Task, d.Device) {
 			if errors.As(s.Err, &unsupported) {
 				return blockdev.Errorf(d, "%w", s.Err)
 			}
@@ -167,14 +111,14 @@ func (im *Image) readSupers() error {
 				}
 				continue
 			}
-			if !d.known {
-				d.known, d.id, d.uuid = true, s.Super.DevItem.Devid, s.Super.DevItem.UUID
+			if !d.Known {
+				d.Known, d.ID, d.UUID = true, s.Super.DevItem.Devid, s.Super.DevItem.UUID
 			}
-			if im.supers && s.Super.FSID != im.super.FSID {
-				return blockdev.Errorf(d, "device of another file system, have fsid %v want %v", s.Super.FSID, im.super.FSID)
+			if im.supers && s.Super.FSID != im.SB.FSID {
+				return blockdev.Errorf(d, "device of another file system, have fsid %v want %v", s.Super.FSID, im.SB.FSID)
 			}
-			if !im.supers || s.Generation > im.super.Generation {
-				im.super, im.supers = s.Super, true
+			if !im.supers || s.Generation > im.SB.Generation {
+				im.SB, im.supers = s.Super, true
 			}
 		}
 	}
@@ -184,125 +128,53 @@ func (im *Image) readSupers() error {
 // rootItemMin is the size of a root item of the first version, in bytes.
 const rootItemMin = 239
 
-// addChunk takes a chunk into the map, unless it overlaps one that is there.
-func (im *Image) addChunk(logical uint64, ch *format.Chunk) {
-	p := format.ProfileOf(ch.Type)
-	if p == nil || ch.Length == 0 || logical+ch.Length < logical || len(ch.Stripes) == 0 || p.Striped() && p.DataStripes(len(ch.Stripes)) < 1 {
+// addChunk takes a chunk into the map, unless it is impossible or overlaps one that is there.
+func (im *Image) addChunk(logical uint64, it *format.Chunk) {
+	c := image.NewChunk(logical, it, func(s format.Stripe) *image.Device { return im.device(s.Devid, s.DevUUID) })
+	p := c.Profile
+	if p == nil || c.Length == 0 || c.End() < logical || len(c.Stripes) == 0 || p.Striped() && p.DataStripes(len(c.Stripes)) < 1 ||
+		!p.Striped() && p.DevsMax*p.DevStripes != len(c.Stripes) && c.Type&format.BlockGroupProfileMask != 0 {
 		return
 	}
-	n := chunk{start: logical, length: ch.Length, typ: ch.Type, profile: p}
-	if !p.Striped() && p.DevsMax*p.DevStripes != len(ch.Stripes) && ch.Type&format.BlockGroupProfileMask != 0 {
-		return
-	}
-	for _, s := range ch.Stripes {
-		n.stripes = append(n.stripes, stripe{im.device(s.Devid, s.DevUUID), s.Offset})
-	}
-	im.insertChunk(n)
-}
-
-func (im *Image) insertChunk(n chunk) {
-	i := sort.Search(len(im.chunks), func(i int) bool { return im.chunks[i].start >= n.start })
-	if i < len(im.chunks) && n.start+n.length > im.chunks[i].start || i > 0 && im.chunks[i-1].start+im.chunks[i-1].length > n.start {
-		return
-	}
-	im.chunks = slices.Insert(im.chunks, i, n)
+	im.Chunks.Insert(c)
 }
 
 // device is the device with the number; nil if it is not here. One whose superblocks are all gone
 // stands for the only number that no other has.
-func (im *Image) device(id uint64, uuid format.UUID) *member {
-	var unknown []*member
-	for _, d := range im.devs {
-		if d.known && d.id == id && (d.uuid == uuid || uuid.IsZero()) {
+func (im *Image) device(id uint64, uuid format.UUID) *image.Device {
+	var unknown []*image.Device
+	for _, d := range im.Devs {
+		if d.Known && d.ID == id && (d.UUID == uuid || uuid.IsZero()) {
 			return d
 		}
-		if !d.known {
+		if !d.Known {
 			unknown = append(unknown, d)
 		}
 	}
-	if len(unknown) == 1 && (len(im.devs) == 1 || im.super.NumDevices == uint64(len(im.devs))) {
+	if len(unknown) == 1 && (len(im.Devs) == 1 || im.SB.NumDevices == uint64(len(im.Devs))) {
 		return unknown[0]
 	}
 	return nil
 }
 
-func (im *Image) chunkAt(logical uint64) *chunk {
-	i := sort.Search(len(im.chunks), func(i int) bool { return im.chunks[i].start > logical }) - 1
-	if i < 0 || logical-im.chunks[i].start >= im.chunks[i].length {
-		return nil
-	}
-	return &im.chunks[i]
-}
-
-// places lists where the byte at logical lies, each copy once, and how many bytes from it on lie
-// there, too.
-func (ch *chunk) places(logical uint64) (list []stripe, run uint64) {
-	p := ch.profile.Locate(len(ch.stripes), ch.length, logical-ch.start)
-	for _, s := range ch.stripes[p.First : p.First+p.Copies] {
-		if s.dev != nil {
-			list = append(list, stripe{s.dev, s.off + p.Off})
-		}
-	}
-	return list, p.Len
-}
-
-// rebuild makes p, the bytes at logical in one unit of a row with parity, from the other units.
-// Skip is one of these that is not used, by its place in the row: data units, P, Q; -1 is none.
-// False: too many are bad.
-func (im *Image) rebuild(ch *chunk, p []byte, logical uint64, skip int) bool {
-	n, parity := len(ch.stripes), ch.profile.Parity
-	at := ch.profile.Locate(n, ch.length, logical-ch.start)
-	row := make([][]byte, n)
-	bad := 0
-	for i := range row {
-		s := ch.stripes[format.RowStripe(n, at.Row, i)]
-		q := make([]byte, len(p))
-		if i == at.Data || i == skip || s.dev == nil || blockdev.Read(im.t, s.dev, q, int64(s.off+at.Off)) != nil {
-			bad++
-			continue
-		}
-		row[i] = q
-	}
-	if bad > parity {
-		return false
-	}
-	copy(p, format.RecoverUnit(row, parity, at.Data))
-	return true
-}
-
-// rebuilds is how many ways there are to rebuild a unit: from all others, and in RAID6 also without
-// each of them, which may be bad.
-func (ch *chunk) rebuilds() int {
-	switch ch.profile.Parity {
-	case 0:
-		return 0
-	case 1:
-		return 1
-	}
-	return 1 + len(ch.stripes)
-}
-
 // readChunks makes the chunk map: from the system chunk array, the chunk tree, and when that is
 // gone the device tree, which has the same ranges from the other end.
 func (im *Image) readChunks() error {
-	for a := im.super.SysChunkArray; len(a) > format.KeySize+format.ChunkHeaderSize; {
-		key := format.DecodeKey(a)
-		size := format.ChunkSize(format.ChunkStripes(a[format.KeySize:]))
-		if a = a[format.KeySize:]; len(a) < size {
-			break
+	for k, b := range im.SB.SysChunks() {
+		if b != nil {
+			var it format.Chunk
+			it.Decode(b)
+			im.addChunk(k.Offset, &it)
 		}
-		var ch format.Chunk
-		ch.Decode(a[:size])
-		im.addChunk(key.Offset, &ch)
-		a = a[size:]
 	}
-	s := &im.super
-	roots := []root{{s.ChunkRoot, s.ChunkRootGeneration, s.ChunkRootLevel}}
+	s := &im.SB
+	const id = format.CHUNK_TREE_OBJECTID
+	roots := []image.Ref{refOf(id, s.ChunkRoot, s.ChunkRootGeneration, s.ChunkRootLevel)}
 	for _, b := range s.Backups {
-		roots = append(roots, root{b.ChunkRoot, b.ChunkRootGen, b.ChunkRootLevel})
+		roots = append(roots, refOf(id, b.ChunkRoot, b.ChunkRootGen, b.ChunkRootLevel))
 	}
 	// Chunks are older than what lies in them: the last ones serve every generation.
-	tr, err := im.load(format.CHUNK_TREE_OBJECTID, roots, 0, im.supers && im.o.Generation <= s.Generation)
+	tr, err := im.load(id, roots, 0, im.supers && im.o.Generation <= s.Generation)
 	if err != nil {
 		return err
 	}
@@ -315,8 +187,8 @@ func (im *Image) readChunks() error {
 		case k.Type == format.DEV_ITEM_KEY && len(b) >= format.DevItemSize:
 			var d format.DevItem
 			d.Decode(b)
-			if m := im.device(d.Devid, d.UUID); m != nil && !m.known {
-				m.id, m.uuid, m.known = d.Devid, d.UUID, true
+			if m := im.device(d.Devid, d.UUID); m != nil && !m.Known {
+				m.ID, m.UUID, m.Known = d.Devid, d.UUID, true
 			}
 		}
 		return nil
@@ -358,23 +230,23 @@ func (im *Image) chunksOfDevices() error {
 	}
 	slices.Sort(starts)
 	for i, start := range starts {
-		if im.chunkAt(start) != nil {
+		if im.Chunks.At(start) != nil {
 			continue
 		}
 		list := chunks[start]
-		n := chunk{start: start, length: list[0].length, profile: &format.Profiles()[0]}
+		n := image.Chunk{Start: start, Length: list[0].length}
 		// In a striped chunk the next one begins further on than a stripe is long.
-		striped := len(list) > 1 && i+1 < len(starts) && starts[i+1] > start+n.length && starts[i+1]-start <= n.length*uint64(len(list))
+		striped := len(list) > 1 && i+1 < len(starts) && starts[i+1] > n.End() && starts[i+1]-start <= n.Length*uint64(len(list))
 		for _, x := range list {
-			striped = striped || x.length != n.length
-			n.stripes = append(n.stripes, stripe{im.device(x.dev, format.UUID{}), x.off})
+			striped = striped || x.length != n.Length
+			n.Stripes = append(n.Stripes, image.Stripe{Dev: im.device(x.dev, format.UUID{}), Devid: x.dev, Off: x.off})
 		}
 		if striped {
 			unclear++
 			continue
 		}
-		n.profile = mirrorOf(len(n.stripes))
-		im.insertChunk(n)
+		n.Profile = mirrorOf(len(n.Stripes))
+		im.Chunks.Insert(n)
 		made++
 	}
 	if made > 0 {
@@ -422,49 +294,38 @@ func (c *cache) put(k cacheKey, n format.Node) {
 	c.nodes[k] = n
 }
 
-// block reads the tree block at bytenr of the generation and the level: from a copy whose checksum
+// block reads the tree block that r leads to: from a copy whose checksum
 // is right, then from where a scan has found it. With suspect a block with a wrong checksum and a
 // right header will do. It returns nil if there is none.
-func (im *Image) block(bytenr, generation uint64, level int, suspect bool) format.Node {
-	key := cacheKey{bytenr, generation, false}
-	if n, ok := im.cache.nodes[key]; ok && n.Level() == level {
+func (im *Image) block(r image.Ref, suspect bool) format.Node {
+	key := cacheKey{r.Bytenr, r.Generation, false}
+	if n, ok := im.cache.nodes[key]; ok && n.Level() == r.Level {
 		return n
 	}
-	size := uint64(im.super.NodeSize)
-	doubtful := im.cache.nodes[cacheKey{bytenr, generation, true}]
-	if doubtful != nil && doubtful.Level() != level {
+	doubtful := im.cache.nodes[cacheKey{r.Bytenr, r.Generation, true}]
+	if doubtful != nil && doubtful.Level() != r.Level {
 		doubtful = nil
 	}
 	if suspect && doubtful != nil {
 		return doubtful
 	}
-	if ch := im.chunkAt(bytenr); ch != nil && bytenr+size <= ch.start+ch.length {
-		places, run := ch.places(bytenr)
-		for _, p := range places {
-			if run < size {
-				break
-			}
-			n := format.Node(make([]byte, size))
-			if blockdev.Read(im.t, p.dev, n, int64(p.off)) != nil || !im.header(n, bytenr, generation, level) {
-				continue
-			}
-			if im.super.CsumType.BlockMatch(n) {
-				im.cache.put(key, n)
-				return n
-			}
+	mirrors, rebuilds := im.Copies(r.Bytenr)
+	for i := range mirrors + rebuilds {
+		n, err := im.Block(r.Bytenr, i)
+		if err != nil || !im.header(n, r) {
+			continue
+		}
+		if im.SB.CsumType.BlockMatch(n) {
+			im.cache.put(key, n)
+			return n
+		}
+		if i < mirrors {
 			doubtful = n
 		}
-		for i := range ch.rebuilds() {
-			n := format.Node(make([]byte, size))
-			if run >= size && im.rebuild(ch, n, bytenr, i-1) && im.super.CsumType.BlockMatch(n) && im.header(n, bytenr, generation, level) {
-				im.cache.put(key, n)
-				return n
-			}
-		}
 	}
-	if f := im.at(bytenr, generation); f != nil && int(f.level) == level {
-		n := format.Node(make([]byte, size))
-		if blockdev.Read(im.t, im.devs[f.dev], n, f.off) == nil && im.super.CsumType.BlockMatch(n) && im.header(n, bytenr, generation, level) {
+	if f := im.at(r.Bytenr, r.Generation); f != nil && int(f.level) == r.Level {
+		n := make(format.Node, im.SB.NodeSize)
+		if blockdev.Read(im.Task, im.Devs[f.dev], n, f.off) == nil && im.SB.CsumType.BlockMatch(n) && im.header(n, r) {
 			im.cache.put(key, n)
 			return n
 		}
@@ -479,8 +340,8 @@ func (im *Image) block(bytenr, generation uint64, level int, suspect bool) forma
 
 // header reports whether n may be the block that is wanted, and is safe to decode: its items lie in
 // it.
-func (im *Image) header(n format.Node, bytenr, generation uint64, level int) bool {
-	if n.Bytenr() != bytenr || n.Generation() != generation || n.Level() != level || n.FSID() != im.super.TreeFSID() {
+func (im *Image) header(n format.Node, r image.Ref) bool {
+	if n.Bytenr() != r.Bytenr || n.Generation() != r.Generation || n.Level() != r.Level || n.FSID() != im.SB.TreeFSID() {
 		return false
 	}
 	return sane(n)
@@ -504,10 +365,9 @@ func sane(n format.Node) bool {
 	return true
 }
 
-// root is where a tree begins.
-type root struct {
-	bytenr, generation uint64
-	level              uint8
+// refOf is a root of a tree, as superblocks and root items have it.
+func refOf(tree, bytenr, generation uint64, level uint8) image.Ref {
+	return image.Ref{Tree: tree, Bytenr: bytenr, Generation: generation, Level: int(level)}
 }
 
 // limit is the newest generation that is read; 0 is any. What is newer than the superblock belongs
@@ -516,23 +376,24 @@ func (im *Image) limit() uint64 {
 	if im.o.Generation != 0 {
 		return im.o.Generation
 	}
-	return im.super.Generation
+	return im.SB.Generation
 }
 
 // readRoots loads the root tree and the checksum tree.
 func (im *Image) readRoots() error {
-	s := &im.super
-	roots := []root{{s.Root, s.Generation, s.RootLevel}}
+	s := &im.SB
+	const id = format.ROOT_TREE_OBJECTID
+	roots := []image.Ref{refOf(id, s.Root, s.Generation, s.RootLevel)}
 	for _, b := range s.Backups {
-		r := root{b.TreeRoot, b.TreeRootGen, b.TreeRootLevel}
-		if im.o.Generation != 0 && r.generation == im.o.Generation {
+		r := refOf(id, b.TreeRoot, b.TreeRootGen, b.TreeRootLevel)
+		if im.o.Generation != 0 && r.Generation == im.o.Generation {
 			roots[0] = r // it is this one that is wanted
 		}
 		roots = append(roots, r)
 	}
-	trusted := im.supers && (im.o.Generation == 0 || roots[0].generation == im.o.Generation)
+	trusted := im.supers && (im.o.Generation == 0 || roots[0].Generation == im.o.Generation)
 	var err error
-	if im.roots, err = im.load(format.ROOT_TREE_OBJECTID, roots, im.limit(), trusted); err != nil {
+	if im.roots, err = im.load(id, roots, im.limit(), trusted); err != nil {
 		return err
 	}
 	if g := im.roots.generation; im.o.Generation != 0 && g != im.o.Generation {
@@ -560,17 +421,17 @@ func (im *Image) item(id uint64) (r format.RootItem, ok bool) {
 // tree loads the tree with the number: from its root item, or where that is gone, or may be an
 // older one, from the newest of its roots.
 func (im *Image) tree(id uint64) (*tree, error) {
-	var roots []root
+	var roots []image.Ref
 	r, trusted := im.item(id)
 	if trusted = trusted && r.Bytenr != 0; trusted {
-		roots = append(roots, root{r.Bytenr, r.Generation, r.Level})
+		roots = append(roots, refOf(id, r.Bytenr, r.Generation, r.Level))
 	}
-	for _, b := range im.super.Backups {
+	for _, b := range im.SB.Backups {
 		switch id {
 		case format.CSUM_TREE_OBJECTID:
-			roots = append(roots, root{b.CsumRoot, b.CsumRootGen, b.CsumRootLevel})
+			roots = append(roots, refOf(id, b.CsumRoot, b.CsumRootGen, b.CsumRootLevel))
 		case format.FS_TREE_OBJECTID:
-			roots = append(roots, root{b.FSRoot, b.FSRootGen, b.FSRootLevel})
+			roots = append(roots, refOf(id, b.FSRoot, b.FSRootGen, b.FSRootLevel))
 		}
 	}
 	return im.load(id, roots, im.limit(), trusted && im.roots.whole())

@@ -9,6 +9,7 @@ import (
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
+	"btrlab/internal/progs/image"
 	"btrlab/internal/sched"
 )
 
@@ -98,40 +99,27 @@ func write(t *sched.Task, list []edited) error {
 
 // editsOf lists the superblocks of a device that change, the primary first.
 func editsOf(t *sched.Task, dev blockdev.Device, change func(s *format.Super, b []byte) bool) (list []edited, err error) {
-	size := dev.Size()
-	if size < format.SuperOffset+format.SuperSize {
-		return nil, blockdev.Errorf(dev, "no superblock, the device has %d bytes", size)
-	}
 	generation := uint64(0)
-	for i := range format.SuperMirrorMax {
-		off := format.SuperMirror(i)
-		if int64(off)+format.SuperSize > size {
-			break
-		}
-		b := make([]byte, format.SuperSize)
-		if err := blockdev.Read(t, dev, b, int64(off)); err != nil {
-			if i > 0 {
+	for i := 0; i == 0 || image.HasSuper(dev, i); i++ {
+		s := image.ReadSuper(t, dev, i)
+		if s.Err != nil {
+			switch {
+			case i > 0:
 				continue
+			case s.Raw == nil:
+				return nil, s.Unread()
 			}
-			return nil, blockdev.Errorf(dev, "read of the superblock at %d: %w", off, err)
+			return nil, blockdev.Errorf(dev, "%w", s.Err)
 		}
-		if err := format.CheckSuperAt(b, size, off); err != nil {
-			if i == 0 {
-				return nil, blockdev.Errorf(dev, "%w", err)
-			}
-			continue
-		}
-		var s format.Super
-		s.Decode(b)
 		if i == 0 {
 			generation = s.Generation
 		}
 		if s.Generation != generation {
 			continue
 		}
-		old := bytes.Clone(b)
-		if change(&s, b) {
-			list = append(list, edited{dev, int64(off), old, b})
+		old := bytes.Clone(s.Raw)
+		if change(&s.Super, s.Raw) {
+			list = append(list, edited{dev, int64(s.Bytenr), old, s.Raw})
 		} else if i == 0 {
 			return nil, nil
 		}

@@ -9,6 +9,7 @@ import (
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
+	"btrlab/internal/progs/image"
 )
 
 var le = binary.LittleEndian
@@ -32,23 +33,23 @@ func (im *Image) scan() error {
 		return nil
 	}
 	im.ran = true
-	size := int(im.super.NodeSize)
-	id := im.super.TreeFSID()
+	size := int(im.SB.NodeSize)
+	id := im.SB.TreeFSID()
 	err := im.sweep(func(dev int, p []byte, off int64) int {
 		if len(p) < size || format.Node(p).FSID() != id {
 			return format.SectorSize
 		}
 		n := format.Node(p[:size])
-		if !sane(n) || format.SuperMagic(p) == format.Magic || !im.super.CsumType.BlockMatch(n) {
+		if !sane(n) || format.SuperMagic(p) == format.Magic || !im.SB.CsumType.BlockMatch(n) {
 			return format.SectorSize // a superblock has the header of a tree block of 4096 bytes
 		}
 		im.found = append(im.found, foundOf(n, dev, off))
 		return size
 	})
 	im.index()
-	if newest := im.newestRoot(); im.supers && newest > im.super.Generation {
+	if newest := im.newestRoot(); im.supers && newest > im.SB.Generation {
 		im.note("a root tree of transaction %d is newer than every superblock, the newest of which is of %d: either that transaction did not end, or its superblocks are lost",
-			newest, im.super.Generation)
+			newest, im.SB.Generation)
 	}
 	return err
 }
@@ -100,11 +101,11 @@ func (im *Image) at(bytenr, generation uint64) *found {
 func (im *Image) sweep(see func(dev int, p []byte, off int64) int) error {
 	const tail = 64 << 10 // the largest tree block
 	var done, total uint64
-	for _, d := range im.devs {
+	for _, d := range im.Devs {
 		total += uint64(d.Size())
 	}
 	buf := make([]byte, scanStep+tail)
-	for i, d := range im.devs {
+	for i, d := range im.Devs {
 		for at := int64(0); at < d.Size(); at += scanStep {
 			if err := im.stop(); err != nil {
 				return err
@@ -121,7 +122,7 @@ func (im *Image) sweep(see func(dev int, p []byte, off int64) int) error {
 				continue
 			}
 			p := buf[:min(scanStep+tail, d.Size()-at)]
-			if blockdev.Read(im.t, d, p, at) != nil {
+			if blockdev.Read(im.Task, d, p, at) != nil {
 				im.readPieces(d, p, at)
 			}
 			for in := 0; in < min(len(p), scanStep); {
@@ -140,18 +141,14 @@ func (im *Image) sweep(see func(dev int, p []byte, off int64) int) error {
 }
 
 // data reports whether a range of a device lies in a stripe of a chunk that has data only.
-func (im *Image) data(d *member, off, length uint64) bool {
-	for i := range im.chunks {
-		ch := &im.chunks[i]
-		if ch.typ&format.BlockGroupTypeMask != format.BlockGroupData {
+func (im *Image) data(d *image.Device, off, length uint64) bool {
+	for i := range im.Chunks {
+		ch := &im.Chunks[i]
+		if ch.Type&format.BlockGroupTypeMask != format.BlockGroupData {
 			continue
 		}
-		n := ch.length
-		if ch.profile.Striped() {
-			n /= uint64(ch.profile.DataStripes(len(ch.stripes)))
-		}
-		for _, s := range ch.stripes {
-			if s.dev == d && s.off <= off && off+length <= s.off+n {
+		for _, s := range ch.Stripes {
+			if s.Dev == d && s.Off <= off && off+length <= s.Off+ch.StripeBytes() {
 				return true
 			}
 		}
@@ -160,10 +157,10 @@ func (im *Image) data(d *member, off, length uint64) bool {
 }
 
 // readPieces reads what can be read of p, and zeros for the rest.
-func (im *Image) readPieces(d *member, p []byte, at int64) {
+func (im *Image) readPieces(d *image.Device, p []byte, at int64) {
 	for in := 0; in < len(p); in += format.SectorSize {
 		q := p[in:min(in+format.SectorSize, len(p))]
-		if blockdev.Read(im.t, d, q, at+int64(in)) != nil {
+		if blockdev.Read(im.Task, d, q, at+int64(in)) != nil {
 			clear(q)
 		}
 	}
@@ -204,9 +201,9 @@ func (im *Image) guess() error {
 		return err
 	}
 	if votes[best] == 0 {
-		return fmt.Errorf("%s: no superblock and no tree block of a btrfs", im.devs[0].Name())
+		return fmt.Errorf("%s: no superblock and no tree block of a btrfs", im.Devs[0].Name())
 	}
-	im.super = format.Super{FSID: best.fsid, NodeSize: best.size, SectorSize: format.SectorSize, CsumType: best.csum, NumDevices: uint64(len(im.devs))}
+	im.SB = format.Super{FSID: best.fsid, NodeSize: best.size, SectorSize: format.SectorSize, CsumType: best.csum, NumDevices: uint64(len(im.Devs))}
 	return nil
 }
 
@@ -244,10 +241,10 @@ func (im *Image) Trees() ([]TreeFound, error) {
 	for id, t := range byID {
 		for i, r := range im.rootsOf(id, im.o.Generation) {
 			if i == 0 {
-				t.Root, t.Level = r.bytenr, int(r.level)
+				t.Root, t.Level = r.Bytenr, r.Level
 			}
-			if len(t.Generations) < 8 && !slices.Contains(t.Generations, r.generation) {
-				t.Generations = append(t.Generations, r.generation)
+			if len(t.Generations) < 8 && !slices.Contains(t.Generations, r.Generation) {
+				t.Generations = append(t.Generations, r.Generation)
 			}
 		}
 		switch id {
@@ -264,7 +261,7 @@ func (im *Image) Trees() ([]TreeFound, error) {
 
 // rootsOf lists the blocks of a tree's highest level, newest first: each has been its root. Limit,
 // if not 0, is the newest generation.
-func (im *Image) rootsOf(id, limit uint64) (list []root) {
+func (im *Image) rootsOf(id, limit uint64) (list []image.Ref) {
 	top := uint8(0)
 	for i := range im.found {
 		if f := &im.found[i]; f.owner == id && (limit == 0 || f.generation <= limit) {
@@ -272,10 +269,10 @@ func (im *Image) rootsOf(id, limit uint64) (list []root) {
 				top, list = f.level, nil
 			}
 			if f.level == top {
-				list = append(list, root{f.bytenr, f.generation, f.level})
+				list = append(list, refOf(id, f.bytenr, f.generation, f.level))
 			}
 		}
 	}
-	slices.SortStableFunc(list, func(a, b root) int { return cmp.Compare(b.generation, a.generation) })
+	slices.SortStableFunc(list, func(a, b image.Ref) int { return cmp.Compare(b.Generation, a.Generation) })
 	return list
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"btrlab/internal/format"
+	"btrlab/internal/progs/image"
 )
 
 // What damage puts into a name must not lead out of the directory, nor fail the copy of the rest.
@@ -41,24 +42,24 @@ func TestAddChunkTable(t *testing.T) {
 		{"DUP of three", 1 << 30, chunk(format.BlockGroupDup, 1<<20, 3), false},
 		{"RAID5 of one", 1 << 30, chunk(format.BlockGroupRAID5, 1<<20, 1), false},
 	} {
-		im := &Image{}
+		im := &Image{Image: &image.Image{}}
 		im.addChunk(k.logical, k.c)
-		if have := len(im.chunks) == 1; have != k.ok {
+		if have := len(im.Chunks) == 1; have != k.ok {
 			t.Errorf("%s: taken %v, want %v", k.name, have, k.ok)
 			continue
 		}
-		if k.ok && (im.chunks[0].start != k.logical || im.chunks[0].length != k.c.Length || im.chunks[0].typ != k.c.Type || len(im.chunks[0].stripes) != len(k.c.Stripes)) {
-			t.Errorf("%s: %+v", k.name, im.chunks[0])
+		if k.ok && (im.Chunks[0].Start != k.logical || im.Chunks[0].Length != k.c.Length || im.Chunks[0].Type != k.c.Type || len(im.Chunks[0].Stripes) != len(k.c.Stripes)) {
+			t.Errorf("%s: %+v", k.name, im.Chunks[0])
 		}
 	}
 	// One that overlaps another is not taken, one beside it is; both in the order of addresses.
-	im := &Image{}
+	im := &Image{Image: &image.Image{}}
 	for _, at := range []uint64{2 << 20, 4 << 20, 2<<20 + 4096, 1<<20 + 4096, 1 << 20, 3 << 20} {
 		im.addChunk(at, chunk(0, 1<<20, 1))
 	}
 	var have []uint64
-	for _, c := range im.chunks {
-		have = append(have, c.start>>20)
+	for _, c := range im.Chunks {
+		have = append(have, c.Start>>20)
 	}
 	if want := []uint64{1, 2, 3, 4}; !slices.Equal(have, want) {
 		t.Errorf("chunks at %v MiB, want %v", have, want)

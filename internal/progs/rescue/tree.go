@@ -8,6 +8,7 @@ import (
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
+	"btrlab/internal/progs/image"
 )
 
 // errEnd ends a walk over items early, and is no error.
@@ -18,8 +19,8 @@ type tree struct {
 	im     *Image
 	id     uint64
 	leaves []leaf
-	holes  []span // key ranges of which no leaf is known
-	older  int    // leaves that stand in for newer ones
+	holes  []image.Span // key ranges of which no leaf is known
+	older  int          // leaves that stand in for newer ones
 
 	generation uint64 // of the root that it begins at; 0: of none
 }
@@ -30,13 +31,10 @@ type leaf struct {
 	bytenr, generation uint64
 	off                int64 // on the device dev, if that is not negative
 	dev                int
-	older              bool // a scan has found it, or an older root
+	older              bool // a scan has found it, or an older image.Ref
 	stale              bool // it stands in for a newer one, which is lost
 	suspect            bool // its checksum is wrong
 }
-
-// span is a range of keys, with both ends.
-type span struct{ lo, hi format.Key }
 
 // whole reports whether nothing of the tree is missing.
 func (tr *tree) whole() bool { return len(tr.holes) == 0 && tr.older == 0 }
@@ -48,13 +46,12 @@ func (tr *tree) whole() bool { return len(tr.holes) == 0 && tr.older == 0 }
 // can be read, of the roots and those that a scan finds; leaves that are newer than it, which only
 // the scan finds, go before those. What is still missing is taken from older leaves of the tree,
 // the newest first; a snapshot has those of the subvolumes that it was made of, too.
-func (im *Image) load(id uint64, roots []root, limit uint64, trusted bool) (*tree, error) {
+func (im *Image) load(id uint64, roots []image.Ref, limit uint64, trusted bool) (*tree, error) {
 	tr := &tree{im: im, id: id}
-	all := span{format.Key{}, format.MaxKey}
-	usable := func(r root) bool { return r.bytenr != 0 && (limit == 0 || r.generation <= limit) && im.read(r) }
+	usable := func(r image.Ref) bool { return r.Bytenr != 0 && (limit == 0 || r.Generation <= limit) && im.read(r) }
 	if trusted && len(roots) > 0 && usable(roots[0]) {
-		tr.generation = roots[0].generation
-		if err := tr.walk(roots[0], all); err != nil {
+		tr.generation = roots[0].Generation
+		if err := tr.walk(roots[0]); err != nil {
 			return nil, err
 		}
 		if len(tr.holes) > 0 {
@@ -62,7 +59,7 @@ func (im *Image) load(id uint64, roots []root, limit uint64, trusted bool) (*tre
 				return nil, err
 			}
 			lost := len(tr.holes)
-			tr.fill(tr.holes, limitOf(limit, roots[0].generation), 0, true)
+			tr.fill(tr.holes, limitOf(limit, roots[0].Generation), 0, true)
 			im.note("tree %d: %d parts cannot be read; %d older leaves stand in for them", int64(id), lost, tr.older)
 		}
 		tr.sort()
@@ -72,32 +69,32 @@ func (im *Image) load(id uint64, roots []root, limit uint64, trusted bool) (*tre
 		return nil, err
 	}
 	// An item that may be old still says whether the tree is one leaf.
-	single := len(roots) > 0 && !trusted && roots[0].level == 0
+	single := len(roots) > 0 && !trusted && roots[0].Level == 0
 	var newest uint64
 	if len(roots) > 0 {
-		newest = roots[0].generation
+		newest = roots[0].Generation
 	}
 	for _, r := range im.rootsOf(id, limit) {
-		if r.level > 0 || single {
+		if r.Level > 0 || single {
 			roots = append(roots, r)
 		}
 	}
 	roots = slices.Clone(roots)
-	slices.SortStableFunc(roots, func(a, b root) int { return cmp.Compare(b.generation, a.generation) })
-	base := &tree{im: im, id: id, holes: []span{all}}
+	slices.SortStableFunc(roots, func(a, b image.Ref) int { return cmp.Compare(b.Generation, a.Generation) })
+	base := &tree{im: im, id: id, holes: []image.Span{image.Whole}}
 	after := uint64(0) // the generation that base has whole
 	for _, r := range roots {
 		if usable(r) {
 			base.holes = nil
-			if err := base.walk(r, all); err != nil {
+			if err := base.walk(r); err != nil {
 				return nil, err
 			}
-			after = r.generation
+			after = r.Generation
 			tr.generation = after
 			break
 		}
 	}
-	tr.fill([]span{all}, limit, after, false)
+	tr.fill([]image.Span{image.Whole}, limit, after, false)
 	holes := tr.holes
 	tr.holes = nil
 	for _, l := range base.leaves {
@@ -126,56 +123,42 @@ func limitOf(limit, generation uint64) uint64 {
 }
 
 // read reports whether the block of a root can be read.
-func (im *Image) read(r root) bool {
-	return r.level < format.MaxLevel && im.block(r.bytenr, r.generation, int(r.level), true) != nil
+func (im *Image) read(r image.Ref) bool {
+	return r.Level < format.MaxLevel && im.block(r, true) != nil
 }
 
 // walk adds the leaves below r. A part that cannot be read is a hole.
-func (tr *tree) walk(r root, keys span) error {
+func (tr *tree) walk(r image.Ref) error {
+	return image.Walk(r, image.Whole, tr.visit)
+}
+
+func (tr *tree) visit(r image.Ref, keys image.Span) (format.Node, error) {
 	im := tr.im
-	if im.chunkAt(r.bytenr) == nil {
+	if im.Chunks.At(r.Bytenr) == nil {
 		if err := im.scan(); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	n := im.block(r.bytenr, r.generation, int(r.level), false)
+	n := im.block(r, false)
 	suspect := n == nil
 	if suspect {
-		n = im.block(r.bytenr, r.generation, int(r.level), true)
+		n = im.block(r, true)
 	}
 	if n == nil || !tr.owns(n.Owner()) {
 		tr.holes = append(tr.holes, keys)
-		return nil
+		return nil, nil
 	}
-	if r.level == 0 {
-		l := leaf{lo: keys.lo, hi: keys.hi, bytenr: r.bytenr, generation: r.generation, dev: -1, suspect: suspect}
-		if im.chunkAt(r.bytenr) == nil {
-			if f := im.at(r.bytenr, r.generation); f != nil {
-				l.dev, l.off = f.dev, f.off
-			}
-		}
-		tr.leaves = append(tr.leaves, l)
-		return nil
+	if r.Level > 0 {
+		return n, im.stop()
 	}
-	if err := im.stop(); err != nil {
-		return err
-	}
-	for i := range n.Nritems() {
-		lo, hi := n.Key(i), keys.hi
-		if i == 0 {
-			lo = keys.lo
-		}
-		if i+1 < n.Nritems() {
-			hi = before(n.Key(i + 1))
-		}
-		if hi.Less(lo) {
-			continue // pointers out of order, in a block with a wrong checksum
-		}
-		if err := tr.walk(root{n.Blockptr(i), n.PtrGeneration(i), r.level - 1}, span{lo, hi}); err != nil {
-			return err
+	l := leaf{lo: keys.Lo, hi: keys.Hi, bytenr: r.Bytenr, generation: r.Generation, dev: -1, suspect: suspect}
+	if im.Chunks.At(r.Bytenr) == nil {
+		if f := im.at(r.Bytenr, r.Generation); f != nil {
+			l.dev, l.off = f.dev, f.off
 		}
 	}
-	return nil
+	tr.leaves = append(tr.leaves, l)
+	return n, nil
 }
 
 // owns reports whether a block of the owner may be reached by pointers of the tree.
@@ -183,32 +166,10 @@ func (tr *tree) owns(owner uint64) bool {
 	return owner == tr.id || format.IsFSTree(owner) && format.IsFSTree(tr.id)
 }
 
-// before is the largest key less than k; of the smallest it is itself.
-func before(k format.Key) format.Key {
-	if k == (format.Key{}) {
-		return k
-	}
-	if k.Offset--; k.Offset == ^uint64(0) {
-		if k.Type--; k.Type == 0xff {
-			k.Objectid--
-		}
-	}
-	return k
-}
-
-func after(k format.Key) format.Key {
-	if k.Offset++; k.Offset == 0 {
-		if k.Type++; k.Type == 0 {
-			k.Objectid++
-		}
-	}
-	return k
-}
-
 // fill covers holes with leaves that a scan has found: newer ones than after, up to limit if that
 // is not 0, the newest first. Stale says that they stand in for newer ones. What stays uncovered is
 // tr.holes.
-func (tr *tree) fill(holes []span, limit, after uint64, stale bool) {
+func (tr *tree) fill(holes []image.Span, limit, after uint64, stale bool) {
 	owners := tr.sources()
 	var list []*found
 	for i := range tr.im.found {
@@ -267,14 +228,14 @@ func (im *Image) eachRoot(f func(id uint64, r *format.RootItem) error) error {
 }
 
 // take adds the parts of l that lie in holes, and returns what is left of these.
-func (tr *tree) take(l leaf, holes []span) (left []span) {
+func (tr *tree) take(l leaf, holes []image.Span) (left []image.Span) {
 	for _, h := range holes {
 		lo, hi := l.lo, l.hi
-		if lo.Less(h.lo) {
-			lo = h.lo
+		if lo.Less(h.Lo) {
+			lo = h.Lo
 		}
-		if h.hi.Less(hi) {
-			hi = h.hi
+		if h.Hi.Less(hi) {
+			hi = h.Hi
 		}
 		if hi.Less(lo) {
 			left = append(left, h)
@@ -286,11 +247,11 @@ func (tr *tree) take(l leaf, holes []span) (left []span) {
 		if l.older {
 			tr.older++
 		}
-		if h.lo.Less(lo) {
-			left = append(left, span{h.lo, before(lo)})
+		if h.Lo.Less(lo) {
+			left = append(left, image.Span{Lo: h.Lo, Hi: lo.Prev()})
 		}
-		if hi.Less(h.hi) {
-			left = append(left, span{after(hi), h.hi})
+		if hi.Less(h.Hi) {
+			left = append(left, image.Span{Lo: hi.Next(), Hi: h.Hi})
 		}
 	}
 	return left
@@ -304,14 +265,14 @@ func (tr *tree) sort() {
 func (tr *tree) node(l *leaf) format.Node {
 	im := tr.im
 	if l.dev < 0 {
-		return im.block(l.bytenr, l.generation, 0, l.suspect)
+		return im.block(image.Ref{Tree: tr.id, Bytenr: l.bytenr, Generation: l.generation}, l.suspect)
 	}
 	key := cacheKey{l.bytenr, l.generation, false}
 	if n, ok := im.cache.nodes[key]; ok {
 		return n
 	}
-	n := format.Node(make([]byte, im.super.NodeSize))
-	if blockdev.Read(im.t, im.devs[l.dev], n, l.off) != nil || !im.super.CsumType.BlockMatch(n) || !im.header(n, l.bytenr, l.generation, 0) {
+	n := format.Node(make([]byte, im.SB.NodeSize))
+	if blockdev.Read(im.Task, im.Devs[l.dev], n, l.off) != nil || !im.SB.CsumType.BlockMatch(n) || !im.header(n, image.Ref{Bytenr: l.bytenr, Generation: l.generation}) {
 		return nil
 	}
 	im.cache.put(key, n)
@@ -364,5 +325,5 @@ func (tr *tree) floor(k format.Key) (at format.Key, ok bool) {
 
 // misses reports whether a hole has keys from lo to hi.
 func (tr *tree) misses(lo, hi format.Key) bool {
-	return slices.ContainsFunc(tr.holes, func(h span) bool { return !hi.Less(h.lo) && !h.hi.Less(lo) })
+	return slices.ContainsFunc(tr.holes, func(h image.Span) bool { return !hi.Less(h.Lo) && !h.Hi.Less(lo) })
 }

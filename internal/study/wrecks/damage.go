@@ -58,26 +58,36 @@ func (v *victim) records(r nameRef) []format.Key {
 
 // has reports whether an item is there.
 func (v *victim) has(tree uint64, k format.Key) bool {
-	_, err := v.find(tree, k)
-	return err == nil
+	_, found, err := v.Path(tree, k)
+	return found && err == nil
 }
 
 // hitName takes one record of the file's name.
 func hitName(v *victim) (uint64, format.Key, error) {
-	list := v.records(v.files()[v.ino].refs[0])
+	refs, err := v.refs()
+	if err != nil {
+		return 0, format.Key{}, err
+	}
+	list := v.records(refs[0])
 	k := list[v.d.under(len(list))]
 	return fsTree, k, v.remove(fsTree, k)
 }
 
 // loseNames takes what is left of the file's name.
 func loseNames(v *victim) error {
-	var name *nameRef
-	if f := v.files()[v.ino]; f != nil && len(f.refs) > 0 {
-		name = &f.refs[0]
-	} else if name = v.entry(); name == nil {
+	refs, err := v.refs()
+	if err != nil {
+		return err
+	}
+	if len(refs) == 0 {
+		if refs, err = v.entries(); err != nil {
+			return err
+		}
+	}
+	if len(refs) == 0 {
 		return errors.New("the file has no name")
 	}
-	for _, k := range v.records(*name) {
+	for _, k := range v.records(refs[0]) {
 		if v.has(fsTree, k) {
 			if err := v.remove(fsTree, k); err != nil {
 				return err
@@ -87,26 +97,35 @@ func loseNames(v *victim) error {
 	return nil
 }
 
-// entry is the name that a directory has for the file.
-func (v *victim) entry() (name *nameRef) {
-	v.each(fsTree, func(k format.Key, b []byte) {
+// refs are the names that the file has in itself.
+func (v *victim) refs() ([]nameRef, error) {
+	files, err := v.files()
+	if f := files[v.ino]; f != nil {
+		return f.refs, err
+	}
+	return nil, err
+}
+
+// entries are the names that directories have for the file.
+func (v *victim) entries() (names []nameRef, err error) {
+	err = v.All(fsTree, func(k format.Key, b []byte) {
 		if k.Type != format.DIR_INDEX_KEY {
 			return
 		}
 		list, _ := format.DirItems(b)
 		for _, d := range list {
 			if d.Location == v.inodeKey() {
-				name = &nameRef{k.Objectid, k.Offset, d.Name}
+				names = append(names, nameRef{k.Objectid, k.Offset, d.Name})
 			}
 		}
 	})
-	return name
+	return names, err
 }
 
 // hitCount makes the link count or the byte count wrong.
 func hitCount(v *victim) (uint64, format.Key, error) {
 	kind, by := v.d.under(3), 1+v.d.under(3)
-	return fsTree, v.inodeKey(), v.change(fsTree, v.inodeKey(), func(b []byte) {
+	return fsTree, v.inodeKey(), v.Change(fsTree, v.inodeKey(), func(b []byte) error {
 		var i format.InodeItem
 		i.Decode(b)
 		switch kind {
@@ -118,12 +137,16 @@ func hitCount(v *victim) (uint64, format.Key, error) {
 			i.Nbytes += uint64(by) * blockBytes
 		}
 		i.Encode(b)
+		return nil
 	})
 }
 
 // loseLastName takes all records of the name that comes last.
 func loseLastName(v *victim) error {
-	refs := v.files()[v.ino].refs
+	refs, err := v.refs()
+	if err != nil {
+		return err
+	}
 	for _, k := range v.records(refs[len(refs)-1]) {
 		if err := v.remove(fsTree, k); err != nil {
 			return err
@@ -143,8 +166,8 @@ func (v *victim) blocks() (list []uint64, err error) {
 
 // sumItem is the item with the checksum of a block, and where in the item that is.
 func (v *victim) sumItem(logical uint64) (item format.Key, at int, err error) {
-	size := v.sb.CsumType.Size()
-	err = v.each(csumTree, func(k format.Key, b []byte) {
+	size := v.SB.CsumType.Size()
+	err = v.All(csumTree, func(k format.Key, b []byte) {
 		if n := uint64(len(b)/size) * blockBytes; k.Type == format.EXTENT_CSUM_KEY && k.Offset <= logical && logical < k.Offset+n {
 			item, at = k, int((logical-k.Offset)/blockBytes)*size
 		}
@@ -179,11 +202,11 @@ func hitSum(v *victim) (uint64, format.Key, error) {
 				return 0, k, err
 			}
 			copy(b[8:], strings.Repeat("#", overwritten))
-			err = v.store(logical, b)
+			err = v.Write(logical, b)
 			if err != nil {
 				return 0, k, err
 			}
-		} else if err := v.change(csumTree, k, func(b []byte) { b[at] ^= 0xff }); err != nil {
+		} else if err := v.Change(csumTree, k, func(b []byte) error { b[at] ^= 0xff; return nil }); err != nil {
 			return 0, k, err
 		}
 	}
@@ -227,11 +250,12 @@ func hitSpace(v *victim) (uint64, format.Key, error) {
 	if by == 0 {
 		return format.EXTENT_TREE_OBJECTID, k, v.remove(format.EXTENT_TREE_OBJECTID, k)
 	}
-	return format.EXTENT_TREE_OBJECTID, k, v.change(format.EXTENT_TREE_OBJECTID, k, func(b []byte) {
+	return format.EXTENT_TREE_OBJECTID, k, v.Change(format.EXTENT_TREE_OBJECTID, k, func(b []byte) error {
 		var e format.ExtentItem
 		e.Decode(b)
 		e.Refs += by
 		e.Encode(b)
+		return nil
 	})
 }
 

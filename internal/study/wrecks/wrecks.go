@@ -108,8 +108,12 @@ func Make(student string, c *Class) (*Image, error) {
 
 // choose takes the file that is hit: a regular one with so many names and data outside the inode.
 func (im *Image) choose(d *dice, e *editor) error {
+	files, err := e.files()
+	if err != nil {
+		return err
+	}
 	var of []uint64
-	for ino, f := range e.files() {
+	for ino, f := range files {
 		if f.mode&format.S_IFMT == format.S_IFREG && len(f.names) == im.Class.links && f.size > blockBytes {
 			of = append(of, ino)
 		}
@@ -119,8 +123,7 @@ func (im *Image) choose(d *dice, e *editor) error {
 	}
 	slices.Sort(of)
 	im.ino = of[d.under(len(of))]
-	im.Names = e.files()[im.ino].names
-	var err error
+	im.Names = files[im.ino].names
 	im.data, err = e.read(im.ino)
 	return err
 }
@@ -151,7 +154,11 @@ func (im *Image) repaired(dev *blockdev.Memory) (*Fate, error) {
 	if err != nil {
 		return nil, err
 	}
-	file, ok := e.files()[im.ino]
+	files, err := e.files()
+	if err != nil {
+		return nil, err
+	}
+	file, ok := files[im.ino]
 	if !ok {
 		return nil, fmt.Errorf("inode %d is gone", im.ino)
 	}
@@ -167,7 +174,7 @@ func (im *Image) Was(tree uint64, is func(k format.Key) bool) (bool, error) {
 		return false, err
 	}
 	found := false
-	err = e.each(tree, func(k format.Key, _ []byte) { found = found || is(k) })
+	err = e.All(tree, func(k format.Key, _ []byte) { found = found || is(k) })
 	return found, err
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/progs/check"
+	"btrlab/internal/progs/image"
 	"btrlab/internal/sched"
 )
 
@@ -90,17 +91,21 @@ func TestRemoveFirst(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	root, err := e.node(e.roots[fsTree])
-	if err != nil || root.Level() != 1 {
-		t.Fatalf("the tree of files has level %d, want 1: %v", root.Level(), err)
+	top, err := e.RootOf(fsTree)
+	if err != nil || top.Level != 1 {
+		t.Fatalf("the tree of files has level %d, want 1: %v", top.Level, err)
+	}
+	root, err := e.Node(top)
+	if err != nil {
+		t.Fatal(err)
 	}
 	if err := e.remove(fsTree, root.Key(1)); err != nil {
 		t.Fatal(err)
 	}
-	if root, err = e.node(root.Bytenr()); err != nil {
+	if root, err = e.Node(top); err != nil {
 		t.Fatal(err)
 	}
-	leaf, err := e.node(root.Blockptr(1))
+	leaf, err := e.Node(image.Child(top, root, 1))
 	if err != nil || root.Key(1) != leaf.Key(0) {
 		t.Errorf("the key above is %v, want %v: %v", root.Key(1), leaf.Key(0), err)
 	}

@@ -63,6 +63,7 @@ var verbs = map[string][]string{
 	"internal/progs/rescue":    {"rescue", "log", "damaged"},
 	"internal/progs/mkfs":      {"mkfs", "rootdir", "devices", "reproducible"},
 	"internal/progs/dump":      {"dump"},
+	"internal/progs/image":     {"dump", "rescue", "fsck"},
 	"internal/progs/check":     {"repair", "damaged", "fsck"},
 	"internal/progs/repair":    {"repair", "damaged", "fsck"},
 	"internal/judge/conform":   {"conform"},
