@@ -36,13 +36,16 @@ func (a *app) mkfs() *cobra.Command {
 		Long: `Mkfs makes a btrfs on a file, which is created sparse, or on a block device.
 With --rootdir it is filled with what is in a directory, as put -r fills one, in one pass and several times as fast. A new file gets the
 size that the tree needs, and 1G at least; with --shrink no more than the tree needs. What cannot be read is left out with a message,
-and the exit code is 1. A hard link does not lead into another subvolume: there it is a file of its own.
+and the exit code is 1. With --from-tar it is filled with what is in a tar archive, as put --from-tar does it. A file is read
+in place; what comes by standard input or a pipe is kept in a file of TMPDIR meanwhile.
+A hard link does not lead into another subvolume: there it is a file of its own.
 With --features block-group-tree it has what mkfs.btrfs gives every image since 6.19, for Linux 6.1 and later.
 With --reproducible, or with --uuid and the environment's SOURCE_DATE_EPOCH, seconds since 1970, the image is the same bytes each time.
 It refuses what already holds a file system unless --force is given, and a mounted device always.`,
 		Example: `  btrlab mkfs --size 1G --label data disk.img
   btrlab mkfs --rootdir rootfs --root-owner --compress zstd --shrink disk.img
   btrlab mkfs --rootdir rootfs --plan owners.mtree disk.img
+  btrlab mkfs --from-tar release.tar --subvol default:@ disk.img
   btrlab mkfs --rootdir src --exclude '*.o' --exclude build/cache disk.img`,
 		Args: cobra.ExactArgs(1),
 	}
@@ -111,6 +114,11 @@ It refuses what already holds a file system unless --force is given, and a mount
 		if err := tree.parse(cmd, &o); err != nil {
 			return err
 		}
+		defer func() {
+			if cerr := tree.close(); err == nil {
+				err = cerr
+			}
+		}()
 		if err := tree.scan(a, image, o.Now); err != nil {
 			return err
 		}
