@@ -16,7 +16,7 @@ RACE := ./internal/fs/... ./internal/sched ./internal/lock/... ./internal/blockd
 
 # Packages with tests that Linux, btrfs-progs, fio or a browser judge, and those tests: internal/interop has no others.
 INTEROP := ./internal/blockdev ./internal/blockdev/guest ./internal/hostio ./internal/meta/fstree ./internal/progs/... ./internal/measure/stats \
-	./internal/study/timeline ./internal/site/pages
+	./internal/study/timeline ./internal/site/pages ./internal/transfer
 JUDGED := Linux|Chromium|BtrfsCheck|Against|OnLoop|BlockDeviceAndMounted|Converted|Clat2CSV|ReadMkfsRootdir|FirstMove|Probe
 
 # Which of the long tests run: none of them (0), all (LONG=), or those that a text draws, one in N (LONG=5/text).

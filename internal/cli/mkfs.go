@@ -20,131 +20,166 @@ import (
 
 const defaultImageSize = 1 << 30
 
+// making is the verb mkfs, with its flags.
+type making struct {
+	*app
+	cmd                         *cobra.Command
+	o                           mkfs.Options
+	size, nodeSize              byteSize
+	asJSON, quiet, reproducible bool
+	features                    []string
+	uuid, csum                  string
+	tree                        treeFlags
+}
+
 func (a *app) mkfs() *cobra.Command {
-	var o mkfs.Options
-	var size, nodeSize byteSize
-	var asJSON, quiet bool
-	var features []string
-	var uuid, csum string
-	var reproducible bool
-	var tree treeFlags
-	profiles := strings.Join(mkfs.Profiles(), ", ")
-	csums := format.CsumTypes()
 	cmd := &cobra.Command{
 		Use:   "mkfs IMAGE",
 		Short: "make a btrfs, empty or with a tree of files",
 		Long: `Mkfs makes a btrfs on a file, which is created sparse, or on a block device.
 With --rootdir it is filled with what is in a directory, as put -r fills one, in one pass and several times as fast. A new file gets the
 size that the tree needs, and 1G at least; with --shrink no more than the tree needs. What cannot be read is left out with a message,
-and the exit code is 1. A hard link does not lead into another subvolume: there it is a file of its own.
+and the exit code is 1. With --from-tar it is filled with what is in a tar archive, as put --from-tar does it. A file is read
+in place; what comes by standard input or a pipe is kept in a file of TMPDIR meanwhile.
+A hard link does not lead into another subvolume: there it is a file of its own.
 With --features block-group-tree it has what mkfs.btrfs gives every image since 6.19, for Linux 6.1 and later.
 With --reproducible, or with --uuid and the environment's SOURCE_DATE_EPOCH, seconds since 1970, the image is the same bytes each time.
 It refuses what already holds a file system unless --force is given, and a mounted device always.`,
 		Example: `  btrlab mkfs --size 1G --label data disk.img
   btrlab mkfs --rootdir rootfs --root-owner --compress zstd --shrink disk.img
   btrlab mkfs --rootdir rootfs --plan owners.mtree disk.img
+  btrlab mkfs --from-tar release.tar --subvol default:@ disk.img
   btrlab mkfs --rootdir src --exclude '*.o' --exclude build/cache disk.img`,
 		Args: cobra.ExactArgs(1),
 	}
-	f := cmd.Flags()
-	f.Var(&size, "size", "bytes to use (default 1G for a new file, else all of it)")
-	f.StringVarP(&o.Label, "label", "L", "", "label of at most 255 bytes")
-	f.StringVarP(&o.MetadataProfile, "metadata", "m", "", "metadata profile (default dup, of several devices raid1): "+profiles)
-	f.StringVarP(&o.DataProfile, "data", "d", "single", "data profile: "+profiles)
-	f.StringArrayVar(&a.devices, "device", nil, "another device of the file system; once for each")
-	f.StringVarP(&uuid, "uuid", "U", "", "identifier of the file system (default a random one); all others are made of it")
-	f.VarP(&nodeSize, "nodesize", "n", "bytes of a tree block: 4k, 8k, 16k (default), 32k or 64k")
-	f.StringVar(&csum, "csum", "crc32c", "checksums: "+strings.Join(csums, ", "))
-	f.StringSliceVarP(&features, "features", "O", nil, "features: "+strings.Join(mkfs.Features(), ", ")+"; ^NAME is without")
-	f.BoolVarP(&o.Mixed, "mixed", "M", false, "block groups that hold data and metadata, for small devices: of one profile, single by default")
-	f.BoolVar(&reproducible, "reproducible", false, "the same bytes each time: the date is SOURCE_DATE_EPOCH, or that of the newest file, and "+
-		"the identifier is made of label and size, unless --uuid is given")
-	f.BoolVarP(&o.Force, "force", "f", false, "overwrite a file system that is there")
-	f.BoolVarP(&quiet, "quiet", "q", false, "print nothing when all is well")
-	tree.add(f)
-	jsonFlag(cmd, &asJSON)
-	for _, flag := range []string{"metadata", "data"} {
-		cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(mkfs.Profiles(), cobra.ShellCompDirectiveNoFileComp))
-	}
-	cmd.RegisterFlagCompletionFunc("csum", cobra.FixedCompletions(csums, cobra.ShellCompDirectiveNoFileComp))
-	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
-		if o.Csum, err = format.ParseCsumType(csum); err != nil {
-			return usagef(cmd, "%v", err)
-		}
-		for _, p := range []struct{ what, name string }{{"metadata", o.MetadataProfile}, {"data", o.DataProfile}} {
-			if p.name == "" {
-				continue
-			}
-			if err := mkfs.CheckProfile(p.name, len(a.devices)+1); err != nil {
-				return usagef(cmd, "%s profile, %v", p.what, err)
-			}
-		}
-		if uuid != "" {
-			var ok bool
-			if o.FSID, ok = format.ParseUUID(uuid); !ok {
-				return usagef(cmd, "uuid %q, want eight, four, four, four and twelve hexadecimal digits with - between", uuid)
-			}
-		}
-		now, err := sourceDate()
-		if err != nil {
-			return err
-		}
-		if now != nil {
-			o.Now = now()
-		}
-		if err := o.SetFeatures(features); err != nil {
-			return usagef(cmd, "%v", err)
-		}
-		if o.Quota && o.SimpleQuota {
-			return usagef(cmd, "features quota and squota, want one of them")
-		}
-		if nodeSize.set {
-			if err := mkfs.CheckNodeSize(nodeSize.n); err != nil {
-				return usagef(cmd, "%v", err)
-			}
-			o.NodeSize = int(nodeSize.n)
-		}
-		if size.set && size.n == 0 {
-			return usagef(cmd, "size 0, want more")
-		}
-		image := args[0]
-		if err := tree.parse(cmd, &o); err != nil {
-			return err
-		}
-		if err := tree.scan(a, image, o.Now); err != nil {
-			return err
-		}
-		if reproducible && now == nil {
-			o.Now = tree.newest()
-			tree.undated()
-		}
-		n := int64(defaultImageSize)
-		if tree.root != nil {
-			n = max(n, transfer.Need(tree.root))
-		}
-		if size.set {
-			n = size.n
-		}
-		o.Size = size.n
-		if reproducible && uuid == "" {
-			o.FSID = format.MadeUUID(fmt.Sprintf("%q %d", o.Label, n))
-		}
-		info, err := a.makeOn(append([]string{image}, a.devices...), n, size.set, &tree, o)
-		if errors.Is(err, errInterrupted) {
-			return errUnmade
-		}
-		if err != nil {
-			return err
-		}
-		switch {
-		case asJSON:
-			return a.printJSON(info)
-		case !quiet:
-			dump.PrintInfo(a.out, info)
-		}
-		return tree.w.allThere()
-	}
+	v := &making{app: a, cmd: cmd}
+	v.flags()
+	cmd.RunE = func(_ *cobra.Command, args []string) error { return v.run(args[0]) }
 	return cmd
+}
+
+func (v *making) flags() {
+	profiles, csums := strings.Join(mkfs.Profiles(), ", "), format.CsumTypes()
+	f := v.cmd.Flags()
+	f.Var(&v.size, "size", "bytes to use (default 1G for a new file, else all of it)")
+	f.StringVarP(&v.o.Label, "label", "L", "", "label of at most 255 bytes")
+	f.StringVarP(&v.o.MetadataProfile, "metadata", "m", "", "metadata profile (default dup, of several devices raid1): "+profiles)
+	f.StringVarP(&v.o.DataProfile, "data", "d", "single", "data profile: "+profiles)
+	f.StringArrayVar(&v.devices, "device", nil, "another device of the file system; once for each")
+	f.StringVarP(&v.uuid, "uuid", "U", "", "identifier of the file system (default a random one); all others are made of it")
+	f.VarP(&v.nodeSize, "nodesize", "n", "bytes of a tree block: 4k, 8k, 16k (default), 32k or 64k")
+	f.StringVar(&v.csum, "csum", "crc32c", "checksums: "+strings.Join(csums, ", "))
+	f.StringSliceVarP(&v.features, "features", "O", nil, "features: "+strings.Join(mkfs.Features(), ", ")+"; ^NAME is without")
+	f.BoolVarP(&v.o.Mixed, "mixed", "M", false, "block groups that hold data and metadata, for small devices: of one profile, single by default")
+	f.BoolVar(&v.reproducible, "reproducible", false, "the same bytes each time: the date is SOURCE_DATE_EPOCH, or that of the newest file, and "+
+		"the identifier is made of label and size, unless --uuid is given")
+	f.BoolVarP(&v.o.Force, "force", "f", false, "overwrite a file system that is there")
+	f.BoolVarP(&v.quiet, "quiet", "q", false, "print nothing when all is well")
+	v.tree.add(f)
+	jsonFlag(v.cmd, &v.asJSON)
+	for _, flag := range []string{"metadata", "data"} {
+		v.cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(mkfs.Profiles(), cobra.ShellCompDirectiveNoFileComp))
+	}
+	v.cmd.RegisterFlagCompletionFunc("csum", cobra.FixedCompletions(csums, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// parse checks the flags; dated says that the environment has the date.
+func (v *making) parse() (dated bool, err error) {
+	if v.o.Csum, err = format.ParseCsumType(v.csum); err != nil {
+		return false, usagef(v.cmd, "%v", err)
+	}
+	if err := v.checkProfiles(); err != nil {
+		return false, err
+	}
+	if v.uuid != "" {
+		var ok bool
+		if v.o.FSID, ok = format.ParseUUID(v.uuid); !ok {
+			return false, usagef(v.cmd, "uuid %q, want eight, four, four, four and twelve hexadecimal digits with - between", v.uuid)
+		}
+	}
+	now, err := sourceDate()
+	if err != nil {
+		return false, err
+	}
+	if now != nil {
+		v.o.Now = now()
+	}
+	if err := v.o.SetFeatures(v.features); err != nil {
+		return false, usagef(v.cmd, "%v", err)
+	}
+	if v.o.Quota && v.o.SimpleQuota {
+		return false, usagef(v.cmd, "features quota and squota, want one of them")
+	}
+	if v.nodeSize.set {
+		if err := mkfs.CheckNodeSize(v.nodeSize.n); err != nil {
+			return false, usagef(v.cmd, "%v", err)
+		}
+		v.o.NodeSize = int(v.nodeSize.n)
+	}
+	if v.size.set && v.size.n == 0 {
+		return false, usagef(v.cmd, "size 0, want more")
+	}
+	return now != nil, v.tree.parse(v.cmd, &v.o)
+}
+
+// checkProfiles checks the profiles for the count of devices.
+func (v *making) checkProfiles() error {
+	for _, p := range []struct{ what, name string }{{"metadata", v.o.MetadataProfile}, {"data", v.o.DataProfile}} {
+		if p.name == "" {
+			continue
+		}
+		if err := mkfs.CheckProfile(p.name, len(v.devices)+1); err != nil {
+			return usagef(v.cmd, "%s profile, %v", p.what, err)
+		}
+	}
+	return nil
+}
+
+func (v *making) run(image string) (err error) {
+	dated, err := v.parse()
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if cerr := v.tree.close(); err == nil {
+			err = cerr
+		}
+	}()
+	if err := v.tree.scan(v.app, image, v.o.Now); err != nil {
+		return err
+	}
+	if v.reproducible && !dated {
+		v.o.Now = v.tree.newest()
+		v.tree.undated()
+	}
+	n := v.bytes()
+	v.o.Size = v.size.n
+	if v.reproducible && v.uuid == "" {
+		v.o.FSID = format.MadeUUID(fmt.Sprintf("%q %d", v.o.Label, n))
+	}
+	info, err := v.makeOn(append([]string{image}, v.devices...), n, v.size.set, &v.tree, v.o)
+	switch {
+	case errors.Is(err, errInterrupted):
+		return errUnmade
+	case err != nil:
+		return err
+	case v.asJSON:
+		return v.printJSON(info)
+	case !v.quiet:
+		dump.PrintInfo(v.out, info)
+	}
+	return v.tree.w.allThere()
+}
+
+// bytes is the size of each image: the one that is wanted, or what the tree needs.
+func (v *making) bytes() int64 {
+	switch {
+	case v.size.set:
+		return v.size.n
+	case v.tree.root != nil:
+		return max(defaultImageSize, transfer.Need(v.tree.root))
+	}
+	return defaultImageSize
 }
 
 // makeOn makes a file system on the images, of n bytes each. Those that it has created are removed

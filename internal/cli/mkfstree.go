@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	gopath "path"
@@ -20,7 +21,8 @@ import (
 
 // treeFlags say with what mkfs fills a file system.
 type treeFlags struct {
-	rootdir, plan     string
+	rootdir, fromTar  string
+	plan              string
 	compress, owner   string
 	exclude, subvols  []string
 	rootOwner, shrink bool
@@ -32,17 +34,19 @@ type treeFlags struct {
 	scanner *transfer.Scan
 	w       *watcher
 	root    *mkfs.Entry
+	archive *os.File // the source, if it is one
 }
 
 func (x *treeFlags) add(f *pflag.FlagSet) {
 	f.StringVarP(&x.rootdir, "rootdir", "r", "", "fill it with what is in this directory")
-	f.StringVar(&x.plan, "plan", "", "fill it, or change what is in rootdir, as this mtree(5) file says; - is standard input")
+	f.StringVar(&x.fromTar, "from-tar", "", "fill it with what is in this tar archive; - is standard input, kept in a file of TMPDIR meanwhile")
+	f.StringVar(&x.plan, "plan", "", "fill it, or change what is in rootdir or the archive, as this mtree(5) file says; - is standard input")
 	f.StringVar(&x.compress, "compress", "", "compress with zlib[:1-9], lzo or zstd[:1-15]; the default level is 3")
 	f.StringArrayVar(&x.exclude, "exclude", nil, excludeHelp)
-	f.StringArrayVarP(&x.subvols, "subvol", "u", nil, "make this directory below rootdir a subvolume; default:, ro: or default-ro: "+
+	f.StringArrayVarP(&x.subvols, "subvol", "u", nil, "make this directory of the tree a subvolume; default:, ro: or default-ro: "+
 		"before it make it the default one, or read-only; may be repeated")
 	f.BoolVar(&x.shrink, "shrink", false, "make it no larger than the tree needs, and the file, too")
-	f.StringVar(&x.owner, "owner", "", "give everything this owner, as UID:GID, whatever the host has")
+	f.StringVar(&x.owner, "owner", "", "give everything this owner, as UID:GID, whatever the source has")
 	f.BoolVar(&x.rootOwner, "root-owner", false, "--owner 0:0")
 	f.BoolVarP(&x.verbose, "verbose", "v", false, "print each name")
 	x.keep.add(f)
@@ -52,17 +56,20 @@ const excludeHelp = "leave out what matches, with what is below: a name, or with
 
 // parse checks the flags.
 func (x *treeFlags) parse(cmd *cobra.Command, o *mkfs.Options) (err error) {
-	if x.rootdir == "" {
+	if x.rootdir != "" && x.fromTar != "" {
+		return usagef(cmd, "--rootdir with --from-tar, want one of them")
+	}
+	if x.rootdir == "" && x.fromTar == "" {
 		for _, name := range []string{"exclude", "owner", "root-owner"} {
 			if cmd.Flags().Changed(name) {
-				return usagef(cmd, "--%s without --rootdir", name)
+				return usagef(cmd, "--%s without --rootdir or --from-tar", name)
 			}
 		}
 	}
-	if x.rootdir == "" && x.plan == "" {
+	if x.empty() {
 		for _, name := range []string{"compress", "subvol", "shrink"} {
 			if cmd.Flags().Changed(name) {
-				return usagef(cmd, "--%s without --rootdir or --plan", name)
+				return usagef(cmd, "--%s without --rootdir, --from-tar or --plan", name)
 			}
 		}
 		return nil
@@ -85,10 +92,13 @@ func (x *treeFlags) parse(cmd *cobra.Command, o *mkfs.Options) (err error) {
 	return nil
 }
 
-// scan lists the directory. date is that of a file system that is the same each time, or zero.
+// empty says that nothing fills the file system.
+func (x *treeFlags) empty() bool { return x.rootdir == "" && x.fromTar == "" && x.plan == "" }
+
+// scan lists the source. date is that of a file system that is the same each time, or zero.
 func (x *treeFlags) scan(a *app, image string, date time.Time) (err error) {
 	x.w = &watcher{app: a, verb: "mkfs", verbose: x.verbose, bar: a.newBar("mkfs", !x.verbose)}
-	if x.rootdir == "" && x.plan == "" {
+	if x.empty() {
 		return nil
 	}
 	s := transfer.NewScan(x.w)
@@ -102,6 +112,11 @@ func (x *treeFlags) scan(a *app, image string, date time.Time) (err error) {
 			return err
 		}
 	}
+	if x.fromTar != "" {
+		if x.root, err = x.archived(a, s); err != nil {
+			return named(x.fromTar, err)
+		}
+	}
 	if x.plan != "" {
 		if x.root, err = x.planned(a, s); err != nil {
 			return fmt.Errorf("%s: %w", x.plan, err)
@@ -113,6 +128,31 @@ func (x *treeFlags) scan(a *app, image string, date time.Time) (err error) {
 		}
 	}
 	return nil
+}
+
+// archived is the tree of an archive, which close closes.
+func (x *treeFlags) archived(a *app, s *transfer.Scan) (*mkfs.Entry, error) {
+	if x.fromTar == "-" {
+		return s.Tar(a.stdin())
+	}
+	f, err := os.Open(x.fromTar)
+	if err != nil {
+		return nil, err
+	}
+	x.archive = f
+	return s.Tar(f)
+}
+
+// close lets the source go, after build.
+func (x *treeFlags) close() error {
+	var errs []error
+	if x.scanner != nil {
+		errs = append(errs, x.scanner.Close())
+	}
+	if x.archive != nil {
+		errs = append(errs, x.archive.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // planned is the tree as the plan says it.

@@ -16,11 +16,24 @@ import (
 	"btrlab/internal/transfer"
 )
 
+// putting is the verb put, with its flags.
+type putting struct {
+	*app
+	cmd                       *cobra.Command
+	recursive, nocow, verbose bool
+	rootOwner                 bool
+	keep                      keepFlags
+	owner, fromTar, method    string
+	exclude                   []string
+
+	sources     []string
+	image, dest string
+	own         *fs.Owner
+	skip        transfer.Exclude
+	how         compress.Method
+}
+
 func (a *app) put() *cobra.Command {
-	var recursive, nocow, verbose, rootOwner bool
-	var keep keepFlags
-	var owner, fromTar, method string
-	var exclude []string
 	cmd := &cobra.Command{
 		Use:   "put SOURCE... IMAGE:/path | put --from-tar FILE IMAGE:/path",
 		Short: "copy files or trees of the host into an image",
@@ -42,121 +55,152 @@ links and devices; blocks of zeros become holes.`,
   date | btrlab put - disk.img:/now`,
 		Args: cobra.MinimumNArgs(1),
 	}
-	f := cmd.Flags()
-	f.BoolVarP(&recursive, "recursive", "r", false, "copy directories with everything below")
-	f.BoolVar(&nocow, "nocow", false, "make new files NOCOW, as chattr +C")
-	f.StringVar(&method, "compress", "", "compress with zlib[:1-9], lzo or zstd[:1-15]; the default level is 3")
-	f.BoolVarP(&verbose, "verbose", "v", false, "print each name")
-	f.StringVar(&owner, "owner", "", "give everything this owner, as UID:GID, whatever the host has")
-	f.BoolVar(&rootOwner, "root-owner", false, "--owner 0:0")
-	f.StringVar(&fromTar, "from-tar", "", "put what is in this tar archive; - is standard input")
-	f.StringArrayVar(&exclude, "exclude", nil, excludeHelp)
-	keep.add(f)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		sources := args[:len(args)-1]
-		if (fromTar != "") == (len(sources) > 0) {
-			return usagef(cmd, "%d sources, want some, or --from-tar and none", len(sources))
-		}
-		image, dest, err := a.fileSpec(cmd, args[len(args)-1])
-		if err != nil {
+	v := &putting{app: a, cmd: cmd}
+	v.flags()
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		if err := v.parse(args); err != nil {
 			return err
 		}
-		if rootOwner && owner == "" {
-			owner = "0:0"
-		}
-		own, err := parseOwner(owner)
-		if err != nil {
-			return usagef(cmd, "%v", err)
-		}
-		skip, err := transfer.ParseExclude(exclude)
-		if err != nil {
-			return usagef(cmd, "%v", err)
-		}
-		if len(skip) > 0 && !recursive {
-			return usagef(cmd, "--exclude without -r")
-		}
-		var how compress.Method
-		if method != "" {
-			if how, err = compress.Parse(method); err != nil {
-				return usagef(cmd, "%v", err)
-			}
-			if nocow {
-				return usagef(cmd, "--compress with --nocow: NOCOW files are not compressed")
-			}
-		}
-		for _, s := range sources {
-			if s == "-" {
-				continue
-			}
-			st, err := os.Stat(s)
-			if err != nil {
-				return err
-			}
-			if st.IsDir() && !recursive {
-				return usagef(cmd, "%s is a directory, want -r", s)
-			}
-		}
-		return a.writeFS(image, func(x *fs.FS) (err error) {
-			w := &watcher{app: a, verb: "put", verbose: verbose, bar: a.newBar("put", !verbose)}
-			defer w.bar.done()
-			if how != (compress.Method{}) {
-				if err := x.SetCompress(a.t, how); err != nil {
-					return err
-				}
-				defer func() {
-					if cerr := x.SetCompress(a.t, compress.Method{}); err == nil {
-						err = cerr
-					}
-				}()
-			}
-			in := transfer.NewIn(a.t, x, w)
-			in.Nocow, in.Keep, in.Owner, in.Exclude = nocow, keep.keep(transfer.All), own, skip
-			if st, err := os.Stat(image); err == nil {
-				in.Image = st
-			}
-			if now, err := sourceDate(); err == nil && now != nil {
-				in.Date = now()
-			}
-			if fromTar != "" {
-				if err := a.putTar(in, fromTar, dest); err != nil {
-					return inImage(image, dest, err)
-				}
-				return w.allThere()
-			}
-			at, err := x.Stat(a.t, dest)
-			intoDir := err == nil && at.IsDir()
-			if !intoDir && len(sources) > 1 {
-				return inImage(image, dest, fmt.Errorf("%d sources, want an existing directory", len(sources)))
-			}
-			for _, s := range sources {
-				to := dest
-				fills := intoDir && (s == "." || strings.HasSuffix(s, "/."))
-				if intoDir && !fills {
-					if s == "-" {
-						return inImage(image, dest, errors.New("is a directory, want a name for standard input"))
-					}
-					abs, err := filepath.Abs(s)
-					if err != nil {
-						return err
-					}
-					to = gopath.Join(dest, filepath.Base(abs))
-				}
-				if s == "-" {
-					err = in.Reader(a.stdin(), to)
-				} else if fills {
-					err = in.Fill(s, to)
-				} else {
-					err = in.Tree(s, to)
-				}
-				if err != nil {
-					return inImage(image, to, err)
-				}
-			}
-			return w.allThere()
-		})
+		return a.writeFS(v.image, v.run)
 	}
 	a.smallCacheFlag(cmd, 64<<20)
 	return cmd
+}
+
+func (v *putting) flags() {
+	f := v.cmd.Flags()
+	f.BoolVarP(&v.recursive, "recursive", "r", false, "copy directories with everything below")
+	f.BoolVar(&v.nocow, "nocow", false, "make new files NOCOW, as chattr +C")
+	f.StringVar(&v.method, "compress", "", "compress with zlib[:1-9], lzo or zstd[:1-15]; the default level is 3")
+	f.BoolVarP(&v.verbose, "verbose", "v", false, "print each name")
+	f.StringVar(&v.owner, "owner", "", "give everything this owner, as UID:GID, whatever the host has")
+	f.BoolVar(&v.rootOwner, "root-owner", false, "--owner 0:0")
+	f.StringVar(&v.fromTar, "from-tar", "", "put what is in this tar archive; - is standard input")
+	f.StringArrayVar(&v.exclude, "exclude", nil, excludeHelp)
+	v.keep.add(f)
+}
+
+// parse checks the arguments and the flags.
+func (v *putting) parse(args []string) (err error) {
+	v.sources = args[:len(args)-1]
+	if (v.fromTar != "") == (len(v.sources) > 0) {
+		return usagef(v.cmd, "%d sources, want some, or --from-tar and none", len(v.sources))
+	}
+	if v.image, v.dest, err = v.fileSpec(v.cmd, args[len(args)-1]); err != nil {
+		return err
+	}
+	if v.rootOwner && v.owner == "" {
+		v.owner = "0:0"
+	}
+	if v.own, err = parseOwner(v.owner); err != nil {
+		return usagef(v.cmd, "%v", err)
+	}
+	if v.skip, err = transfer.ParseExclude(v.exclude); err != nil {
+		return usagef(v.cmd, "%v", err)
+	}
+	if len(v.skip) > 0 && !v.recursive {
+		return usagef(v.cmd, "--exclude without -r")
+	}
+	if v.method != "" {
+		if v.how, err = compress.Parse(v.method); err != nil {
+			return usagef(v.cmd, "%v", err)
+		}
+		if v.nocow {
+			return usagef(v.cmd, "--compress with --nocow: NOCOW files are not compressed")
+		}
+	}
+	return v.checkSources()
+}
+
+// checkSources says which source is not there, or is a directory without -r.
+func (v *putting) checkSources() error {
+	for _, s := range v.sources {
+		if s == "-" {
+			continue
+		}
+		st, err := os.Stat(s)
+		if err != nil {
+			return err
+		}
+		if st.IsDir() && !v.recursive {
+			return usagef(v.cmd, "%s is a directory, want -r", s)
+		}
+	}
+	return nil
+}
+
+// run puts the sources into x.
+func (v *putting) run(x *fs.FS) (err error) {
+	w := &watcher{app: v.app, verb: "put", verbose: v.verbose, bar: v.newBar("put", !v.verbose)}
+	defer w.bar.done()
+	if v.how != (compress.Method{}) {
+		if err := x.SetCompress(v.t, v.how); err != nil {
+			return err
+		}
+		defer func() {
+			if cerr := x.SetCompress(v.t, compress.Method{}); err == nil {
+				err = cerr
+			}
+		}()
+	}
+	in := v.newIn(x, w)
+	if v.fromTar != "" {
+		err = inImage(v.image, v.dest, v.putTar(in, v.fromTar, v.dest))
+	} else {
+		err = v.putAll(x, in)
+	}
+	if err != nil {
+		return err
+	}
+	return w.allThere()
+}
+
+// newIn copies into x as the flags say.
+func (v *putting) newIn(x *fs.FS, w *watcher) *transfer.In {
+	in := transfer.NewIn(v.t, x, w)
+	in.Nocow, in.Keep, in.Owner, in.Exclude = v.nocow, v.keep.keep(transfer.All), v.own, v.skip
+	if st, err := os.Stat(v.image); err == nil {
+		in.Image = st
+	}
+	if now, err := sourceDate(); err == nil && now != nil {
+		in.Date = now()
+	}
+	return in
+}
+
+// putAll puts the sources to dest, or into it if that is a directory.
+func (v *putting) putAll(x *fs.FS, in *transfer.In) error {
+	at, err := x.Stat(v.t, v.dest)
+	intoDir := err == nil && at.IsDir()
+	if !intoDir && len(v.sources) > 1 {
+		return inImage(v.image, v.dest, fmt.Errorf("%d sources, want an existing directory", len(v.sources)))
+	}
+	for _, s := range v.sources {
+		to := v.dest
+		fills := intoDir && (s == "." || strings.HasSuffix(s, "/."))
+		if intoDir && !fills {
+			if s == "-" {
+				return inImage(v.image, v.dest, errors.New("is a directory, want a name for standard input"))
+			}
+			abs, err := filepath.Abs(s)
+			if err != nil {
+				return err
+			}
+			to = gopath.Join(v.dest, filepath.Base(abs))
+		}
+		switch {
+		case s == "-":
+			err = in.Reader(v.stdin(), to)
+		case fills:
+			err = in.Fill(s, to)
+		default:
+			err = in.Tree(s, to)
+		}
+		if err != nil {
+			return inImage(v.image, to, err)
+		}
+	}
+	return nil
 }
 
 // putTar puts what is in the archive at path.

@@ -17,7 +17,7 @@ var foreignWords = map[string]string{
 	"nbd": "serve --nbd", "nbdkit": "serve --nbd", "qemu-nbd": "serve --nbd", "nbd-server": "serve --nbd",
 	"copy-out": "get", "download": "get", "read": "cat", "type": "cat", "more": "cat", "less": "cat",
 	"import": "put -r, or mkfs --rootdir", "copy-in": "put", "upload": "put", "add": "put", "cp": "put, get, or reflink within an image",
-	"copy": "put, get, or reflink within an image", "clone": "reflink", "rsync": "put -r or get -r", "tar": "get --tar or put --from-tar",
+	"copy": "put, get, or reflink within an image", "clone": "reflink", "rsync": "put -r or get -r", "tar": "get --tar, put --from-tar or mkfs --from-tar",
 	"mkfs.btrfs": "mkfs", "format": "mkfs", "make": "mkfs", "create": "mkfs, touch, or subvolume create", "new": "mkfs",
 	"btrfstune": "uuid", "tune2fs": "uuid or label", "fsid": "uuid", "resize2fs": "resize", "shrink": "resize IMAGE min", "grow": "resize",
 	"fsck": "check", "scrub": "check, which reads all data too", "verify": "check", "repair": "check, which repairs nothing, or rescue zero-log",

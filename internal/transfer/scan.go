@@ -18,7 +18,7 @@ import (
 	"btrlab/internal/sched"
 )
 
-// Scan lists a directory of the host for a new file system, and makes it.
+// Scan lists a directory of the host, or an archive, for a new file system, and makes it.
 type Scan struct {
 	Keep    Keep
 	Exclude Exclude
@@ -29,6 +29,9 @@ type Scan struct {
 	count  count
 	links  map[hostIno]*mkfs.Entry
 	hidden bool // files may be unreadable for us
+
+	spool    *os.File // of Tar
+	spoolEnd int64    // whole blocks of it are used
 }
 
 // NewScan keeps all.
@@ -46,6 +49,8 @@ type hostSource struct {
 	xattrs []mkfs.Xattr
 	flags  uint64
 	inline []byte // contents
+
+	data *section // of an archive: contents
 }
 
 // Tree lists the directory src. What cannot be read is left out.
@@ -182,6 +187,9 @@ func dataOf(o *hostOpener, e *mkfs.Entry) int64 {
 		return e.Size
 	}
 	defer x.Close()
+	if a, ok := x.(*archived); ok {
+		a.whole = true // or it would be read twice
+	}
 	var data, off int64
 	for range maxRuns {
 		start, end, err := x.NextData(off, e.Size)
@@ -259,12 +267,17 @@ func kept(e *mkfs.Entry, list []xattr, flags uint64) (attrs []mkfs.Xattr, _ uint
 	return attrs, flags
 }
 
-// openPlanned opens what a plan says all of; nil when there is something on the host.
+// openPlanned opens what a plan says all of, or an archive has; nil when there is something on the
+// host.
 func openPlanned(e *mkfs.Entry) mkfs.Object {
-	if s, ok := e.Source.(*hostSource); ok && s.path == "" {
-		return &planned{*bytes.NewReader(s.inline), e}
+	s, ok := e.Source.(*hostSource)
+	switch {
+	case !ok || s.path != "":
+		return nil
+	case s.data != nil && e.Mode&format.S_IFMT == format.S_IFREG:
+		return &archived{planned: planned{e: e}, at: s.data}
 	}
-	return nil
+	return &planned{*bytes.NewReader(s.inline), e}
 }
 
 // planned is an object of a plan.

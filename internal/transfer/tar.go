@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	gopath "path"
+	"slices"
 	"strings"
 
 	"btrlab/internal/errno"
@@ -52,7 +54,7 @@ func (c *In) Tar(r io.Reader, to string) error {
 		if err := c.count.next(at); err != nil {
 			return err
 		}
-		h, err := c.tarAttrs(e)
+		h, err := c.Keep.tarAttrs(e)
 		switch {
 		case err != nil:
 		case e.Typeflag == tar.TypeDir:
@@ -70,8 +72,8 @@ func (c *In) Tar(r io.Reader, to string) error {
 			return err
 		}
 	}
-	for i := len(dirs) - 1; i >= 0; i-- {
-		if err := c.count.leave(dirs[i].to, c.apply(dirs[i].to, dirs[i].to, &dirs[i].h)); err != nil {
+	for _, d := range dirs { // of two entries of one the later counts
+		if err := c.count.leave(d.to, c.apply(d.to, d.to, &d.h)); err != nil {
 			return err
 		}
 	}
@@ -79,7 +81,7 @@ func (c *In) Tar(r io.Reader, to string) error {
 }
 
 // tarAttrs is what an entry says of its inode; an error for what an inode item cannot hold.
-func (c *In) tarAttrs(e *tar.Header) (h inodeAttrs, err error) {
+func (k Keep) tarAttrs(e *tar.Header) (h inodeAttrs, err error) {
 	if int64(e.Uid)>>32 != 0 || int64(e.Gid)>>32 != 0 {
 		return h, &unreadable{fmt.Errorf("owner %d:%d, want numbers of 32 bits", e.Uid, e.Gid)}
 	}
@@ -90,14 +92,39 @@ func (c *In) tarAttrs(e *tar.Header) (h inodeAttrs, err error) {
 	if h.atime.IsZero() {
 		h.atime = h.mtime
 	}
-	if c.Keep.Xattrs {
-		for k, v := range e.PAXRecords {
-			if name, ok := strings.CutPrefix(k, xattrRecord); ok {
-				h.xattrs = append(h.xattrs, xattr{xattrName.Replace(name), []byte(v)})
+	if k.Xattrs {
+		have := map[string]bool{} // two records may be of one name
+		for _, r := range slices.Sorted(maps.Keys(e.PAXRecords)) {
+			name, ok := strings.CutPrefix(r, xattrRecord)
+			if name = xattrName.Replace(name); ok && !have[name] {
+				have[name] = true
+				h.xattrs = append(h.xattrs, xattr{name, []byte(e.PAXRecords[r])})
 			}
 		}
 	}
 	return h, nil
+}
+
+// tarKind is the type of an entry's inode, of a link that of a regular file; an error for what is
+// not copied.
+func (k Keep) tarKind(e *tar.Header) (uint32, error) {
+	kind, known := map[byte]uint32{tar.TypeReg: format.S_IFREG, tar.TypeGNUSparse: format.S_IFREG, tar.TypeLink: format.S_IFREG, tar.TypeDir: format.S_IFDIR,
+		tar.TypeSymlink: format.S_IFLNK, tar.TypeChar: format.S_IFCHR, tar.TypeBlock: format.S_IFBLK, tar.TypeFifo: format.S_IFIFO}[e.Typeflag]
+	switch {
+	case !known:
+		return 0, &unreadable{fmt.Errorf("an entry of type %q", e.Typeflag)}
+	case !k.Special && (kind == format.S_IFCHR || kind == format.S_IFBLK || kind == format.S_IFIFO):
+		return 0, &unreadable{errors.New("is special")}
+	}
+	return kind, nil
+}
+
+func errNoLink(e *tar.Header) error {
+	return &unreadable{fmt.Errorf("a link to %s, which the archive does not have before it", e.Linkname)}
+}
+
+func errNotFollowed(path string) error {
+	return &unreadable{fmt.Errorf("%s is no directory, and not followed", path)}
 }
 
 // tarParents makes path and the directories above it, where they are missing. A symbolic link in
@@ -111,7 +138,7 @@ func (c *In) tarParents(path string, last bool) error {
 	case err == nil && at.IsDir():
 		return nil
 	case err == nil && !last:
-		return &unreadable{fmt.Errorf("%s is no directory, and not followed", path)}
+		return errNotFollowed(path)
 	case err == nil:
 		if err := c.x.Unlink(c.t, path); err != nil {
 			return err
@@ -127,32 +154,29 @@ func (c *In) tarParents(path string, last bool) error {
 
 // tarEntry makes what is no directory.
 func (c *In) tarEntry(a *tar.Reader, e *tar.Header, at string, made map[string]string, h *inodeAttrs) error {
-	var err error
-	switch e.Typeflag {
-	case tar.TypeSymlink, tar.TypeChar, tar.TypeBlock, tar.TypeFifo:
+	kind, err := c.Keep.tarKind(e)
+	if err != nil {
+		return err
+	}
+	if e.Typeflag == tar.TypeLink {
+		first, ok := made[gopath.Clean("/"+e.Linkname)]
+		if !ok {
+			return errNoLink(e)
+		}
+		return c.link(first, at)
+	}
+	if kind != format.S_IFREG {
 		if err := c.unlinkOld(at); err != nil {
 			return err
 		}
 	}
-	switch e.Typeflag {
-	case tar.TypeReg, tar.TypeGNUSparse:
+	switch kind {
+	case format.S_IFREG:
 		err = c.tarFile(a, e.Size, at, h)
-	case tar.TypeSymlink:
+	case format.S_IFLNK:
 		err = c.x.Symlink(c.t, e.Linkname, at)
-	case tar.TypeLink:
-		first, ok := made[gopath.Clean("/"+e.Linkname)]
-		if !ok {
-			return &unreadable{fmt.Errorf("a link to %s, which the archive does not have before it", e.Linkname)}
-		}
-		return c.link(first, at)
-	case tar.TypeChar, tar.TypeBlock, tar.TypeFifo:
-		if !c.Keep.Special {
-			return &unreadable{errors.New("is special")}
-		}
-		mode := map[byte]uint32{tar.TypeChar: format.S_IFCHR, tar.TypeBlock: format.S_IFBLK, tar.TypeFifo: format.S_IFIFO}[e.Typeflag]
-		err = c.x.Mknod(c.t, at, mode|h.mode, uint64(e.Devmajor)<<20|uint64(e.Devminor))
 	default:
-		return &unreadable{fmt.Errorf("an entry of type %q", e.Typeflag)}
+		err = c.x.Mknod(c.t, at, kind|h.mode, uint64(e.Devmajor)<<20|uint64(e.Devminor))
 	}
 	if err != nil {
 		return err
