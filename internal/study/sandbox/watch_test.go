@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"btrlab/internal/testing/need"
 )
 
 // TestWatchdog: an execution that takes too much is reported with the student's line; one that goes
@@ -140,7 +138,6 @@ func TestBuildErrors(t *testing.T) {
 
 // A program that the system ended is said to be, and one that only prints so is not.
 func TestKilled(t *testing.T) {
-	need.All(t, "sh")
 	for script, want := range map[string]string{
 		"kill -9 $$":                  "the system killed the program: has it run out of memory?",
 		"echo signal: killed; exit 2": "exit status 2",
