@@ -96,7 +96,7 @@ handout: build ## make what a class is given, without solutions and history: art
 	rm -rf $(ART)/handout $(ART)/handout.zip
 	$(BIN) lab handout $(ART)/handout
 
-labs interop: LONG =
+labs interop race: LONG =
 
 labs: ## grade every solution (full marks), every planted mistake and every hostile submission (rejected)
 	@if [ -e HANDOUT ]; then echo "bad target, have a handout want a clone: a handout has no solutions to grade" >&2; exit 2; fi
@@ -115,7 +115,8 @@ notebook: ## open the notebooks in JupyterLab (installed in notebooks/.venv)
 notebooks: ## run the notebooks headless; pages go to artifacts/notebooks
 	bash notebooks/run.sh $(ART)/notebooks
 
-bench: build ## measure the numbers of the project, as ratios in alternating rounds
+bench: build ## run the long tests, and measure the numbers of the project, as ratios in alternating rounds
+	$(MAKE) --no-print-directory long
 	$(BIN) compare --policy locked,unlocked,range-lock --device-model ssd-raid5 --rounds 5 --runtime-seconds 3
 	for policy in fsync-5.17 fsync-5.18 fsync-commit; do $(BIN) crash --bounded 2 --policy $$policy; done
 	BTRLAB_NUMBERS=1 $(GO) test -count=1 -v -timeout 90m -run '^TestNumbers' ./internal/interop
