@@ -143,24 +143,6 @@ const (
 	STRING_ITEM_KEY          = 253
 )
 
-// knownKeyTypes are all types that btrfs has given to a key (include/uapi/linux/btrfs_tree.h),
-// those of features that this program does not know among them: 0 heads the old free space caches,
-// 36 and 37 are fs-verity's, 180 a reference of the first format, 230 a stripe of the RAID stripe
-// tree, 250 a device replace.
-var knownKeyTypes = func() (known [256]bool) {
-	for _, t := range []uint8{0, INODE_ITEM_KEY, INODE_REF_KEY, INODE_EXTREF_KEY, XATTR_ITEM_KEY, 36, 37, ORPHAN_ITEM_KEY, DIR_LOG_ITEM_KEY, DIR_LOG_INDEX_KEY,
-		DIR_ITEM_KEY, DIR_INDEX_KEY, EXTENT_DATA_KEY, EXTENT_CSUM_KEY, ROOT_ITEM_KEY, ROOT_BACKREF_KEY, ROOT_REF_KEY, EXTENT_ITEM_KEY, METADATA_ITEM_KEY, EXTENT_OWNER_REF_KEY,
-		TREE_BLOCK_REF_KEY, EXTENT_DATA_REF_KEY, 180, SHARED_BLOCK_REF_KEY, SHARED_DATA_REF_KEY, BLOCK_GROUP_ITEM_KEY, FREE_SPACE_INFO_KEY,
-		FREE_SPACE_EXTENT_KEY, FREE_SPACE_BITMAP_KEY, DEV_EXTENT_KEY, DEV_ITEM_KEY, CHUNK_ITEM_KEY, 230, QGROUP_STATUS_KEY, QGROUP_INFO_KEY,
-		QGROUP_LIMIT_KEY, QGROUP_RELATION_KEY, TEMPORARY_ITEM_KEY, PERSISTENT_ITEM_KEY, 250, UUID_KEY_SUBVOL, UUID_KEY_RECEIVED_SUBVOL, STRING_ITEM_KEY} {
-		known[t] = true
-	}
-	return known
-}()
-
-// KnownKeyType reports whether some version of btrfs has keys of the type.
-func KnownKeyType(t uint8) bool { return knownKeyTypes[t] }
-
 // Block group and chunk types.
 const (
 	BlockGroupData     = 1 << 0

@@ -19,7 +19,7 @@ var treeRules = []Rule{
 	{"tree.owner", "a block is owned by its tree, or in a snapshot by another subvolume", "Linux refuses the block: what is in it is out of reach"},
 	{"tree.first_key", "a child's first key is its parent's key for it (1)", "Linux refuses the block: what is in it is out of reach"},
 	{"tree.key_range", "a child's keys are below its parent's next key", "items are where no search finds them"},
-	{"tree.key_type", "the type of a key is one that btrfs has", "Linux leaves the item alone; something has damaged it"},
+	{"tree.key_type", "the type of a key is one that btrfs has, and has in this tree", "Linux leaves the item alone; something has damaged it"},
 	{"tree.loop", "a tree reaches each block once", "two places share a block, and the next write to one damages the other"},
 	{"tree.chunk", "tree blocks lie in METADATA block groups, the chunk tree's in SYSTEM ones (4)", "the block is where none may be; the next write may damage it"},
 }
@@ -346,12 +346,17 @@ func (w *walk) refusal(bytenr, generation uint64, level int) Refused {
 	return Refused{w.root, bytenr, generation, level, w.first, w.last}
 }
 
-// keyTypes finds the types that no version of btrfs has given to a key: the tree checker leaves
-// their items alone, as the kernel does, and nobody finds what they were.
+// keyTypes finds the types that no version of btrfs has given to a key, and items in a tree that
+// has none such: the tree checker leaves them alone, as the kernel does, and nobody finds what they
+// were.
 func (w *walk) keyTypes(n format.Node, where Place) {
+	home := format.HomeOf(w.root)
 	for i := range n.Nritems() {
-		if k := n.Key(i); !format.KnownKeyType(k.Type) {
+		k := n.Key(i)
+		if it, ok := format.ItemTypeOf(k.Type); !ok {
 			w.c.find("tree.key_type", where.with(AtSlot, uint64(i)), k, Words("a type that btrfs has"))
+		} else if it.Home&home == 0 && home != format.InOther {
+			w.c.find("tree.key_type", where.with(AtSlot, uint64(i)), k, words("an item of this tree, where %s has no place", it.Name))
 		}
 	}
 }

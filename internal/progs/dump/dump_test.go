@@ -13,6 +13,7 @@ import (
 	"btrlab/internal/progs/image"
 	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
+	"btrlab/internal/testing/damaged"
 	"btrlab/internal/testing/need"
 
 	"github.com/google/go-cmp/cmp"
@@ -205,13 +206,46 @@ func TestAgainstInspectInternal(t *testing.T) {
 		fresh(t, dev)
 		dev.Close()
 	}
+	against(t, path, "1", "2", "3", "4", "5", "7", "9", "10")
+}
+
+// TestQuotaAgainstInspectInternal: the same, of the tree of qgroups.
+func TestQuotaAgainstInspectInternal(t *testing.T) {
+	need.All(t, "btrfs")
+	m := damaged.NewImage(t)
+	m.AddQuota(format.QgroupStatusOn|format.QgroupStatusInconsistent, m.Super.Generation)
+	path := filepath.Join(t.TempDir(), "image")
+	if err := os.WriteFile(path, m.Read(0, int(m.Dev.Size())), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	against(t, path, "8")
+}
+
+// TestQuota: what a tree of qgroups says, without another judge.
+func TestQuota(t *testing.T) {
+	m := damaged.NewImage(t)
+	m.AddQuota(format.QgroupStatusOn, m.Super.Generation)
+	var b strings.Builder
+	if err := Tree(m.Task, &b, m.Dev, "quota"); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"flags ON scan", "key (0 QGROUP_INFO 0/5)", "\t\treferenced ", "\t\tmax_referenced ", "QGROUP_RELATION 1/"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in\n%s", want, b.String())
+		}
+	}
+}
+
+// against compares trees with what btrfs inspect-internal prints.
+func against(t *testing.T, path string, trees ...string) {
+	t.Helper()
 	dev, err := blockdev.Open(path, blockdev.ReadOnly)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer dev.Close()
 	tk := sched.NewTask("test")
-	for _, tree := range []string{"1", "2", "3", "4", "5", "7", "9", "10"} {
+	for _, tree := range trees {
 		cmd := exec.Command("btrfs", "inspect-internal", "dump-tree", "--dfs", "-t", tree, path)
 		cmd.Env = append(os.Environ(), "TZ=UTC")
 		out, err := cmd.Output()

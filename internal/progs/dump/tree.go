@@ -7,14 +7,13 @@ import (
 	"strings"
 
 	"btrlab/internal/blockdev"
-	"btrlab/internal/compress"
 	"btrlab/internal/format"
 	"btrlab/internal/progs/image"
 	"btrlab/internal/sched"
 )
 
-// One tree as text, in the manner of btrfs inspect-internal dump-tree: Tree walks the blocks, item
-// prints one item by its type.
+// One tree as text, in the manner of btrfs inspect-internal dump-tree: Tree walks the blocks; what
+// is in an item is a row in items.go.
 
 // objectNames are the ids that have a name, as btrfs inspect-internal prints them.
 var objectNames = map[uint64]string{
@@ -37,22 +36,6 @@ var treeNames = map[string]uint64{
 	"log": format.TREE_LOG_OBJECTID,
 }
 
-var typeNames = map[uint8]string{
-	format.INODE_ITEM_KEY: "INODE_ITEM", format.INODE_REF_KEY: "INODE_REF", format.INODE_EXTREF_KEY: "INODE_EXTREF",
-	format.XATTR_ITEM_KEY: "XATTR_ITEM", format.ORPHAN_ITEM_KEY: "ORPHAN_ITEM", format.DIR_LOG_ITEM_KEY: "DIR_LOG_ITEM",
-	format.DIR_LOG_INDEX_KEY: "DIR_LOG_INDEX", format.DIR_ITEM_KEY: "DIR_ITEM", format.DIR_INDEX_KEY: "DIR_INDEX",
-	format.EXTENT_DATA_KEY: "EXTENT_DATA", format.EXTENT_CSUM_KEY: "EXTENT_CSUM", format.ROOT_ITEM_KEY: "ROOT_ITEM",
-	format.ROOT_BACKREF_KEY: "ROOT_BACKREF", format.ROOT_REF_KEY: "ROOT_REF", format.EXTENT_ITEM_KEY: "EXTENT_ITEM",
-	format.METADATA_ITEM_KEY: "METADATA_ITEM", format.TREE_BLOCK_REF_KEY: "TREE_BLOCK_REF", format.EXTENT_DATA_REF_KEY: "EXTENT_DATA_REF",
-	format.SHARED_BLOCK_REF_KEY: "SHARED_BLOCK_REF", format.SHARED_DATA_REF_KEY: "SHARED_DATA_REF",
-	format.BLOCK_GROUP_ITEM_KEY: "BLOCK_GROUP_ITEM", format.FREE_SPACE_INFO_KEY: "FREE_SPACE_INFO",
-	format.FREE_SPACE_EXTENT_KEY: "FREE_SPACE_EXTENT", format.FREE_SPACE_BITMAP_KEY: "FREE_SPACE_BITMAP",
-	format.DEV_EXTENT_KEY: "DEV_EXTENT", format.DEV_ITEM_KEY: "DEV_ITEM", format.CHUNK_ITEM_KEY: "CHUNK_ITEM",
-	format.QGROUP_STATUS_KEY: "QGROUP_STATUS", format.QGROUP_INFO_KEY: "QGROUP_INFO", format.QGROUP_LIMIT_KEY: "QGROUP_LIMIT",
-	format.QGROUP_RELATION_KEY: "QGROUP_RELATION", format.TEMPORARY_ITEM_KEY: "TEMPORARY_ITEM", format.PERSISTENT_ITEM_KEY: "PERSISTENT_ITEM",
-	format.UUID_KEY_SUBVOL: "UUID_KEY_SUBVOL", format.UUID_KEY_RECEIVED_SUBVOL: "UUID_KEY_RECEIVED_SUBVOL", format.STRING_ITEM_KEY: "STRING_ITEM",
-}
-
 // treeHeads are the words before a tree's key.
 var treeHeads = map[uint64]string{
 	format.EXTENT_TREE_OBJECTID: "extent", format.DEV_TREE_OBJECTID: "device", format.FS_TREE_OBJECTID: "fs", format.CSUM_TREE_OBJECTID: "checksum",
@@ -70,6 +53,8 @@ func objectText(id uint64, typ uint8) string {
 		return strconv.FormatUint(id, 10)
 	case format.UUID_KEY_SUBVOL, format.UUID_KEY_RECEIVED_SUBVOL:
 		return fmt.Sprintf("0x%016x", id)
+	case format.QGROUP_RELATION_KEY:
+		return format.QgroupName(id)
 	case format.DEV_ITEM_KEY:
 		if id == format.DEV_ITEMS_OBJECTID {
 			return "DEV_ITEMS"
@@ -102,14 +87,16 @@ func TreeID(name string) (uint64, bool) {
 
 // keyText is a key as inspect-internal prints it: "(256 INODE_ITEM 0)".
 func keyText(k format.Key) string {
-	typ, ok := typeNames[k.Type]
-	if !ok {
-		typ = fmt.Sprintf("UNKNOWN.%d", k.Type)
+	typ := fmt.Sprintf("UNKNOWN.%d", k.Type)
+	if t, ok := format.ItemTypeOf(k.Type); ok && (k.Type != 0 || k.Objectid == format.FREE_SPACE_OBJECTID) {
+		typ = t.Name
 	}
 	off := strconv.FormatUint(k.Offset, 10)
 	switch k.Type {
 	case format.UUID_KEY_SUBVOL, format.UUID_KEY_RECEIVED_SUBVOL:
 		off = fmt.Sprintf("0x%016x", k.Offset)
+	case format.QGROUP_INFO_KEY, format.QGROUP_LIMIT_KEY, format.QGROUP_RELATION_KEY:
+		off = format.QgroupName(k.Offset)
 	case format.ROOT_ITEM_KEY:
 		if k.Objectid == ^uint64(0)-7 {
 			off = objectText(k.Offset, 0)
@@ -263,237 +250,5 @@ func (d *dumper) node(n format.Node) {
 		}
 		fmt.Fprintf(w, "\titem %d key %s itemoff %d itemsize %d\n", i, keyText(k), n.ItemOffset(i), n.ItemSize(i))
 		d.item(k, n.Item(i))
-	}
-}
-
-var fileTypes = [...]string{"UNKNOWN", "FILE", "DIR", "CHRDEV", "BLKDEV", "FIFO", "SOCK", "SYMLINK", "XATTR"}
-
-var inodeFlags = []struct {
-	bit  uint64
-	name string
-}{{format.InodeNoDataSum, "NODATASUM"}, {format.InodeNoDataCow, "NODATACOW"}, {format.InodeReadonly, "READONLY"}, {format.InodeNoCompress, "NOCOMPRESS"},
-	{format.InodePrealloc, "PREALLOC"}, {format.InodeSync, "SYNC"}, {format.InodeImmutable, "IMMUTABLE"}, {format.InodeAppend, "APPEND"},
-	{format.InodeNoDump, "NODUMP"}, {format.InodeNoAtime, "NOATIME"}, {format.InodeDirSync, "DIRSYNC"}, {format.InodeCompress, "COMPRESS"}}
-
-func (d *dumper) time(name string, t format.Timespec) {
-	fmt.Fprintf(d.w, "\t\t%s %d.%d (%s)\n", name, t.Sec, t.Nsec, t.Time().Format("2006-01-02 15:04:05"))
-}
-
-// item prints what is in an item; the tree checker has passed its leaf.
-func (d *dumper) item(k format.Key, b []byte) {
-	w := d.w
-	p := func(text string, args ...any) { fmt.Fprintf(w, "\t\t"+text+"\n", args...) }
-	switch k.Type {
-	case format.INODE_ITEM_KEY:
-		var i format.InodeItem
-		i.Decode(b)
-		var l []string
-		for _, f := range inodeFlags {
-			if i.Flags&f.bit != 0 {
-				l = append(l, f.name)
-			}
-		}
-		if len(l) == 0 {
-			l = []string{"none"}
-		}
-		p("generation %d transid %d size %d nbytes %d", i.Generation, i.Transid, i.Size, i.Nbytes)
-		p("block group %d mode %o links %d uid %d gid %d rdev %d", i.BlockGroup, i.Mode, i.Nlink, i.UID, i.GID, i.Rdev)
-		p("sequence %d flags 0x%x(%s)", i.Sequence, i.Flags, strings.Join(l, "|"))
-		d.time("atime", i.Atime)
-		d.time("ctime", i.Ctime)
-		d.time("mtime", i.Mtime)
-		d.time("otime", i.Otime)
-	case format.INODE_REF_KEY:
-		refs, _ := format.InodeRefs(b)
-		for _, r := range refs {
-			p("index %d namelen %d name: %s", r.Index, len(r.Name), r.Name)
-		}
-	case format.INODE_EXTREF_KEY:
-		refs, _ := format.InodeExtrefs(b)
-		for _, r := range refs {
-			p("index %d parent %d namelen %d name: %s", r.Index, r.Parent, len(r.Name), r.Name)
-		}
-	case format.DIR_ITEM_KEY, format.DIR_INDEX_KEY, format.XATTR_ITEM_KEY:
-		entries, _ := format.DirItems(b)
-		for _, e := range entries {
-			typ := fmt.Sprintf("DIR_ITEM.%d", e.Type)
-			if int(e.Type) < len(fileTypes) {
-				typ = fileTypes[e.Type]
-			}
-			p("location key %s type %s", keyText(e.Location), typ)
-			p("transid %d data_len %d name_len %d", e.Transid, len(e.Data), len(e.Name))
-			p("name: %s", e.Name)
-			if len(e.Data) > 0 {
-				p("data %s", e.Data)
-			}
-		}
-	case format.DIR_LOG_ITEM_KEY, format.DIR_LOG_INDEX_KEY:
-		if end, err := format.DirLogEnd(b); err == nil {
-			p("dir log end %d", end)
-		}
-	case format.EXTENT_DATA_KEY:
-		d.fileExtent(b)
-	case format.EXTENT_CSUM_KEY:
-		length := uint64(len(b)/d.im.SB.CsumType.Size()) * uint64(d.im.SB.SectorSize)
-		p("range start %d end %d length %d", k.Offset, k.Offset+length, length)
-	case format.ROOT_ITEM_KEY:
-		d.rootItem(b)
-	case format.ROOT_REF_KEY, format.ROOT_BACKREF_KEY:
-		var r format.RootRef
-		r.Decode(b)
-		word := "ref"
-		if k.Type == format.ROOT_BACKREF_KEY {
-			word = "backref"
-		}
-		p("root %s key dirid %d sequence %d name %s", word, r.Dirid, r.Sequence, r.Name)
-	case format.EXTENT_ITEM_KEY, format.METADATA_ITEM_KEY:
-		d.extentItem(k, b)
-	case format.TREE_BLOCK_REF_KEY:
-		p("tree block backref")
-	case format.SHARED_BLOCK_REF_KEY:
-		p("shared block backref")
-	case format.EXTENT_DATA_REF_KEY:
-		for ; len(b) > 0; b = b[format.ExtentDataRefSize:] {
-			var r format.ExtentDataRef
-			r.Decode(b)
-			p("extent data backref root %s objectid %d offset %d count %d", objectText(r.Root, 0), r.Ino, r.Offset, r.Count)
-		}
-	case format.SHARED_DATA_REF_KEY:
-		p("shared data backref count %d", format.SharedDataRefCount(b))
-	case format.BLOCK_GROUP_ITEM_KEY:
-		var g format.BlockGroupItem
-		g.Decode(b)
-		p("block group used %d chunk_objectid %d flags %s", g.Used, g.ChunkObjectid, groupFlags(g.Flags))
-	case format.FREE_SPACE_INFO_KEY:
-		var f format.FreeSpaceInfo
-		f.Decode(b)
-		p("free space info extent count %d flags %d", f.ExtentCount, f.Flags)
-	case format.FREE_SPACE_EXTENT_KEY:
-		p("free space extent")
-	case format.FREE_SPACE_BITMAP_KEY:
-		p("free space bitmap")
-	case format.DEV_ITEM_KEY:
-		var v format.DevItem
-		v.Decode(b)
-		p("devid %d total_bytes %d bytes_used %d", v.Devid, v.TotalBytes, v.BytesUsed)
-		p("io_align %d io_width %d sector_size %d type %d", v.IOAlign, v.IOWidth, v.SectorSize, v.Type)
-		p("generation %d start_offset %d dev_group %d", v.Generation, v.StartOffset, v.DevGroup)
-		p("seek_speed %d bandwidth %d", v.SeekSpeed, v.Bandwidth)
-		p("uuid %v", v.UUID)
-		p("fsid %v", v.FSID)
-	case format.CHUNK_ITEM_KEY:
-		chunkText(w, b)
-	case format.DEV_EXTENT_KEY:
-		var e format.DevExtent
-		e.Decode(b)
-		p("dev extent chunk_tree %d", e.ChunkTree)
-		p("chunk_objectid %d chunk_offset %d length %d", e.ChunkObjectid, e.ChunkOffset, e.Length)
-		p("chunk_tree_uuid %v", e.ChunkTreeUUID)
-	case format.UUID_KEY_SUBVOL, format.UUID_KEY_RECEIVED_SUBVOL:
-		for ; len(b) >= 8; b = b[8:] {
-			p("subvol_id %d", le.Uint64(b))
-		}
-	case format.ORPHAN_ITEM_KEY:
-		p("orphan item")
-	case format.PERSISTENT_ITEM_KEY:
-		p("persistent item objectid %s offset %d", objectText(k.Objectid, k.Type), k.Offset)
-		if k.Objectid == format.DEV_STATS_OBJECTID && len(b) >= 40 {
-			p("device stats")
-			p("write_errs %d read_errs %d flush_errs %d corruption_errs %d generation %d",
-				le.Uint64(b), le.Uint64(b[8:]), le.Uint64(b[16:]), le.Uint64(b[24:]), le.Uint64(b[32:]))
-		}
-	default:
-		p("%d bytes: %x", len(b), b[:min(len(b), 64)])
-	}
-}
-
-func chunkText(w io.Writer, b []byte) {
-	var c format.Chunk
-	c.Decode(b)
-	fmt.Fprintf(w, "\t\tlength %d owner %d stripe_len %d type %s\n", c.Length, c.Owner, c.StripeLen, groupFlags(c.Type))
-	fmt.Fprintf(w, "\t\tio_align %d io_width %d sector_size %d\n", c.IOAlign, c.IOWidth, c.SectorSize)
-	fmt.Fprintf(w, "\t\tnum_stripes %d sub_stripes %d\n", len(c.Stripes), c.SubStripes)
-	for i, s := range c.Stripes {
-		fmt.Fprintf(w, "\t\t\tstripe %d devid %d offset %d\n\t\t\tdev_uuid %v\n", i, s.Devid, s.Offset, s.DevUUID)
-	}
-}
-
-func (d *dumper) fileExtent(b []byte) {
-	var f format.FileExtent
-	f.Decode(b)
-	p := func(text string, args ...any) { fmt.Fprintf(d.w, "\t\t"+text+"\n", args...) }
-	types := [...]string{"inline", "regular", "prealloc"}
-	p("generation %d type %d (%s)", f.Generation, f.Type, types[f.Type])
-	switch f.Type {
-	case format.FileExtentTypeInline:
-		p("inline extent data size %d ram_bytes %d compression %d (%s)", len(f.Inline), f.RAMBytes, f.Compression, compress.Name(f.Compression))
-	case format.FileExtentTypePrealloc:
-		p("prealloc data disk byte %d nr %d", f.DiskBytenr, f.DiskNumBytes)
-		p("prealloc data offset %d nr %d", f.Offset, f.NumBytes)
-	default:
-		p("extent data disk byte %d nr %d", f.DiskBytenr, f.DiskNumBytes)
-		p("extent data offset %d nr %d ram %d", f.Offset, f.NumBytes, f.RAMBytes)
-		p("extent compression %d (%s)", f.Compression, compress.Name(f.Compression))
-	}
-}
-
-func (d *dumper) rootItem(b []byte) {
-	var r format.RootItem
-	r.Decode(b)
-	p := func(text string, args ...any) { fmt.Fprintf(d.w, "\t\t"+text+"\n", args...) }
-	flags := "none"
-	if r.Flags&format.RootSubvolReadonly != 0 {
-		flags = "RDONLY"
-	}
-	p("generation %d root_dirid %d bytenr %d byte_limit %d bytes_used %d", r.Generation, r.RootDirid, r.Bytenr, r.ByteLimit, r.BytesUsed)
-	p("last_snapshot %d flags 0x%x(%s) refs %d", r.LastSnapshot, r.Flags, flags, r.Refs)
-	p("drop_progress key %s drop_level %d", keyText(r.DropProgress), r.DropLevel)
-	p("level %d generation_v2 %d", r.Level, r.GenerationV2)
-	if len(b) < format.RootItemSize {
-		return
-	}
-	p("uuid %v", r.UUID)
-	p("parent_uuid %v", r.ParentUUID)
-	p("received_uuid %v", r.ReceivedUUID)
-	p("ctransid %d otransid %d stransid %d rtransid %d", r.Ctransid, r.Otransid, r.Stransid, r.Rtransid)
-	d.time("ctime", r.Ctime)
-	d.time("otime", r.Otime)
-	d.time("stime", r.Stime)
-	d.time("rtime", r.Rtime)
-}
-
-func (d *dumper) extentItem(k format.Key, b []byte) {
-	var e format.ExtentItem
-	e.Decode(b)
-	p := func(text string, args ...any) { fmt.Fprintf(d.w, "\t\t"+text+"\n", args...) }
-	flags := "DATA"
-	if e.Flags&format.ExtentFlagTreeBlock != 0 {
-		flags = "TREE_BLOCK"
-	}
-	if e.Flags&format.BlockFlagFullBackref != 0 {
-		flags += "|FULL_BACKREF"
-	}
-	p("refs %d gen %d flags %s", e.Refs, e.Generation, flags)
-	start := format.ExtentItemSize
-	if k.Type == format.METADATA_ITEM_KEY {
-		p("tree block skinny level %d", k.Offset)
-	} else if e.Flags&format.ExtentFlagTreeBlock != 0 {
-		p("tree block key %s level %d", keyText(format.DecodeKey(b[start:])), b[start+format.KeySize])
-		start += format.KeySize + 1
-	}
-	refs, _ := format.InlineRefs(b, start)
-	for _, r := range refs {
-		switch r.Type {
-		case format.TREE_BLOCK_REF_KEY:
-			p("tree block backref root %s", objectText(r.Offset, 0))
-		case format.SHARED_BLOCK_REF_KEY:
-			p("shared block backref parent %d", r.Offset)
-		case format.EXTENT_DATA_REF_KEY:
-			p("extent data backref root %s objectid %d offset %d count %d", objectText(r.Data.Root, 0), r.Data.Ino, r.Data.Offset, r.Count)
-		case format.EXTENT_OWNER_REF_KEY:
-			p("extent owner root %s", objectText(r.Offset, 0))
-		case format.SHARED_DATA_REF_KEY:
-			p("shared data backref parent %d count %d", r.Offset, r.Count)
-		}
 	}
 }

@@ -368,9 +368,10 @@ func (c *changes) putLink(parent, child uint64, ref format.RootRef) error {
 		put(format.Key{Objectid: child, Type: format.ROOT_BACKREF_KEY, Offset: parent}))
 }
 
-// mendKeys drops the items whose key has a type that btrfs does not have, and the caches of free
-// inode numbers. An item that a feature could own is left: the superblock check has refused
-// incompat and compat_ro features that this program does not know, so that is any compat feature.
+// mendKeys drops the items whose key has a type that btrfs does not have in their tree, and the
+// caches of free inode numbers. An item that a feature could own is left: the superblock check has
+// refused incompat and compat_ro features that this program does not know, so that is any compat
+// feature.
 func (c *changes) mendKeys() {
 	for i := range c.Findings {
 		f := &c.Findings[i]
@@ -388,7 +389,7 @@ func (c *changes) mendKeys() {
 					c.try(what, errors.New("it is in a tree where this repair drops nothing"))
 				}
 			default:
-				c.try(what+": dropped, no version of btrfs has such a key", c.deleteItem(root, k))
+				c.try(what+": dropped, no version of btrfs has such a key in this tree", c.deleteItem(root, k))
 			}
 		case "inode.cache":
 			var keys []format.Key

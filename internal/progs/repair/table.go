@@ -96,7 +96,7 @@ var stages = [][]step{
 	{{
 		rules: []string{"tree.key_type", "inode.cache"},
 		mend:  (*changes).mendKeys,
-		says: []line{{"keys of types that btrfs does not have, in trees of files and the root tree", "dropped, unless the superblock has a compat feature"},
+		says: []line{{"keys of types that btrfs does not have in their tree, in trees of files and the root tree", "dropped, unless the superblock has a compat feature"},
 			{"the inode cache of before Linux 5.11", "dropped"}},
 	}},
 	{{

@@ -319,6 +319,7 @@ func EachRule(base *Image) []Damage {
 			m.Rekey(RootTree, Key(CsumTree, format.ROOT_ITEM_KEY, 0), Key(CsumTree, format.ROOT_ITEM_KEY, 2))
 		}},
 		{"item of no type", "tree.key_type", func(m *Image) { m.Add(FsTree, Key(DeepIno, 77, 0), []byte{1}) }},
+		{"item that is not of its tree", "tree.key_type", func(m *Image) { m.Add(FsTree, Key(DeepIno, format.UUID_KEY_SUBVOL, 0), make([]byte, 8)) }},
 		{"item of no type in the root tree", "tree.key_type", func(m *Image) { m.Add(RootTree, Key(CsumTree, 133, 0), []byte{1}) }},
 		{"two files of one name", "dir.name", func(m *Image) { m.Again("nocow", FileIno, format.FtRegFile) }},
 		{"file and directory of one name", "dir.name", func(m *Image) { m.Again("deep", FileIno, format.FtRegFile) }},
