@@ -3,8 +3,7 @@ package format
 // Home is a set of kinds of trees.
 type Home uint16
 
-// The kinds of trees. A tree that is none of these, of a feature that this program does not know, is
-// InOther.
+// The kinds of trees. A tree of a feature that this program does not know is InOther.
 const (
 	InFiles     Home = 1 << iota // subvolumes, and the tree of relocated data
 	InLog                        // the logs of fsync
@@ -55,8 +54,8 @@ func HomeOf(tree uint64) Home {
 	return InOther
 }
 
-// ItemType is what is known of the items of one key type. One row here gives a type its name in
-// keys, and its place; how an item is read stands with its codec (items.go), what must hold of it in
+// ItemType is what is known of the items of one key type. Its row gives a type its name in keys, and
+// its place; how an item is read stands with its codec (items.go), what must hold of it in
 // checker.item, how it is shown in package dump.
 type ItemType struct {
 	Name string // as btrfs inspect-internal prints it
@@ -67,10 +66,11 @@ type ItemType struct {
 	Judged bool
 }
 
-// itemTypes has a row for each type that btrfs has given to a key (include/uapi/linux/btrfs_tree.h),
-// those of features that this program does not know among them.
+// itemTypes has a row for each type that btrfs has given to a key, those of features that this
+// program does not know among them (include/uapi/linux/btrfs_tree.h). 0 heads the free space caches
+// of the first version, 180 is of the first format, gone since Linux 2.6.31.
 var itemTypes = [256]ItemType{
-	0:                        {Name: "UNTYPED", Home: InAny}, // heads the free space caches of the first version
+	0:                        {Name: "UNTYPED", Home: InAny},
 	INODE_ITEM_KEY:           {"INODE_ITEM", fileHomes, true},
 	INODE_REF_KEY:            {"INODE_REF", fileHomes, true},
 	INODE_EXTREF_KEY:         {"INODE_EXTREF", fileHomes, true},
@@ -92,7 +92,7 @@ var itemTypes = [256]ItemType{
 	EXTENT_OWNER_REF_KEY:     {Name: "EXTENT_OWNER_REF", Home: InExtents}, // inline only
 	TREE_BLOCK_REF_KEY:       {"TREE_BLOCK_REF", InExtents, true},
 	EXTENT_DATA_REF_KEY:      {"EXTENT_DATA_REF", InExtents, true},
-	180:                      {Name: "EXTENT_REF_V0", Home: InExtents}, // of the first format, gone since Linux 2.6.31
+	180:                      {Name: "EXTENT_REF_V0", Home: InExtents},
 	SHARED_BLOCK_REF_KEY:     {"SHARED_BLOCK_REF", InExtents, true},
 	SHARED_DATA_REF_KEY:      {"SHARED_DATA_REF", InExtents, true},
 	BLOCK_GROUP_ITEM_KEY:     {"BLOCK_GROUP_ITEM", InExtents | InGroups, true},
