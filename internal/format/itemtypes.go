@@ -54,7 +54,7 @@ func HomeOf(tree uint64) Home {
 	return InOther
 }
 
-// ItemType is what is known of the items of one key type. Its row gives a type its name in keys, and
+// ItemType is what is known of the items of one key type. Its row gives a type its name in keys and
 // its place; how an item is read stands with its codec (items.go), what must hold of it in
 // checker.item, how it is shown in package dump.
 type ItemType struct {
