@@ -74,7 +74,7 @@ test: ## run the tests that are not long; no root, no btrfs-progs (LONG=5/text: 
 	@mkdir -p $(ART)
 	BTRLAB_INTEROP=0 BTRLAB_LONG=$(LONG) $(GO) test -vet=off -ldflags=-w -timeout 45m ./... | tee $(ART)/tests.txt
 	@echo; echo "the slowest packages:"
-	@awk '$$1 == "ok" && $$3 ~ /^[0-9.]+s$$/ { printf "%8.1f s  %s\n", $$3, $$2 }' $(ART)/tests.txt | sort -rn | sed 10q
+	@awk '$$1 == "ok" && $$3 ~ /^[0-9.]+s$$/ { printf "%8.1f s  %s\n", $$3, $$2 }' $(ART)/tests.txt | sort -rn | sed -n 1,10p
 	@echo "all tests passed. Left out: $$(grep -rhE 'need\.Long\(t\)|^\[!long:' --include=*_test.go --include=*.txtar internal testdata | wc -l) long ones (make long)," \
 		"those that Linux, btrfs-progs or a browser judges (make interop), and the graded labs (make labs)"
 

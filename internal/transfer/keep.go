@@ -277,18 +277,20 @@ func (k Keep) finish(h *inodeAttrs, xattrs func() ([]xattr, error), o *object, s
 }
 
 // xattrs reads the extended attributes of an inode of the image.
-func (c *Out) xattrs(at fs.Attr) (list []xattr, err error) {
-	n, err := c.x.Node(c.t, at.Subvol, at.Ino)
+func (c *Out) xattrs(at fs.Attr) ([]xattr, error) { return imageXattrs(c.t, c.x, at) }
+
+func imageXattrs(t *sched.Task, x *fs.FS, at fs.Attr) (list []xattr, err error) {
+	n, err := x.Node(t, at.Subvol, at.Ino)
 	if err != nil {
 		return nil, err
 	}
-	defer n.Forget(c.t, 1)
-	names, err := n.Listxattr(c.t)
+	defer n.Forget(t, 1)
+	names, err := n.Listxattr(t)
 	if err != nil {
 		return nil, err
 	}
 	for _, name := range names {
-		value, err := n.Getxattr(c.t, name)
+		value, err := n.Getxattr(t, name)
 		if err != nil {
 			return nil, err
 		}

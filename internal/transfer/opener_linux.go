@@ -46,8 +46,8 @@ func (o *hostOpener) at(e *mkfs.Entry) (fd int, name string, err error) {
 }
 
 func (o *hostOpener) Open(e *mkfs.Entry) (mkfs.Object, error) {
-	if p := openPlanned(e); p != nil {
-		return p, nil
+	if p, err := openPlanned(e); p != nil || err != nil {
+		return p, err
 	}
 	dir, name, err := o.at(e)
 	if err != nil {

@@ -15,8 +15,8 @@ type hostOpener struct{ keep Keep }
 func (o *hostOpener) Close() {}
 
 func (o *hostOpener) Open(e *mkfs.Entry) (mkfs.Object, error) {
-	if p := openPlanned(e); p != nil {
-		return p, nil
+	if p, err := openPlanned(e); p != nil || err != nil {
+		return p, err
 	}
 	if e.Mode&format.S_IFMT != format.S_IFREG {
 		return hostObject{e: e}, nil

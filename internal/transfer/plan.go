@@ -97,11 +97,11 @@ var planWords = map[string]func(p *plan, e *mkfs.Entry, s *hostSource, value str
 		if err != nil {
 			return err
 		}
-		s.path, s.data, s.bare, s.follow, e.Size = v, nil, true, true, st.Size()
+		s.path, s.data, s.image, s.bare, s.follow, e.Size = v, nil, nil, true, true, st.Size()
 		return nil
 	},
 	"content": func(_ *plan, e *mkfs.Entry, s *hostSource, v string) error {
-		s.path, s.data, s.inline, s.bare, e.Size = "", nil, []byte(v), true, int64(len(v))
+		s.path, s.data, s.image, s.inline, s.bare, e.Size = "", nil, nil, []byte(v), true, int64(len(v))
 		return nil
 	},
 	"chattr": func(_ *plan, _ *mkfs.Entry, s *hostSource, v string) error {
@@ -295,7 +295,7 @@ func (p *plan) name(word string, words []string) error {
 			return fmt.Errorf("%s: %s without %s", name, o, strings.TrimSuffix(number, "="))
 		}
 	}
-	if hasData && s.path == "" && s.inline == nil && s.data == nil {
+	if hasData && s.path == "" && s.inline == nil && s.data == nil && s.image == nil {
 		return fmt.Errorf("%s: has a size, want contents=FILE, or the file in a directory that the plan is for", name)
 	}
 	return p.settled(name, e, isNew, modeGiven)

@@ -18,13 +18,15 @@ import (
 	"btrlab/internal/sched"
 )
 
-// Scan lists a directory of the host, or an archive, for a new file system, and makes it.
+// Scan lists a directory of the host, an archive or an image for a new file system, and makes it.
 type Scan struct {
 	Keep    Keep
 	Exclude Exclude
 	Image   os.FileInfo // the file that is written, or nil: it is left out
 	Owner   *fs.Owner   // of everything, instead of the host's
 	Date    time.Time   // as In has it
+	// Snapshots copies snapshots of an image as well.
+	Snapshots bool
 
 	count  count
 	links  map[hostIno]*mkfs.Entry
@@ -50,7 +52,8 @@ type hostSource struct {
 	flags  uint64
 	inline []byte // contents
 
-	data *section // of an archive: contents
+	data  *section     // of an archive: contents
+	image *imageSource // of an image
 }
 
 // Tree lists the directory src. What cannot be read is left out.
@@ -244,6 +247,8 @@ func hostPath(e *mkfs.Entry) string {
 	switch s, ok := e.Source.(*hostSource); {
 	case !ok:
 		return filepath.Join(hostPath(e.Parent()), e.Name)
+	case s.image != nil:
+		return s.image.path
 	case s.path == "":
 		return e.Path()
 	default:
@@ -267,17 +272,19 @@ func kept(e *mkfs.Entry, list []xattr, flags uint64) (attrs []mkfs.Xattr, _ uint
 	return attrs, flags
 }
 
-// openPlanned opens what a plan says all of, or an archive has; nil when there is something on the
-// host.
-func openPlanned(e *mkfs.Entry) mkfs.Object {
+// openPlanned opens what a plan says all of, or an archive or an image has; nil when there is
+// something on the host.
+func openPlanned(e *mkfs.Entry) (mkfs.Object, error) {
 	s, ok := e.Source.(*hostSource)
 	switch {
 	case !ok || s.path != "":
-		return nil
+		return nil, nil
+	case s.image != nil:
+		return s.image.open(e)
 	case s.data != nil && e.Mode&format.S_IFMT == format.S_IFREG:
-		return &archived{planned: planned{e: e}, at: s.data}
+		return &archived{planned: planned{e: e}, at: s.data}, nil
 	}
-	return &planned{*bytes.NewReader(s.inline), e}
+	return &planned{*bytes.NewReader(s.inline), e}, nil
 }
 
 // planned is an object of a plan.

@@ -42,18 +42,24 @@ func built(t *testing.T, s *Scan, b []byte, pipe bool) *fstest.Fixture {
 	}
 	root, err := s.Tar(r)
 	must(t, err)
+	return opened(t, s, root, mkfs.Options{})
+}
+
+// opened makes a file system of a tree, and opens it.
+func opened(t *testing.T, s *Scan, root *mkfs.Entry, o mkfs.Options) *fstest.Fixture {
+	t.Helper()
 	image := filepath.Join(t.TempDir(), "image")
 	dev, err := blockdev.Create(image, 256<<20)
 	must(t, err)
 	tk := sched.NewTask("build")
-	_, err = s.Build(tk, dev, mkfs.Options{}, root)
+	_, err = s.Build(tk, dev, o, root)
 	must(t, err)
 	if r, err := check.Check(tk, dev, check.Options{}); err != nil || !r.Clean {
 		t.Fatal(err, fstest.Findings(tk, dev))
 	}
 	must(t, s.Close())
 	x := &fstest.Fixture{TB: t, T: tk}
-	x.FS, err = fs.Open(tk, []blockdev.Device{dev}, fs.Options{})
+	x.FS, err = fs.Open(tk, []blockdev.Device{dev}, fs.Options{Subvol: format.FS_TREE_OBJECTID})
 	must(t, err)
 	t.Cleanup(func() { must(t, errors.Join(x.FS.Close(tk), dev.Close())) })
 	return x

@@ -1,0 +1,156 @@
+//go:build unix
+
+package transfer
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/compress"
+	"btrlab/internal/errno"
+	"btrlab/internal/format"
+	"btrlab/internal/fs"
+	"btrlab/internal/progs/mkfs"
+	"btrlab/internal/testing/fstest"
+)
+
+// sourceImage is an image with what a file system can have: subvolumes, one of them the default one,
+// a snapshot, links, holes, compression, flags.
+func sourceImage(t *testing.T) *fstest.Fixture {
+	x := fstest.New(t)
+	must(t, NewIn(x.T, x.FS, &watch{t: t}).Tree(hostTree(t), "/tree"))
+	x.Must(x.FS.Mknod(x.T, "/tree/null", format.S_IFCHR|0o666, 1<<20|3))
+	x.Must(x.FS.Chown(x.T, "/tree/d", 1<<31, 99))
+	x.Must(x.FS.Setxattr(x.T, "/tree/a", "user.bytes", []byte("\x00=\n\xff")))
+	x.Must(x.FS.Link(x.T, "/tree/null", "/tree/d/null"))
+	f := x.Create("/tree/large")
+	x.Must(f.SetFlags(x.T, format.InodeNoDataCow))
+	x.WriteAt(f, noise(3<<20), 1<<20)
+	x.WriteAt(f, []byte("end"), 9<<20)
+	x.Must(f.Fallocate(x.T, 1, 10<<20, 1<<20)) // KEEP_SIZE: allocated beyond the end
+	x.Must(f.Close(x.T))
+	f = x.Create("/tree/packed")
+	x.Must(x.FS.Setxattr(x.T, "/tree/packed", fs.Compression, []byte("zstd")))
+	x.WriteAt(f, bytes.Repeat([]byte("packed "), 100_000), 0)
+	x.Must(f.Close(x.T))
+	for _, name := range []string{"/sub", "/sub/below", "/other"} {
+		x.Must(x.FS.Subvolume(x.T, name, 0o750))
+		f := x.Create(name + "/file")
+		x.WriteAt(f, []byte(name), 0)
+		x.Must(f.Close(x.T))
+	}
+	x.Must(x.FS.Sync(x.T))
+	x.Must(x.FS.Snapshot(x.T, "/sub", "/sub.1", true))
+	at, err := x.FS.Stat(x.T, "/other")
+	x.Must(err)
+	x.Must(x.FS.SetDefaultSubvolume(x.T, at.Subvol))
+	return x
+}
+
+// A file system that is made of an image has its tree, names of one inode, subvolumes and holes,
+// and is sound; its own features and compression are what it is made with.
+func TestScanFrom(t *testing.T) {
+	x := sourceImage(t)
+	for _, snapshots := range []bool{false, true} {
+		w := &watch{t: t}
+		s := NewScan(w)
+		s.Snapshots = snapshots
+		root, err := s.From(x.T, x.FS, "/")
+		must(t, err)
+		m, err := compress.Parse("zstd")
+		must(t, err)
+		z := opened(t, s, root, mkfs.Options{Compress: m})
+		sub, err := z.FS.Subvolumes(z.T)
+		must(t, err)
+		have := map[string]bool{}
+		for _, v := range sub {
+			have[v.Path] = v.ReadOnly
+		}
+		want := 3
+		if snapshots {
+			want = 4
+			if at, err := z.FS.Lstat(z.T, "/sub.1/below"); err != nil || !at.IsDir() || string(z.ReadFile("/sub.1/file")) != "/sub" {
+				t.Errorf("the snapshot: %+v, %v", at, err)
+			}
+		} else if len(w.left) != 1 || !w.left[0].Snapshot || w.left[0].Name != "/sub.1" {
+			t.Errorf("left out %+v, want the snapshot", w.left)
+		}
+		if len(have) != want || have["/sub"] || have["/sub/below"] || have["/other"] || have["/sub.1"] != snapshots {
+			t.Errorf("snapshots %t: subvolumes and whether they are read-only: %v", snapshots, have)
+		}
+		id, err := z.FS.DefaultSubvolume(z.T)
+		must(t, err)
+		if at, err := z.FS.Stat(z.T, "/other"); err != nil || at.Subvol != id {
+			t.Errorf("subvolume %d is the default one, %v, want %d", id, err, at.Subvol)
+		}
+		if string(z.ReadFile("/other/file")) != "/other" {
+			t.Error("/other/file is not what it was")
+		}
+		for _, path := range []string{"/tree", "/sub"} {
+			sameTrees(t, path, x, z, path)
+		}
+		at, err := z.FS.Stat(z.T, "/tree/large")
+		if err != nil || at.Nbytes > 3<<20+16<<10 || at.Flags&format.InodeNoDataCow == 0 {
+			t.Errorf("large: %+v, %v: want its holes, and NOCOW", at, err)
+		}
+	}
+}
+
+// A part of an image, with owners and exclusions of one's own; what is no directory is refused.
+func TestScanFromPart(t *testing.T) {
+	x := sourceImage(t)
+	s := NewScan(&watch{t: t})
+	s.Exclude, s.Owner = Exclude{"below", "a"}, &fs.Owner{UID: 5, GID: 6}
+	root, err := s.From(x.T, x.FS, "/sub")
+	must(t, err)
+	z := opened(t, s, root, mkfs.Options{})
+	if at, err := z.FS.Lstat(z.T, "/file"); err != nil || at.UID != 5 || at.GID != 6 || string(z.ReadFile("/file")) != "/sub" {
+		t.Errorf("/file: %+v, %v", at, err)
+	}
+	if _, err := z.FS.Lstat(z.T, "/below"); !errors.Is(err, errno.ENOENT) {
+		t.Errorf("/below: %v", err)
+	}
+	if _, err := s.From(x.T, x.FS, "/tree/a"); err == nil || !strings.Contains(err.Error(), "no directory") {
+		t.Errorf("a file as the source: %v", err)
+	}
+	if _, err := s.From(x.T, x.FS, "/none"); !errors.Is(err, errno.ENOENT) {
+		t.Errorf("no source: %v", err)
+	}
+}
+
+// A file whose data is damaged is left out whole, and the rest is there.
+func TestScanFromDamaged(t *testing.T) {
+	x := fstest.New(t, fstest.NoCheck())
+	for _, name := range []string{"/bad", "/good"} {
+		f := x.Create(name)
+		x.WriteAt(f, noise(64<<10), 0)
+		x.Must(f.Fsync(x.T))
+		x.Must(f.Close(x.T))
+	}
+	x.Must(x.FS.Sync(x.T))
+	f := x.Open("/bad")
+	dev, at, _, ok := f.Lies(x.T, 8192)
+	if !ok {
+		t.Fatal("the data lies nowhere")
+	}
+	x.Must(f.Close(x.T))
+	x.Must(blockdev.Write(x.T, dev, make([]byte, 4096), at))
+	x.FS.DropCaches(x.T)
+	w := &watch{t: t}
+	s := NewScan(w)
+	root, err := s.From(x.T, x.FS, "/")
+	must(t, err)
+	z := opened(t, s, root, mkfs.Options{})
+	if len(w.left) != 1 || w.left[0].Name != "/bad" || w.left[0].Err == nil {
+		t.Errorf("left out %+v, want /bad with its error", w.left)
+	}
+	if _, err := z.FS.Lstat(z.T, "/bad"); !errors.Is(err, errno.ENOENT) {
+		t.Errorf("/bad: %v", err)
+	}
+	if !bytes.Equal(z.ReadFile("/good"), noise(64<<10)) {
+		t.Error("/good is not what it was")
+	}
+}
