@@ -96,7 +96,7 @@ handout: build ## make what a class is given, without solutions and history: art
 	rm -rf $(ART)/handout $(ART)/handout.zip
 	$(BIN) lab handout $(ART)/handout
 
-labs interop race: LONG =
+labs interop race notebooks: LONG =
 
 labs: ## grade every solution (full marks), every planted mistake and every hostile submission (rejected)
 	@if [ -e HANDOUT ]; then echo "bad target, have a handout want a clone: a handout has no solutions to grade" >&2; exit 2; fi
@@ -113,7 +113,7 @@ notebook: ## open the notebooks in JupyterLab (installed in notebooks/.venv)
 	bash notebooks/run.sh --open
 
 notebooks: ## run the notebooks headless; pages go to artifacts/notebooks
-	bash notebooks/run.sh $(ART)/notebooks
+	LONG=$(LONG) bash notebooks/run.sh $(ART)/notebooks
 
 bench: build ## run the long tests, and measure the numbers of the project, as ratios in alternating rounds
 	$(MAKE) --no-print-directory long

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Build the notebook kernel, and run every notebook without a screen or open them in JupyterLab.
 # Everything it makes lies in git-ignored folders; nothing is written to HOME.
-#   run.sh OUT     executed notebooks and HTML pages go to OUT; an error in a cell fails the run
+#   run.sh OUT     executed notebooks and HTML pages go to OUT; an error in a cell fails the run.
+#                  LONG=N/TEXT: only one in N of them, those that TEXT draws
 #   run.sh --open  start JupyterLab here, with the kernel "btrlab (Go)"
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
@@ -65,19 +66,24 @@ if [ -n "$open" ]; then
 	exec "$venv/bin/jupyter-lab" --notebook-dir="$here" "${root[@]}" "${@:2}"
 fi
 
-found=0
-for n in "$here"/*.ipynb; do
-	[ -e "$n" ] || continue
-	found=$((found + 1))
-	name=$(basename "$n" .ipynb)
-	echo "notebook $name"
-	quietly "$venv/bin/jupyter-nbconvert" --to notebook --execute --ExecutePreprocessor.kernel_name=gophernotes \
-		--ExecutePreprocessor.timeout=300 --output-dir "$out" "$n"
-	quietly "$venv/bin/jupyter-nbconvert" --to html --template classic --output-dir "$out" "$out/$name.ipynb"
-	if grep -q 'skipping import' "$out/$name.ipynb"; then
-		echo "notebook $name shows a warning of the interpreter: a type of package nb has one of its fields' types with generics" >&2
-		exit 1
-	fi
-done
-[ $found -gt 0 ] || { echo "no notebook found" >&2; exit 1; }
-echo "$found notebooks run; written to ${out#"$(dirname "$here")"/}/*.html"
+found=("$here"/*.ipynb)
+[ -e "${found[0]}" ] || { echo "no notebook found" >&2; exit 1; }
+if [[ ${LONG:-} == [1-9]*/* ]]; then # one in N, which the text draws
+	drawn=()
+	for n in "${found[@]}"; do
+		sum=$(printf '%s %s' "${LONG#*/}" "$(basename "$n")" | cksum)
+		[ $((${sum%% *} % ${LONG%%/*})) != 0 ] || drawn+=("$n")
+	done
+	[ ${#drawn[@]} -gt 0 ] || drawn=("${found[0]}")
+	found=("${drawn[@]}")
+fi
+printf 'notebook %s\n' "${found[@]##*/}"
+quietly "$venv/bin/jupyter-nbconvert" --to notebook --execute --ExecutePreprocessor.kernel_name=gophernotes \
+	--ExecutePreprocessor.timeout=300 --output-dir "$out" "${found[@]}"
+done=("${found[@]/#$here/$out}")
+quietly "$venv/bin/jupyter-nbconvert" --to html --template classic --output-dir "$out" "${done[@]}"
+if grep -l 'skipping import' "${done[@]}"; then
+	echo "these notebooks show a warning of the interpreter: a type of package nb has one of its fields' types with generics" >&2
+	exit 1
+fi
+echo "${#found[@]} notebooks run; written to ${out#"$(dirname "$here")"/}/*.html"

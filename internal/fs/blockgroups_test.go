@@ -9,6 +9,7 @@ import (
 	"btrlab/internal/fs"
 	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/testing/fstest"
+	"btrlab/internal/testing/need"
 )
 
 // testdata/mkfs-6.19.blocks.gz is an image of mkfs.btrfs 6.19 with its defaults, among them
@@ -20,6 +21,7 @@ import (
 // TestMkfsDefaults reads what the newest mkfs.btrfs makes by default, and writes into it until new
 // block groups are needed; the fixture checks the image.
 func TestMkfsDefaults(t *testing.T) {
+	need.LongRaced(t)
 	for _, readOnly := range []bool{true, false} {
 		x := fstest.New(t, fstest.Image("testdata/mkfs-6.19.blocks.gz"), fstest.FSOptions(func(o *fs.Options) { o.ReadOnly = readOnly }))
 		if have := x.ReadFile("/small"); string(have) != "hello\n" {
@@ -36,6 +38,7 @@ func TestMkfsDefaults(t *testing.T) {
 
 // TestBlockGroupTree does the same with an image of ours.
 func TestBlockGroupTree(t *testing.T) {
+	need.LongRaced(t)
 	x := fstest.New(t, fstest.Size(300<<20), fstest.MkfsOptions(func(o *mkfs.Options) { o.BlockGroupTree = true }))
 	growGroups(x)
 }

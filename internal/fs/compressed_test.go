@@ -18,6 +18,7 @@ import (
 	"btrlab/internal/fs"
 	"btrlab/internal/kiocb"
 	"btrlab/internal/testing/fstest"
+	"btrlab/internal/testing/need"
 )
 
 // testdata/compressed.blocks.gz is an image that Linux 6.18 wrote compressed files into, with two
@@ -60,6 +61,7 @@ func linuxSums(t *testing.T) map[string]string {
 
 // TestCompressed reads what Linux compressed: whole files, parts in any order, and directly.
 func TestCompressed(t *testing.T) {
+	need.LongRaced(t)
 	x := fstest.New(t, fstest.Image(compressedImage))
 	r := rand.New(rand.NewPCG(1, 2))
 	for path, want := range linuxSums(t) {
@@ -176,6 +178,7 @@ func TestBrokenStream(t *testing.T) {
 
 // TestCompressedWrites changes compressed files in every way and compares them with a model.
 func TestCompressedWrites(t *testing.T) {
+	need.LongRaced(t)
 	x := fstest.New(t, fstest.Image(compressedImage))
 	for _, kind := range kinds {
 		for _, name := range []string{"seq", "clone", "part", "hole", "range", "inline", "small"} {

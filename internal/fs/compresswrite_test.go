@@ -50,6 +50,7 @@ func words(r *rand.Rand, n int) []byte {
 // TestWriteCompressed writes files of all sizes compressed, changes them in every way, and reads
 // them again after another mount. They take less space, and the image says what they need.
 func TestWriteCompressed(t *testing.T) {
+	need.LongRaced(t)
 	for _, s := range writeMethods {
 		t.Run(s, func(t *testing.T) {
 			x := fstest.New(t)
@@ -134,6 +135,7 @@ func TestNotCompressed(t *testing.T) {
 
 // TestCompressedFsync: after a power cut each fsync of compressed data is there, by the log.
 func TestCompressedFsync(t *testing.T) {
+	need.LongRaced(t)
 	for _, s := range writeMethods {
 		var mem *blockdev.Memory
 		x := fstest.New(t, fstest.Logging(fstest.Wrap(func(d blockdev.Device) blockdev.Device { mem = d.(*blockdev.Memory); return d }))...)

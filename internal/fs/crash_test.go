@@ -15,12 +15,14 @@ import (
 	"btrlab/internal/progs/check"
 	"btrlab/internal/sched"
 	"btrlab/internal/testing/fstest"
+	"btrlab/internal/testing/need"
 )
 
 // A crash at any flush, with the writes since the flush before it lost, all there, torn, or any
 // part of them there, leaves an image that checks clean and holds exactly what the last commit, or
 // the one under way, made durable.
 func TestCrash(t *testing.T) {
+	need.LongRaced(t)
 	const commits = 12
 	base := blockdev.NewMemory(128 << 20)
 	var log *dm.LogWrites

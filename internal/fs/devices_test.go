@@ -72,6 +72,7 @@ func fill(x *fstest.Fixture) map[string][]byte {
 
 // TestDevices writes file systems of each profile; the fixture checks all copies on all devices.
 func TestDevices(t *testing.T) {
+	need.LongRaced(t)
 	for _, c := range deviceCases {
 		t.Run(fmt.Sprintf("%d %s %s", c.n, c.data, c.metadata), func(t *testing.T) {
 			x := profileOn(t, c.n, c.data, c.metadata)
@@ -282,6 +283,7 @@ func parityImage(t *testing.T, name string, n int) (devs []blockdev.Device, file
 // TestParity reads RAID5 and RAID6, with each choice of devices bad and missing that the profile
 // can do without.
 func TestParity(t *testing.T) {
+	need.LongRaced(t)
 	for _, c := range []struct {
 		name    string
 		n, lost int
@@ -304,6 +306,7 @@ func TestParity(t *testing.T) {
 
 // TestBadCopy: a copy that is bad is told of, by its mirror, when another one is read.
 func TestBadCopy(t *testing.T) {
+	need.LongRaced(t)
 	x := profileOn(t, 2, "raid1", "raid1")
 	files := fill(x)
 	devs := images(x)
@@ -331,6 +334,7 @@ func TestBadCopy(t *testing.T) {
 // TestTornSupers: a crash between the superblocks of two devices leaves the commit, which is in the
 // newer one, whichever device is named first; check notes it.
 func TestTornSupers(t *testing.T) {
+	need.LongRaced(t)
 	x := profileOn(t, 2, "raid0", "raid0")
 	super := func(dev blockdev.Device, op func(*sched.Task, blockdev.Device, []byte, int64) error, p []byte) {
 		t.Helper()

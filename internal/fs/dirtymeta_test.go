@@ -8,6 +8,7 @@ import (
 	"btrlab/internal/fs"
 	"btrlab/internal/sched"
 	"btrlab/internal/testing/fstest"
+	"btrlab/internal/testing/need"
 )
 
 // TestDirtyMetadata: nobody syncs, and still the tree blocks that wait for a commit stay bounded,
@@ -15,6 +16,7 @@ import (
 // make at once, and file extents that enter the trees as random writes end. Without the bound they
 // grow as long as the transaction does.
 func TestDirtyMetadata(t *testing.T) {
+	need.LongRaced(t)
 	const limit, blocks = 1 << 20, 16 << 10
 	for _, bounded := range []bool{true, false} {
 		for _, c := range []struct {

@@ -10,12 +10,14 @@ import (
 	"btrlab/internal/fs"
 	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/testing/fstest"
+	"btrlab/internal/testing/need"
 )
 
 // Mixed block groups have one account for data and metadata: a file system of 46 MiB is filled with
 // files until there is no space, emptied and filled again, and has at least nine tenths as many the
 // second time; no chunk is of data or of metadata alone, and the check at the end is clean.
 func TestMixedFull(t *testing.T) {
+	need.LongRaced(t)
 	x := fstest.New(t, fstest.Size(46<<20), fstest.MkfsOptions(func(o *mkfs.Options) { o.Mixed = true }))
 	data := make([]byte, 70000)
 	for i := range data {

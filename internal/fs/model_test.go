@@ -14,6 +14,7 @@ import (
 	"btrlab/internal/fs"
 	"btrlab/internal/policy"
 	"btrlab/internal/testing/fstest"
+	"btrlab/internal/testing/need"
 )
 
 // modelFile is an open file with what it should hold.
@@ -162,6 +163,7 @@ func (m *modelFile) verifyHoles(x *fstest.Fixture) {
 // them against byte arrays: before and after the cache is dropped, and after the image was opened
 // again.
 func TestModel(t *testing.T) {
+	need.LongRaced(t)
 	for _, name := range policy.Names() {
 		t.Run(name, func(t *testing.T) { randomModel(t, fstest.Policy(name)) })
 	}
@@ -169,6 +171,7 @@ func TestModel(t *testing.T) {
 
 // TestModelVariants is TestModel on images of every kind.
 func TestModelVariants(t *testing.T) {
+	need.LongRaced(t)
 	for _, v := range fstest.Variants() {
 		for _, name := range []string{"locked", "modern"} {
 			t.Run(v.Name+"/"+name, func(t *testing.T) { randomModel(t, v.Option, fstest.Policy(name)) })
@@ -225,6 +228,7 @@ func randomModel(t *testing.T, opts ...fstest.Option) {
 // TestModelSmallMemory is TestModel with so little memory that pages, inodes and tree blocks are
 // evicted all the time.
 func TestModelSmallMemory(t *testing.T) {
+	need.LongRaced(t)
 	steps := 400
 	if testing.Short() {
 		steps = 150

@@ -19,6 +19,7 @@ import (
 	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
 	"btrlab/internal/testing/fstest"
+	"btrlab/internal/testing/need"
 )
 
 // TestDirectErrorInTheMiddle: one of the three bios of a direct write fails, each in turn. The
@@ -234,6 +235,7 @@ func TestShortages(t *testing.T) {
 // After a crash the image is clean, and each block holds what the last fsync has promised or what
 // was written since.
 func TestNowaitCrash(t *testing.T) {
+	need.LongRaced(t)
 	const tasks, depth, blocks = 4, 6, 48
 	for _, spec := range []string{"nowait-5.19!FSYNC_LOG", "nowait-6.1!FSYNC_LOG", "nowait-6.1", "nowait-strict"} {
 		t.Run(spec, func(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 	"btrlab/internal/progs/check"
 	"btrlab/internal/sched"
 	"btrlab/internal/testing/fstest"
+	"btrlab/internal/testing/need"
 )
 
 // A crash at any flush while snapshots come and go: the image is clean, or half of a deleted tree
@@ -25,6 +26,7 @@ import (
 // it was made, whatever its original did since. NOCOW files are among them: what is overwritten in
 // place after a snapshot must be a copy.
 func TestSnapshotCrash(t *testing.T) {
+	need.LongRaced(t)
 	base := blockdev.NewMemory(128 << 20)
 	var log *dm.LogWrites
 	x := fstest.New(t, fstest.Size(base.Size()), fstest.Wrap(func(dev blockdev.Device) blockdev.Device {

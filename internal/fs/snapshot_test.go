@@ -235,6 +235,7 @@ func snapshotModel(t *testing.T, x *fstest.Fixture, seed uint64, steps int) {
 // A deep tree: snapshots of a directory with many files share whole subtrees, which both sides then
 // change block by block.
 func TestSnapshotTree(t *testing.T) {
+	need.LongRaced(t)
 	x := fstest.New(t)
 	put := func(path string, b byte) {
 		f := x.Create(path)

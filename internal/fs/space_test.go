@@ -12,11 +12,13 @@ import (
 	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
 	"btrlab/internal/testing/fstest"
+	"btrlab/internal/testing/need"
 )
 
 // TestFull fills the image until ENOSPC and holds that nothing that a write accepted is lost, that
 // the image is clean, and that a removed file makes room again.
 func TestFull(t *testing.T) {
+	need.LongRaced(t)
 	for _, name := range []string{"locked", "range-lock", "modern"} {
 		t.Run(name, func(t *testing.T) {
 			x := fstest.New(t, fstest.Policy(name), fstest.Size(64<<20))
@@ -70,6 +72,7 @@ func TestFull(t *testing.T) {
 // TestFullNocow: a NOCOW file can be overwritten on an image without any free data space
 // (labs/reference 1.1 c).
 func TestFullNocow(t *testing.T) {
+	need.LongRaced(t)
 	x := fstest.New(t, fstest.Size(64<<20))
 	f := x.Create("/nocow")
 	x.Must(f.SetFlags(x.T, format.InodeNoDataCow))
@@ -155,6 +158,7 @@ func full(x *fstest.Fixture) *fs.File {
 // and writeback, which has to allocate after all, drops it: the caller hears of it at fsync, if at
 // all.
 func TestFullNocowHole(t *testing.T) {
+	need.LongRaced(t)
 	const blk = 64 << 10
 	x := fstest.New(t, fstest.Size(64<<20))
 	f := x.Create("/nocow")
@@ -204,6 +208,7 @@ func TestFullNocowHole(t *testing.T) {
 // not: data chunks take the whole device first. At the end nothing may be promised; the fixture's
 // quiescence check asks the same of every inode.
 func TestFullMetadata(t *testing.T) {
+	need.LongRaced(t)
 	x := fstest.New(t, fstest.Size(96<<20), fstest.MkfsOptions(func(o *mkfs.Options) { o.MetadataProfile = "single" }))
 	fill := full(x)
 	x.Must(fill.Truncate(x.T, 0))

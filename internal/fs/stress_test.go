@@ -10,11 +10,13 @@ import (
 	"btrlab/internal/fs"
 	"btrlab/internal/sched"
 	"btrlab/internal/testing/fstest"
+	"btrlab/internal/testing/need"
 )
 
 // Writers overwrite random blocks of one NOCOW file while writeback runs; every block says where it
 // belongs. After the caches are dropped, each block on the device is one that was written there.
 func TestBlocksStayInPlace(t *testing.T) {
+	need.LongRaced(t)
 	const blocks, writers = 4096, 8
 	sched.SetChecked(false) // at full speed
 	defer sched.SetChecked(true)

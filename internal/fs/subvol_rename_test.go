@@ -16,6 +16,7 @@ import (
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
 	"btrlab/internal/testing/fstest"
+	"btrlab/internal/testing/need"
 )
 
 // subvolPaths are the paths of the subvolumes, which a walk to each must find.
@@ -193,6 +194,7 @@ func TestSubvolumeRenameCrash(t *testing.T) {
 // A subvolume moves while another task goes up from it, lists the subvolumes, deletes it, or moves
 // another one below it: nobody finds it without a name, and no two lie in each other.
 func TestSubvolumeRenameSchedules(t *testing.T) {
+	need.LongRaced(t)
 	o := fstest.Explored("locked")
 	image, _ := subvolImages(o, "/other")
 	gone := func(err error) { // by the name that the other task has taken

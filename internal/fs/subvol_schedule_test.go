@@ -140,6 +140,7 @@ func TestDeleteSubvolumeSchedules(t *testing.T) {
 // task that lists the subvolumes opens it too, comes to no inode of it, and still wakes the other
 // one.
 func TestOrphanSchedules(t *testing.T) {
+	need.LongRaced(t)
 	o := fstest.Explored("locked")
 	_, orphan := subvolImages(o, "/s/inner")
 	for _, c := range []struct {

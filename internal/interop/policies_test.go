@@ -20,6 +20,7 @@ import (
 	"btrlab/internal/policy"
 	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
+	"btrlab/internal/testing/need"
 	"btrlab/internal/uring"
 )
 
@@ -67,6 +68,7 @@ const (
 // through rings. Linux accepts the image and reads the bytes. Under make interop a sample; make
 // bench gives each policy 30 s.
 func TestNowaitPolicies(t *testing.T) {
+	need.Long(t)
 	linux(t)
 	runtime := *policiesRuntime
 	if runtime == 0 {

@@ -12,6 +12,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"btrlab/internal/testing/need"
 )
 
 // theirQgroups reads the table of btrfs qgroup show for a mounted file system: id, referenced,
@@ -144,6 +146,7 @@ func TestQuota(t *testing.T) {
 // TestQuotaDelete: one side begins to delete a subvolume, and is stopped; the other finishes, and
 // comes to the right counts. The qgroup goes with the subvolume.
 func TestQuotaDelete(t *testing.T) {
+	need.Long(t)
 	linux(t)
 	src := t.TempDir()
 	f := newFiller(12)

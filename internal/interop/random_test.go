@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"btrlab/internal/testing/need"
 )
 
 // model is a folder of the host that goes through the same edits as an image.
@@ -145,6 +147,7 @@ func noTimes(t *testing.T, dirs ...string) {
 // TestRandomEdits: random edits, one process's worth each, on an image and on a folder; the image
 // is the folder to us and to Linux, and Linux writes in between.
 func TestRandomEdits(t *testing.T) {
+	need.Long(t)
 	linux(t)
 	for seed := range uint64(pick(4*len(imageKinds), 1)) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {

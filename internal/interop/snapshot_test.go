@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"btrlab/internal/testing/need"
 )
 
 // volumes is an image with subvolumes, and beside it what their files should hold.
@@ -215,6 +217,7 @@ func (x *volumes) compare(dir, whose string) {
 // other way round. After each turn both checkers find nothing, and both of us read the same bytes,
 // the model's.
 func TestSnapshots(t *testing.T) {
+	need.Long(t)
 	linux(t, "chattr", "cp")
 	for _, c := range []struct {
 		name  string

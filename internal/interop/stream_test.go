@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"btrlab/internal/testing/need"
 )
 
 // Send streams: Linux's are received by us, ours by btrfs receive, and the trees are the same.
@@ -448,6 +450,7 @@ func (a *linuxAuthor) attrs(path string) {
 // TestStreamsRandom: random changes between snapshots, with a mount between them, so that numbers
 // of inodes are used again. Our streams are received by Linux, Linux's by us.
 func TestStreamsRandom(t *testing.T) {
+	need.Long(t)
 	linux(t, "cp")
 	src, dst, ours := linuxImage(t, "src.img", "4G"), linuxImage(t, "dst.img", "4G"), image(t, "ours.img")
 	btrlab(t, "mkfs", "-q", "--size", "4G", ours)

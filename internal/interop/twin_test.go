@@ -19,6 +19,7 @@ import (
 	"btrlab/internal/errno"
 	"btrlab/internal/fs"
 	"btrlab/internal/sched"
+	"btrlab/internal/testing/need"
 )
 
 var twinSequences = flag.Int("twin.sequences", 0, "random sequences of TestTwin (default 40 under make interop)")
@@ -328,6 +329,7 @@ func splitNul(b []byte) (list []string) {
 // and attributes; both images are sound, with quotas in every fourth, with simple ones in every
 // eighth.
 func TestTwin(t *testing.T) {
+	need.Long(t)
 	linux(t)
 	n := pick(40, 3)
 	if *twinSequences > 0 {

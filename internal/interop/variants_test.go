@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"btrlab/internal/testing/need"
 )
 
 // imageKind is a kind of image: the options that make one, of mkfs.btrfs and of btrlab mkfs.
@@ -59,6 +61,7 @@ func sharingTurn(t *testing.T, img, want string, turn int) {
 
 // TestVariants: an image of every kind, of either maker, takes turns of Linux and btrlab.
 func TestVariants(t *testing.T) {
+	need.Long(t)
 	linux(t)
 	for _, v := range imageKinds {
 		for _, ours := range []bool{true, false} {
@@ -112,6 +115,7 @@ func TestSkinnyLater(t *testing.T) {
 
 // TestVariantsRootdir: a tree that is made with an image of any kind is the same to Linux.
 func TestVariantsRootdir(t *testing.T) {
+	need.Long(t)
 	linux(t)
 	want := filepath.Join(t.TempDir(), "want")
 	tree(t, filepath.Join(want, "tree"), 3, pick(2000, 200))
