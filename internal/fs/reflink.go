@@ -46,7 +46,7 @@ func (f *File) ReflinkAll(t *sched.Task, src *File) error {
 	if err != nil {
 		return f.opError("reflink", 0, 0, err)
 	}
-	if !f.SameInode(src) {
+	if !f.SameInode(src) && f.Size(t) > 0 { // FICLONE of a whole file cuts nothing
 		if err := f.Truncate(t, 0); err != nil {
 			return err
 		}

@@ -93,8 +93,10 @@ type WritePlan struct {
 type SetsizePlan struct {
 	Guard
 	Set
-	// Steps is the order of the steps when the file shrinks.
+	// Steps is the order of the steps when the file does not grow.
 	Steps SetsizeOrder
+	// Same: the file keeps its size.
+	Same bool
 	// StableWait: wait for writeback of the last page before its rest is zeroed.
 	StableWait bool
 	// HoldReads: direct reads without i_rwsem take it from before a shrinking setsize waits for
@@ -236,6 +238,9 @@ func ForSetsize(f Facts, p *Policy) SetsizePlan {
 		Steps:      setsizeOrder(p),
 		StableWait: !p.Wrong(WrongZeroUnderWriteback) && !p.Has(WritebackBounce),
 		HoldReads:  holdsReads(p),
+	}
+	if pl.Same = f.NewSize == f.ISize; pl.Same && !p.Has(SetsizeWaitOrdered) {
+		pl.Steps = pl.Steps.without(WaitOrdered)
 	}
 	if p.Has(WriteRangeLock) {
 		pl.Lock, pl.RangeFrom = LockBoth, min(f.NewSize, f.ISize)

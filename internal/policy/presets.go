@@ -99,9 +99,40 @@ var FsyncPresets = []Policy{
 	like(NowaitPresets, "nowait-5.8", "fsync-commit", "Linux 5.17 with notreelog: every fsync commits the transaction", func(p *Policy) { p.Put(FsyncLog, false) }),
 	like(NowaitPresets, "nowait-5.8", "fsync-5.17", "Linux 5.17: an fsync writes a log tree; the kernel before seed 003", func(*Policy) {}),
 	like(NowaitPresets, "nowait-5.8", "fsync-5.18", "Linux 5.18: the same kernel with the six patches of seed 003", func(p *Policy) {
-		p.Set = p.Or(Of(LogNoRecheck, LogPushMin, LogLazySum, LogReplaceMulti, LogNoExtraRelease, LogPrepareFirst))
+		p.Set = p.Or(logPatches)
 	}),
 }
+
+// KernelPresets are kernels as they were released, oldest first: those that the model is held
+// against (package judge/conform). Names does not list them; a seed's presets are kernels around
+// its patches.
+var KernelPresets = []Policy{
+	{
+		Name: "linux-5.10", About: "Linux 5.10: before seeds 000, 001 and 003",
+		Set: Of(FsyncLog, PunchRecheckOE, NowaitCheckTry, NowaitCheckWhole, NowaitPastEOF, NocowAskAlways),
+	},
+	like(NowaitPresets, "nowait-6.1", "linux-6.1", "Linux 6.1: with seeds 000, 001 and 003", func(p *Policy) {
+		p.Set = p.Or(logPatches)
+	}),
+	like(Presets, "modern", "linux-6.12", "Linux 6.12: direct ranges have a bit of their own", func(p *Policy) {
+		p.Put(NocowAskAlways, true)
+		for _, later := range []Switch{CopyByFolio, StableSkipNodatasum, DIOCsumBuffered} {
+			p.Put(later, false)
+		}
+	}),
+	like(Presets, "modern", "linux-6.18", "Linux 6.18: a folio at a time; direct writes with checksums go through the page cache", func(p *Policy) {
+		p.Put(NocowAskAlways, true)
+	}),
+	like(Presets, "modern", "linux-7.3", "Linux 7.3: direct writes with checksums go to the device by a copy, a setsize always waits for ordered extents, an fsync waits once", func(p *Policy) {
+		p.Put(LogOneWait, true)
+		p.Put(NocowAskAlways, true)
+		p.Put(DIOCsumBuffered, false)
+		p.Put(SetsizeWaitOrdered, true)
+	}),
+}
+
+// logPatches are the six of seed 003.
+var logPatches = Of(LogNoRecheck, LogPushMin, LogLazySum, LogReplaceMulti, LogNoExtraRelease, LogPrepareFirst)
 
 // like is a preset of the list with another name and a change.
 func like(list []Policy, of, name, about string, change func(p *Policy)) Policy {
@@ -112,9 +143,9 @@ func like(list []Policy, of, name, about string, change func(p *Policy)) Policy 
 }
 
 // All is every policy that has a name: those of buffered writes, of somebody's own, of NOWAIT,
-// sectors and fsync.
+// sectors and fsync, and the kernels.
 func All() []Policy {
-	return slices.Concat(Presets, BouncePresets, added, NowaitPresets, UnalignedPresets, FsyncPresets)
+	return slices.Concat(Presets, BouncePresets, added, NowaitPresets, UnalignedPresets, FsyncPresets, KernelPresets)
 }
 
 // Names lists the presets, and after them the policies that were added.

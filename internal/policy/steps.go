@@ -72,6 +72,18 @@ const MaxSetsizeSteps = 5
 // SetsizeOrder is the order of the steps of a shrinking setsize; it ends with the first NoStep.
 type SetsizeOrder [MaxSetsizeSteps]SetsizeStep
 
+// without is the order without a step.
+func (o SetsizeOrder) without(step SetsizeStep) (less SetsizeOrder) {
+	n := 0
+	for _, s := range o {
+		if s != step {
+			less[n] = s
+			n++
+		}
+	}
+	return less
+}
+
 var setsizeSteps = names{"policy.SetsizeStep",
 	[]string{"none", "truncate_setsize", "dio_wait", "set_i_size", "truncate_pages", "wait_ordered", "truncate_items"},
 	[]string{"NoStep", "TruncateSetsize", "DIOWait", "SetISize", "TruncatePages", "WaitOrdered", "TruncateItems"}}

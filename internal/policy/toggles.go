@@ -20,6 +20,7 @@ const (
 	WritebackBounce
 	PunchRecheckOE
 	ExtentLockBackOff
+	SetsizeWaitOrdered
 	DIOShared
 	DIOLocked
 	DIOCsumBuffered
@@ -58,6 +59,7 @@ const (
 	LogReplaceMulti
 	LogNoExtraRelease
 	LogPrepareFirst
+	LogOneWait
 
 	firstWrong // the wrong orders follow
 )
@@ -284,6 +286,14 @@ var toggles = [switches]Toggle{
 		Shows:    "without it a waiter for a large range that keeps its first half stops an ordered extent from finishing there",
 		Scenario: "range-and-space", Base: "locked+WRONG_RESERVE_UNDER_RANGE",
 	},
+	SetsizeWaitOrdered: {
+		Name:   "SETSIZE_WAIT_ORDERED",
+		Does:   "a setsize to the size that the file has waits for the ordered extents at its end, as one that makes the file shorter does",
+		Effect: "prevents a race with the ordered extent of the last block, whose map the setsize drops; without it a file that ends inside a block gets its size on disk while the block is still on its way",
+		Source: "ec78575dde99 (7.3)",
+		Kernel: "fs/btrfs/inode.c:btrfs_truncate()",
+		Shows:  "a write that ends inside a block, a truncate to the size that it gave the file, a commit and a power cut: zeros or the data; no scenario: nobody has synced the write, so no oracle wants its data",
+	},
 	DIOShared: {
 		Name:     "DIO_SHARED",
 		Does:     "a direct write inside i_size and every direct read take i_rwsem shared; without it the write takes it exclusive and drops it for the I/O, and the read does not take it",
@@ -304,11 +314,11 @@ var toggles = [switches]Toggle{
 	},
 	DIOCsumBuffered: {
 		Name:     "DIO_CSUM_BUFFERED",
-		Does:     "a direct write to a file with checksums goes through the page cache",
-		Effect:   "prevents a wrong checksum on disk: without it a program can change the bytes of a direct write between the checksum and the transfer",
-		Source:   "968f19c5b1b7 (6.15)",
+		Does:     "a direct write to a file with checksums goes through the page cache; without it a copy of its bytes goes to the device",
+		Effect:   "prevents a wrong checksum on disk where the kernel made no copy: a program could change the bytes of a direct write between the checksum and the transfer. Linux before 6.15 has neither; here there is always the copy",
+		Source:   "968f19c5b1b7 (6.15) until e9b7b9d9e78e (7.3), which writes the copy",
 		Kernel:   "fs/btrfs/direct-io.c:btrfs_direct_write()",
-		Shows:    "without it the memory of a direct write changes while it is checksummed",
+		Shows:    "without it a direct write makes ordered extents of its own, and its pages do not come into memory",
 		Scenario: "direct-append", Base: "modern",
 	},
 	NowaitBuffered: {
@@ -617,6 +627,14 @@ var toggles = [switches]Toggle{
 		Source: "seed 003, e1f53ed874e2 (5.18): \"btrfs: prepare extents to be logged before locking a log tree path\"",
 		Kernel: "fs/btrfs/tree-log.c:log_one_extent()",
 		Shows:  "without it two fsyncs of different files: the second waits for the leaf while the first fills the ten fields of an item there; no scenario: no log of the catalogue is large enough, and btrlab reproduce 003 counts the work",
+	},
+	LogOneWait: {
+		Name:   "LOG_ONE_WAIT",
+		Does:   "an fsync that writes a log waits once until no task copies into it, and not again for those that have come and gone meanwhile",
+		Effect: "prevents an fsync from waiting for one more round of tasks that copy into the log; what they copy is in the log all the same, and is written with it",
+		Source: "4bdec1b14b1f (7.3)",
+		Kernel: "fs/btrfs/tree-log.c:btrfs_sync_log()",
+		Shows:  "an fsync that waits for another one's copy, and a third one that copies meanwhile; no scenario: those of the catalogue have two fsyncs of a log, and the job of seed 003 in virtual time has eight",
 	},
 	WrongFaultUnderPageLock: {
 		Name:     "WRONG_FAULT_UNDER_PAGE_LOCK",

@@ -17,8 +17,8 @@ import (
 	"btrlab/internal/testing/fstest"
 )
 
-// sourceImage is an image with what a file system can have: subvolumes, one of them the default one,
-// a snapshot, links, holes, compression, flags.
+// sourceImage is an image with what a file system can have: subvolumes, one the default one, a
+// snapshot, links, holes, compression, flags.
 func sourceImage(t *testing.T) *fstest.Fixture {
 	x := fstest.New(t)
 	must(t, NewIn(x.T, x.FS, &watch{t: t}).Tree(hostTree(t), "/tree"))

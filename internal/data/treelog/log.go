@@ -402,7 +402,7 @@ func (l *Logs) Sync(t *sched.Task, h *transaction.Handle, k Ticket) error {
 		for log.active > 0 {
 			log.wait.Wait(t)
 		}
-		if batch == log.batch.Load() {
+		if batch == log.batch.Load() || l.orders.Load().set.Has(policy.LogOneWait) {
 			break
 		}
 	}

@@ -50,7 +50,7 @@ func (o *labTruncate) SetSize(t *sched.Task) bool {
 
 func (o *labTruncate) DropExtents(t *sched.Task) {
 	if o.err = waitOrdered(t, o.env, o.ip); o.err == nil {
-		o.err = truncateItems(t, o.env, o.ip)
+		o.err = truncateItems(t, o.env, o.ip, false)
 	}
 	if o.err != nil { // what is left of the file is what the tree says
 		_ = o.ip.Ordered.WaitRange(t, 0, pagecache.MaxFileEnd)

@@ -75,7 +75,8 @@ func Truncate(t *sched.Task, env *iopath.Env, ip *inode.Inode, newSize uint64) e
 	return SetSize(t, env, ip, newSize, plan)
 }
 
-// SetSize changes i_size and drops what lies beyond it.
+// SetSize changes i_size and drops what lies beyond it. To the size that the file has it takes the
+// steps of a shrink, so that preallocated extents beyond it go and the size on disk follows.
 //
 // Models btrfs_setsize(). The order of the steps comes from plan.Steps.
 //
@@ -84,10 +85,7 @@ func Truncate(t *sched.Task, env *iopath.Env, ip *inode.Inode, newSize uint64) e
 //   - newSize <= format.MaxFileSize.
 func SetSize(t *sched.Task, env *iopath.Env, ip *inode.Inode, newSize uint64, plan policy.SetsizePlan) error {
 	ip.AssertLocked(t)
-	switch old := ip.Size(t); {
-	case newSize == old:
-		return nil
-	case newSize > old:
+	if old := ip.Size(t); newSize > old {
 		return grow(t, env, ip, old, newSize, plan)
 	}
 	for _, step := range plan.Steps {
@@ -118,7 +116,7 @@ func takeStep(t *sched.Task, env *iopath.Env, ip *inode.Inode, newSize uint64, s
 	case policy.WaitOrdered:
 		return waitOrdered(t, env, ip)
 	case policy.TruncateItems:
-		return truncateItems(t, env, ip)
+		return truncateItems(t, env, ip, plan.Same)
 	}
 	return nil
 }
@@ -204,9 +202,9 @@ func waitOrdered(t *sched.Task, env *iopath.Env, ip *inode.Inode) error {
 // a writer that has put it back makes it drop the wrong ones or none (labs/reference 1.3, step 6).
 // A compressed inline extent that i_size cuts stays, and the page with what is left of it becomes
 // dirty. Models btrfs_truncate() after its wait.
-func truncateItems(t *sched.Task, env *iopath.Env, ip *inode.Inode) error {
+func truncateItems(t *sched.Task, env *iopath.Env, ip *inode.Inode, same bool) error {
 	for {
-		more, err := dropItems(t, env, ip)
+		more, err := dropItems(t, env, ip, same)
 		var whole *fstree.CompressedInlineError
 		if errors.As(err, &whole) {
 			if err = zero.Block(t, env.Read, ip, whole.NewSize, zero.After); err != nil {
@@ -224,7 +222,11 @@ func truncateItems(t *sched.Task, env *iopath.Env, ip *inode.Inode) error {
 // right after each. With a CompressedInlineError all is done but that extent and the size on disk.
 // When metadata is full, it uses the global reserve, as evict_refill_and_join() does. Difference:
 // btrfs_truncate() does not, and gets ENOSPC.
-func dropItems(t *sched.Task, env *iopath.Env, ip *inode.Inode) (more bool, err error) {
+//
+// A file that keeps its size keeps the extent map of its last block, which may be that of an
+// ordered extent that nobody waited for. Difference: the kernel drops it, and a read before the
+// ordered extent finishes takes the block for a hole; since 7.3 it waits.
+func dropItems(t *sched.Task, env *iopath.Env, ip *inode.Inode, same bool) (more bool, err error) {
 	space := env.Trans.Space
 	bytes := space.CalcInsert(unitsTruncate)
 	if err := space.Metadata().Reserve(t, bytes, spaceinfo.FlushAllSteal); err != nil {
@@ -244,6 +246,9 @@ func dropItems(t *sched.Task, env *iopath.Env, ip *inode.Inode) (more bool, err 
 		h.Abort(t, err)
 		_ = h.End(t)
 		return false, err
+	}
+	if same {
+		start = format.AlignUp(size, format.SectorSize)
 	}
 	ip.ExtentsChanged(t, h.Transid(), start, pagecache.MaxFileEnd)
 	ip.AddBytes(t, -int64(freed))
@@ -270,7 +275,7 @@ func Evict(t *sched.Task, env *iopath.Env, ip *inode.Inode) error {
 	_ = ip.Ordered.WaitRange(t, 0, pagecache.MaxFileEnd)
 	ip.SetDiskSize(t, 0)
 	for {
-		more, err := dropItems(t, env, ip)
+		more, err := dropItems(t, env, ip, false)
 		if err != nil || !more {
 			return err
 		}
