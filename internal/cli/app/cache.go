@@ -54,8 +54,8 @@ func (a *Run) SmallCacheFlag(cmd *cobra.Command, n int64) {
 func (a *Run) cacheBound(cmd *cobra.Command) {
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if a.Cache.Given && a.Cache.N < MinCache {
-			return Usagef(cmd, "bad --cache, have %d want at least %d", a.Cache.N, MinCache)
+		if err := Check(cmd, AtLeast(a.Cache.N, MinCache, "bad --cache, have %d want at least %d").If(a.Cache.Given)); err != nil {
+			return err
 		}
 		return run(cmd, args)
 	}

@@ -26,8 +26,8 @@ func (a verbs) cat() *cobra.Command {
 	how.flags(cmd, "read past the page cache (O_DIRECT)")
 	cmd.ValidArgsFunction = a.CompleteSpec
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if how.nowait && !length.Given {
-			return app.Usagef(cmd, "--nowait is of one request, want --length")
+		if err := app.Check(cmd, app.Needs("nowait", "length", "--nowait is of one request, want --length")); err != nil {
+			return err
 		}
 		for _, arg := range args {
 			image, path, err := a.FileSpec(cmd, arg)

@@ -48,19 +48,15 @@ files first: rescue copy.`,
 	cmd.Flags().StringVar(&undo, "undo", "", "with --repair: the undo file, which must not be there (default IMAGE.undo)")
 	app.JSONFlag(cmd, &asJSON)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if !repair && (dryRun || undo != "") {
-			return app.Usagef(cmd, "--dry-run and --undo go with --repair")
-		}
-		if repair && memory.Given {
-			return app.Usagef(cmd, "--repair has no --max-memory")
-		}
-		if memory.Given && memory.N < 1<<20 {
-			return app.Usagef(cmd, "--max-memory %s: want at least 1M", &memory)
+		err := app.Check(cmd,
+			app.Needs("dry-run undo", "repair", "--dry-run and --undo go with --repair"),
+			app.Excludes("repair", "max-memory", "--repair has no --max-memory"),
+			app.Not(memory.Given && memory.N < 1<<20, "--max-memory %s: want at least 1M", &memory),
+			app.Excludes("repair", "json", "--repair has no --json"))
+		if err != nil {
+			return err
 		}
 		o.MaxMemory = uint64(memory.N)
-		if repair && asJSON {
-			return app.Usagef(cmd, "--repair has no --json")
-		}
 		if repair && a.Open != nil {
 			return errors.New("--repair wants the image for itself, and it is open")
 		}
@@ -70,7 +66,7 @@ files first: rescue copy.`,
 		var res check.Result
 		bar := a.NewBar("check", !asJSON)
 		o.Progress = func(phase string, done, total uint64) { bar.Set(phase, done, total) }
-		err := a.WithDevices(args[0], blockdev.ReadOnly, func(devs []blockdev.Device) (err error) {
+		err = a.WithDevices(args[0], blockdev.ReadOnly, func(devs []blockdev.Device) (err error) {
 			o.Devices = devs[1:]
 			res, err = check.Check(a.Task, devs[0], o)
 			return err

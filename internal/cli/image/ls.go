@@ -48,8 +48,8 @@ func (a verbs) ls() *cobra.Command {
 	cmd.Flags().BoolVarP(&null, "null", "0", false, "end each name with a NUL, as find -print0, and escape nothing")
 	app.JSONFlag(cmd, &asJSON)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if null && (long || asJSON) {
-			return app.Usagef(cmd, "--null with --long or --json")
+		if err := app.Check(cmd, app.Excludes("null", "long json", "--null with --long or --json")); err != nil {
+			return err
 		}
 		image, path, _ := a.SplitSpec(args[0])
 		w := bufio.NewWriterSize(a.Out, 64<<10)

@@ -57,23 +57,12 @@ const excludeHelp = "leave out what matches, with what is below: a name, or with
 
 // parse checks the flags.
 func (x *treeFlags) parse(cmd *cobra.Command, o *mkfs.Options) (err error) {
-	if x.rootdir != "" && x.fromTar != "" {
-		return app.Usagef(cmd, "--rootdir with --from-tar, want one of them")
-	}
-	if x.rootdir == "" && x.fromTar == "" {
-		for _, name := range []string{"exclude", "owner", "root-owner"} {
-			if cmd.Flags().Changed(name) {
-				return app.Usagef(cmd, "--%s without --rootdir or --from-tar", name)
-			}
-		}
-	}
-	if x.empty() {
-		for _, name := range []string{"compress", "subvol", "shrink"} {
-			if cmd.Flags().Changed(name) {
-				return app.Usagef(cmd, "--%s without --rootdir, --from-tar or --plan", name)
-			}
-		}
-		return nil
+	err = app.Check(cmd,
+		app.Excludes("rootdir", "from-tar", "--rootdir with --from-tar, want one of them"),
+		app.Needs("exclude owner root-owner", "rootdir from-tar", "--%s without --rootdir or --from-tar"),
+		app.Needs("compress subvol shrink", "rootdir from-tar plan", "--%s without --rootdir, --from-tar or --plan"))
+	if err != nil || x.empty() {
+		return err
 	}
 	if x.rootOwner && x.owner == "" {
 		x.owner = "0:0"

@@ -99,16 +99,16 @@ func (v *putting) parse(args []string) (err error) {
 	if v.skip, err = transfer.ParseExclude(v.exclude); err != nil {
 		return app.Usagef(v.cmd, "%v", err)
 	}
-	if len(v.skip) > 0 && !v.recursive {
-		return app.Usagef(v.cmd, "--exclude without -r")
+	if err := app.Check(v.cmd, app.Needs("exclude", "recursive", "--exclude without -r")); err != nil {
+		return err
 	}
 	if v.method != "" {
 		if v.how, err = compress.Parse(v.method); err != nil {
 			return app.Usagef(v.cmd, "%v", err)
 		}
-		if v.nocow {
-			return app.Usagef(v.cmd, "--compress with --nocow: NOCOW files are not compressed")
-		}
+	}
+	if err := app.Check(v.cmd, app.Excludes("compress", "nocow", "--compress with --nocow: NOCOW files are not compressed")); err != nil {
+		return err
 	}
 	return v.checkSources()
 }

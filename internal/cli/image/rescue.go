@@ -284,8 +284,8 @@ the rest right.`,
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "write nothing")
 	cmd.Flags().StringVar(&undo, "undo", "", "the undo file, which must not be there (default IMAGE.undo)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if dryRun && undo != "" {
-			return app.Usagef(cmd, "--dry-run writes no --undo")
+		if err := app.Check(cmd, app.Excludes("dry-run", "undo", "--dry-run writes no --undo")); err != nil {
+			return err
 		}
 		b := a.NewBar("rescue", true)
 		defer b.Done()

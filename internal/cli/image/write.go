@@ -42,12 +42,12 @@ request: of the text again and again, or of 0xcd.`,
 		if err != nil {
 			return err
 		}
-		if atEnd && offset.Given {
-			return app.Usagef(cmd, "--append and --offset, want one")
-		}
 		given := cmd.Flags().Changed("data")
-		if !given && !length.Given && a.Open != nil {
-			return app.Usagef(cmd, "nothing to write, want --data or --length")
+		err = app.Check(cmd,
+			app.Excludes("append", "offset", "--append and --offset, want one"),
+			app.Not(!given && !length.Given && a.Open != nil, "nothing to write, want --data or --length"))
+		if err != nil {
+			return err
 		}
 		flags := directFlag(how.direct)
 		if atEnd {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -42,11 +41,11 @@ rows that it has earned. The same commit and options give the same bytes.`,
 		if err != nil {
 			return err
 		}
-		switch {
-		case o.Student != "" && !slices.Contains(course.StudentFields, o.Student):
-			return app.Usagef(cmd, "--student %q, want one of %s", o.Student, strings.Join(course.StudentFields, ", "))
-		case o.Limit < time.Second:
-			return app.Usagef(cmd, "--limit %v, want 1s or more", o.Limit)
+		err = app.Check(cmd,
+			app.OneOf(o.Student, course.StudentFields, "--student %q, want one of %s").If(o.Student != ""),
+			app.AtLeast(o.Limit, time.Second, "--limit %v, want 1s or more"))
+		if err != nil {
+			return err
 		}
 		if toolchain != "" {
 			if o.Go, err = os.ReadFile(toolchain); err != nil {

@@ -82,21 +82,13 @@ func (c *gradeFlags) flags(cmd *cobra.Command) {
 
 // check refuses what does not go together.
 func (c *gradeFlags) check(cmd *cobra.Command) error {
-	if c.limit < time.Second {
-		return app.Usagef(cmd, "--limit %v, want 1s or more", c.limit)
-	}
-	if c.memory.N < minMemory {
-		return app.Usagef(cmd, "--memory %s, want 128M or more: the grader itself needs some", c.memory.String())
-	}
-	switch one := c.dir != "" || c.replay != "" || c.results != "" || c.student != "" || c.page != "" || c.asJSON; {
-	case c.class != "" && one:
-		return app.Usagef(cmd, "--all goes with --csv and --by-name only")
-	case c.class == "" && c.byName:
-		return app.Usagef(cmd, "--by-name goes with --all only")
-	case c.class == "" && c.table != "":
-		return app.Usagef(cmd, "--csv goes with --all only")
-	}
-	return nil
+	one := c.dir != "" || c.replay != "" || c.results != "" || c.student != "" || c.page != "" || c.asJSON
+	return app.Check(cmd,
+		app.AtLeast(c.limit, time.Second, "--limit %v, want 1s or more"),
+		app.Not(c.memory.N < minMemory, "--memory %s, want 128M or more: the grader itself needs some", c.memory.String()),
+		app.Not(c.class != "" && one, "--all goes with --csv and --by-name only"),
+		app.Needs("by-name", "all", "--by-name goes with --all only"),
+		app.Needs("csv", "all", "--csv goes with --all only"))
 }
 
 // minMemory is for the grader with an image in memory.

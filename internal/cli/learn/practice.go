@@ -94,14 +94,12 @@ func (v *practicing) run(args []string) error {
 	if len(args) > 0 && !v.template {
 		return app.Usagef(v.cmd, "have an argument, %q, want one with --template only", args[0])
 	}
-	for _, name := range []string{"seed", "level", "kind"} {
-		if (v.template || v.ownFile != "") && given(name) {
-			return app.Usagef(v.cmd, "--%s is about questions, not about a program of your own", name)
-		}
-	}
+	err := app.Check(v.cmd,
+		app.Excludes("seed level kind", "template own", "--%s is about questions, not about a program of your own"),
+		app.Excludes("template", "own", "want --template or --own, not both"))
 	switch {
-	case v.template && v.ownFile != "":
-		return app.Usagef(v.cmd, "want --template or --own, not both")
+	case err != nil:
+		return err
 	case v.template:
 		return v.writeTemplate(args)
 	case v.ownFile != "":

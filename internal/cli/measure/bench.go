@@ -14,16 +14,21 @@ import (
 	"btrlab/internal/measure/stats"
 )
 
+// benchFlags is the command line of bench.
+type benchFlags struct {
+	image, pol, model, linux string
+	set                      []string
+	asJSON, nocow            bool
+	syntax                   fio.Syntax
+	dirty                    app.ByteSize
+	prof                     app.Profiles
+	rt                       runtimeFlags
+	dio                      deviceIO
+	pic                      pictures
+}
+
 func (a verbs) bench() *cobra.Command {
-	var image, pol, model, linux string
-	var set []string
-	var asJSON, nocow bool
-	var syntax fio.Syntax
-	var dirty app.ByteSize
-	var prof app.Profiles
-	var rt runtimeFlags
-	var dio deviceIO
-	var pic pictures
+	var c benchFlags
 	cmd := &cobra.Command{
 		Use:   "bench JOB.fio",
 		Short: "run a fio job file against files in an image",
@@ -37,70 +42,75 @@ prints, or with --json the JSON of fio 3.x. Without --image it works on a fresh 
 		Args: cobra.ExactArgs(1),
 	}
 	f := cmd.Flags()
-	f.StringVar(&image, "image", "", "image or block device that holds a btrfs (default: a fresh one in memory)")
-	f.StringVar(&pol, "policy", "locked", app.PolicyUsage())
-	app.ModelFlag(cmd, &model)
-	f.StringArrayVar(&set, "set", nil, "change an option of every job, as key=value; may be repeated")
-	f.BoolVar(&syntax.IgnoreUnknown, "ignore-unknown", false, "ignore job-file options that btrlab does not know")
-	f.BoolVar(&nocow, "nocow", false, "make new files NOCOW")
-	f.Var(&dirty, "dirty-limit", "dirty bytes at which writers are throttled; writeback starts at half of it (default 128M)")
-	linuxFlag(cmd, &linux)
-	app.JSONFlag(cmd, &asJSON)
-	dio.flags(cmd)
-	prof.Flags(cmd)
-	rt.flags(cmd)
-	pic.flags(cmd)
+	f.StringVar(&c.image, "image", "", "image or block device that holds a btrfs (default: a fresh one in memory)")
+	f.StringVar(&c.pol, "policy", "locked", app.PolicyUsage())
+	app.ModelFlag(cmd, &c.model)
+	f.StringArrayVar(&c.set, "set", nil, "change an option of every job, as key=value; may be repeated")
+	f.BoolVar(&c.syntax.IgnoreUnknown, "ignore-unknown", false, "ignore job-file options that btrlab does not know")
+	f.BoolVar(&c.nocow, "nocow", false, "make new files NOCOW")
+	f.Var(&c.dirty, "dirty-limit", "dirty bytes at which writers are throttled; writeback starts at half of it (default 128M)")
+	linuxFlag(cmd, &c.linux)
+	app.JSONFlag(cmd, &c.asJSON)
+	c.dio.flags(cmd)
+	c.prof.Flags(cmd)
+	c.rt.flags(cmd)
+	c.pic.flags(cmd)
 	app.CompletePolicies(cmd, "policy")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := errors.Join(app.ParsePolicies(cmd, []string{pol}), app.ParseModel(cmd, model), rt.check(cmd, image), rt.checkLinux(cmd, linux), dio.check(cmd, image), pic.check(cmd, &rt)); err != nil {
+		if err := errors.Join(app.ParsePolicies(cmd, []string{c.pol}), app.ParseModel(cmd, c.model), c.rt.check(cmd, c.image), c.rt.checkLinux(cmd, c.linux), c.dio.check(cmd, c.image), c.pic.check(cmd, &c.rt)); err != nil {
 			return err
 		}
-		jf, err := a.ReadJob(syntax, args[0])
-		if err != nil {
-			return err
-		}
-		if err := errors.Join(setOptions(cmd, jf, set), rt.seedJob(cmd, jf)); err != nil {
-			return err
-		}
-		pic.record(&rt)
-		var run *stats.Run
-		bar := a.NewBar("bench", true)
-		err = prof.Around(a.Run, func() (err error) {
-			cfg := rt.config(rig.Config{Device: image, DeviceFlags: dio.open(a.Note), Model: model, Faults: a.Faults, DirtyBackground: dirty.N / 2, DirtyLimit: dirty.N, Memory: a.Cache.N}, allFiles(jf))
-			if image != "" { // an image in memory would count in the heap
-				defer a.LimitHeap()()
-			}
-			return a.on(&rt, func() (err error) {
-				run, err = a.runBench(jf, cfg, pol, nocow, bar, &pic)
-				if err == nil && linux != "" && !a.Stop.Load() {
-					err = a.benchLinux(jf, linux, nocow, bar, run)
-				}
-				return err
-			})
-		})
-		bar.Done()
-		if err != nil {
-			return app.Named(image, err)
-		}
-		if err := pic.save(filepath.Base(args[0]), pol); err != nil {
-			return err
-		}
-		if asJSON {
-			// json+: fio's own fio_jsonplus_clat2csv wants the bins, other readers pass over them.
-			err = run.WriteJSON(a.Out, true)
-		} else {
-			err = run.WriteText(a.Out)
-		}
-		if err != nil {
-			return err
-		}
-		if job, text, errno := run.FirstError(); errno != 0 {
-			return fmt.Errorf("job %s: %s", job, text)
-		}
-		return a.Interrupted()
+		return a.benchJob(cmd, &c, args[0])
 	}
 	a.CacheFlag(cmd)
 	return cmd
+}
+
+// benchJob runs the job of a file, and prints the result.
+func (a verbs) benchJob(cmd *cobra.Command, c *benchFlags, file string) error {
+	jf, err := a.ReadJob(c.syntax, file)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(setOptions(cmd, jf, c.set), c.rt.seedJob(cmd, jf)); err != nil {
+		return err
+	}
+	c.pic.record(&c.rt)
+	var run *stats.Run
+	bar := a.NewBar("bench", true)
+	err = c.prof.Around(a.Run, func() (err error) {
+		cfg := c.rt.config(rig.Config{Device: c.image, DeviceFlags: c.dio.open(a.Note), Model: c.model, Faults: a.Faults, DirtyBackground: c.dirty.N / 2, DirtyLimit: c.dirty.N, Memory: a.Cache.N}, allFiles(jf))
+		if c.image != "" { // an image in memory would count in the heap
+			defer a.LimitHeap()()
+		}
+		return a.on(&c.rt, func() (err error) {
+			run, err = a.runBench(jf, cfg, c.pol, c.nocow, bar, &c.pic)
+			if err == nil && c.linux != "" && !a.Stop.Load() {
+				err = a.benchLinux(jf, c.linux, c.nocow, bar, run)
+			}
+			return err
+		})
+	})
+	bar.Done()
+	if err != nil {
+		return app.Named(c.image, err)
+	}
+	if err := c.pic.save(filepath.Base(file), c.pol); err != nil {
+		return err
+	}
+	if c.asJSON {
+		// json+: fio's own fio_jsonplus_clat2csv wants the bins, other readers pass over them.
+		err = run.WriteJSON(a.Out, true)
+	} else {
+		err = run.WriteText(a.Out)
+	}
+	if err != nil {
+		return err
+	}
+	if job, text, errno := run.FirstError(); errno != 0 {
+		return fmt.Errorf("job %s: %s", job, text)
+	}
+	return a.Interrupted()
 }
 
 // setOptions applies key=value words to every job.

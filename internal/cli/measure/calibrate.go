@@ -13,12 +13,17 @@ import (
 	"btrlab/internal/measure/linuxprice"
 )
 
+// calibrateFlags is the command line of calibrate.
+type calibrateFlags struct {
+	asJSON, verify bool
+	rounds, passes int
+	loop           time.Duration
+	size           app.ByteSize
+	out, linux     string
+}
+
 func (a verbs) calibrate() *cobra.Command {
-	var asJSON, verify bool
-	var rounds, passes int
-	var loop time.Duration
-	var size app.ByteSize
-	var out, linux string
+	var c calibrateFlags
 	cmd := &cobra.Command{
 		Use:   "calibrate",
 		Short: "measure what the write path's work costs on this machine",
@@ -41,67 +46,74 @@ real runtime's. A run from which other processes took more than 3 % of the machi
 		Args: cobra.NoArgs,
 	}
 	f := cmd.Flags()
-	f.StringVar(&out, "out", "", "write the costs, as JSON, to this file")
+	f.StringVar(&c.out, "out", "", "write the costs, as JSON, to this file")
 	app.OutputFlag(cmd, "out")
-	f.IntVar(&rounds, "rounds", calibrate.DefaultRounds, "rounds of a pass; each measures every cost once")
-	f.IntVar(&passes, "passes", calibrate.DefaultPasses, "passes of rounds at most; with 1 no machine is refused")
-	f.DurationVar(&loop, "loop", calibrate.DefaultLoop, "how long each cost is measured in a round")
-	f.StringVar(&linux, "linux", "", "measure the running kernel on a btrfs mounted here, and not this program")
-	size.N = calibrate.DefaultSize
-	f.Var(&size, "size", "size of the file that is worked on; smaller ones stay in the processor's caches")
-	f.BoolVar(&verify, "verify", false, "then run a dozen jobs in both runtimes, and say how far they agree (two minutes)")
-	app.JSONFlag(cmd, &asJSON)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+	f.IntVar(&c.rounds, "rounds", calibrate.DefaultRounds, "rounds of a pass; each measures every cost once")
+	f.IntVar(&c.passes, "passes", calibrate.DefaultPasses, "passes of rounds at most; with 1 no machine is refused")
+	f.DurationVar(&c.loop, "loop", calibrate.DefaultLoop, "how long each cost is measured in a round")
+	f.StringVar(&c.linux, "linux", "", "measure the running kernel on a btrfs mounted here, and not this program")
+	c.size.N = calibrate.DefaultSize
+	f.Var(&c.size, "size", "size of the file that is worked on; smaller ones stay in the processor's caches")
+	f.BoolVar(&c.verify, "verify", false, "then run a dozen jobs in both runtimes, and say how far they agree (two minutes)")
+	app.JSONFlag(cmd, &c.asJSON)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		err := app.Check(cmd,
+			app.AtLeast(c.rounds, 1, "rounds %d, want at least 1"),
+			app.AtLeast(c.passes, 1, "passes %d, want at least 1"),
+			app.Above(c.loop, 0, "loop %v, want more than 0"),
+			app.Within(c.size.N, 16<<20, 8<<30, "size %d, want 16M to 8G"),
+			app.Excludes("linux", "out verify", "--linux goes with neither --out nor --verify: its prices are the kernel's"))
 		switch {
-		case rounds < 1:
-			return app.Usagef(cmd, "rounds %d, want at least 1", rounds)
-		case passes < 1:
-			return app.Usagef(cmd, "passes %d, want at least 1", passes)
-		case loop <= 0:
-			return app.Usagef(cmd, "loop %v, want more than 0", loop)
-		case size.N < 16<<20 || size.N > 8<<30:
-			return app.Usagef(cmd, "size %d, want 16M to 8G", size.N)
+		case err != nil:
+			return err
+		case c.linux != "":
+			return a.calibrateLinux(&c)
 		}
-		bar := a.NewBar("calibrate", true)
-		if linux != "" {
-			if out != "" || verify {
-				return app.Usagef(cmd, "--linux goes with neither --out nor --verify: its prices are the kernel's")
-			}
-			r, err := linuxprice.Run(a.Task, linuxprice.Options{Dir: linux, Progress: func(done, of int) { bar.Set("linux", uint64(done), uint64(of)) }})
-			bar.Done()
-			if err != nil {
-				return a.orStopped(err)
-			}
-			if asJSON {
-				return a.PrintJSON(r)
-			}
-			return r.WriteText(a.Out)
-		}
-		r, err := calibrate.Run(a.Task, calibrate.Options{Rounds: rounds, Passes: passes, Loop: loop, Size: int64(size.N), Stop: &a.Stop,
-			Progress: func(done, of int) { bar.Set(fmt.Sprintf("round %d", done+1), uint64(done), uint64(of)) }})
-		if err == nil && verify {
-			costs := r.Table()
-			r.Agreement, err = calibrate.Verify(a.Task, &costs, calibrate.VerifyOptions{Stop: &a.Stop,
-				Progress: func(done, of int) { bar.Set("verify", uint64(done), uint64(of)) }})
-		}
-		bar.Done()
-		if err != nil {
-			return a.orStopped(err)
-		}
-		if out != "" {
-			err := app.ReplaceFile(out, func(w io.Writer) error {
-				e := json.NewEncoder(w)
-				e.SetIndent("", "  ")
-				return e.Encode(r)
-			})
-			if err != nil {
-				return fmt.Errorf("costs %s: %w", out, err)
-			}
-		}
-		if asJSON {
-			return a.PrintJSON(r)
-		}
-		return r.WriteText(a.Out)
+		return a.calibrateHere(&c)
 	}
 	return cmd
+}
+
+// calibrateLinux measures the running kernel.
+func (a verbs) calibrateLinux(c *calibrateFlags) error {
+	bar := a.NewBar("calibrate", true)
+	r, err := linuxprice.Run(a.Task, linuxprice.Options{Dir: c.linux, Progress: func(done, of int) { bar.Set("linux", uint64(done), uint64(of)) }})
+	bar.Done()
+	switch {
+	case err != nil:
+		return a.orStopped(err)
+	case c.asJSON:
+		return a.PrintJSON(r)
+	}
+	return r.WriteText(a.Out)
+}
+
+// calibrateHere measures this program, and writes the costs.
+func (a verbs) calibrateHere(c *calibrateFlags) error {
+	bar := a.NewBar("calibrate", true)
+	r, err := calibrate.Run(a.Task, calibrate.Options{Rounds: c.rounds, Passes: c.passes, Loop: c.loop, Size: int64(c.size.N), Stop: &a.Stop,
+		Progress: func(done, of int) { bar.Set(fmt.Sprintf("round %d", done+1), uint64(done), uint64(of)) }})
+	if err == nil && c.verify {
+		costs := r.Table()
+		r.Agreement, err = calibrate.Verify(a.Task, &costs, calibrate.VerifyOptions{Stop: &a.Stop,
+			Progress: func(done, of int) { bar.Set("verify", uint64(done), uint64(of)) }})
+	}
+	bar.Done()
+	if err != nil {
+		return a.orStopped(err)
+	}
+	if c.out != "" {
+		err := app.ReplaceFile(c.out, func(w io.Writer) error {
+			e := json.NewEncoder(w)
+			e.SetIndent("", "  ")
+			return e.Encode(r)
+		})
+		if err != nil {
+			return fmt.Errorf("costs %s: %w", c.out, err)
+		}
+	}
+	if c.asJSON {
+		return a.PrintJSON(r)
+	}
+	return r.WriteText(a.Out)
 }

@@ -121,21 +121,18 @@ func (c *compareFlags) check(cmd *cobra.Command, seed *seeds.Seed) error {
 			return err
 		}
 	}
-	switch {
-	case c.rounds < 1:
-		return app.Usagef(cmd, "rounds %d, want at least 1", c.rounds)
-	case !(c.seconds > 0 && c.seconds <= app.MaxSeconds): // nor NaN
-		return app.Usagef(cmd, "runtime-seconds %g, want more than 0 seconds and at most %d", c.seconds, app.MaxSeconds)
-	case seed.Compare.Baseline != "" && f.Changed("policy"):
-		return app.Usagef(cmd, "--policy is for seed 002: the rows of seed %s have policies of their own", seed.Name)
-	case c.ablation && len(seed.Compare.Ablation) == 0:
-		return app.Usagef(cmd, "--ablation is for %s", seeds.With(hasAblation))
-	case c.jobPath != "" && seed.Compare.Baseline != "":
-		return app.Usagef(cmd, "--job is for the policies of seed 002: the rows of seed %s change the options of its job", seed.Name)
-	case c.nocow && c.jobPath == "":
-		return app.Usagef(cmd, "--nocow is for --job: the seeds say what their files are")
-	case len(c.policies) == 0 || len(c.models) == 0:
-		return app.Usagef(cmd, "nothing to compare, want at least one policy and one device model")
+	rows := seed.Compare.Baseline != "" // which the seed makes itself
+	err = app.Check(cmd,
+		app.AtLeast(c.rounds, 1, "rounds %d, want at least 1"),
+		app.Not(!(c.seconds > 0 && c.seconds <= app.MaxSeconds), // nor NaN
+			"runtime-seconds %g, want more than 0 seconds and at most %d", c.seconds, app.MaxSeconds),
+		app.Not(rows && f.Changed("policy"), "--policy is for seed 002: the rows of seed %s have policies of their own", seed.Name),
+		app.Not(c.ablation && !hasAblation(seed), "--ablation is for %s", seeds.With(hasAblation)),
+		app.Not(rows && c.jobPath != "", "--job is for the policies of seed 002: the rows of seed %s change the options of its job", seed.Name),
+		app.Needs("nocow", "job", "--nocow is for --job: the seeds say what their files are"),
+		app.Not(len(c.policies) == 0 || len(c.models) == 0, "nothing to compare, want at least one policy and one device model"))
+	if err != nil {
+		return err
 	}
 	if seed.Compare.Model != "" && !f.Changed("device-model") {
 		c.models = []string{seed.Compare.Model}

@@ -22,13 +22,9 @@ func (d *deviceIO) flags(cmd *cobra.Command) {
 }
 
 func (d *deviceIO) check(cmd *cobra.Command, image string) error {
-	switch {
-	case d.how != "sync" && d.how != "uring":
-		return app.Usagef(cmd, "device-io %q, want sync or uring", d.how)
-	case image == "" && (d.direct || d.how != "sync"):
-		return app.Usagef(cmd, "--device-io and --device-direct need an image file or a block device, not an image in memory")
-	}
-	return nil
+	return app.Check(cmd,
+		app.OneOf(d.how, []string{"sync", "uring"}, "device-io %q, want sync or uring"),
+		app.Not(image == "" && (d.direct || d.how != "sync"), "--device-io and --device-direct need an image file or a block device, not an image in memory"))
 }
 
 // open gives the flags for blockdev.Open, with a note where the machine has no ring.

@@ -42,33 +42,16 @@ func (p *pictures) flags(cmd *cobra.Command) {
 }
 
 func (p *pictures) check(cmd *cobra.Command, r *runtimeFlags) error {
-	for _, name := range []string{"gantt-span", "gantt-at"} {
-		if p.path == "" && cmd.Flags().Changed(name) {
-			return app.Usagef(cmd, "--%s needs --gantt", name)
-		}
-	}
-	for _, name := range []string{"trace-at", "trace-span"} {
-		if p.tracePath == "" && cmd.Flags().Changed(name) {
-			return app.Usagef(cmd, "--%s needs --trace-json", name)
-		}
-	}
-	for _, f := range []struct{ name, path string }{{"gantt", p.path}, {"trace-json", p.tracePath}} {
-		if f.path != "" && r.name != "vtime" {
-			return app.Usagef(cmd, "--%s needs --runtime vtime: only there the clock knows what each CPU does", f.name)
-		}
-	}
-	if p.traceAt < 0 || p.traceSpan < time.Microsecond {
-		return app.Usagef(cmd, "trace-at %v and trace-span %v, want at least 0 and 1us", p.traceAt, p.traceSpan)
+	rules := []app.Rule{
+		app.Needs("gantt-span gantt-at", "gantt", "--%s needs --gantt"),
+		app.Needs("trace-at trace-span", "trace-json", "--%s needs --trace-json"),
+		app.Needs("gantt trace-json", "", "--%s needs --runtime vtime: only there the clock knows what each CPU does").If(r.name != "vtime"),
+		app.Not(p.traceAt < 0 || p.traceSpan < time.Microsecond, "trace-at %v and trace-span %v, want at least 0 and 1us", p.traceAt, p.traceSpan),
 	}
 	for _, d := range p.spans {
-		if d < time.Microsecond {
-			return app.Usagef(cmd, "gantt-span %v, want at least 1us", d)
-		}
+		rules = append(rules, app.AtLeast(d, time.Microsecond, "gantt-span %v, want at least 1us"))
 	}
-	if cmd.Flags().Changed("gantt-at") && p.at < 0 {
-		return app.Usagef(cmd, "gantt-at %v, want at least 0", p.at)
-	}
-	return nil
+	return app.Check(cmd, append(rules, app.AtLeast(p.at, 0, "gantt-at %v, want at least 0").If(cmd.Flags().Changed("gantt-at")))...)
 }
 
 // record lets the runtime tell what its tasks do, if a picture was asked for.

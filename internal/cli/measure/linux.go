@@ -22,10 +22,7 @@ func linuxFlag(cmd *cobra.Command, dir *string) {
 
 // checkLinux says whether --linux goes with the runtime.
 func (r *runtimeFlags) checkLinux(cmd *cobra.Command, dir string) error {
-	if dir != "" && r.name != "real" {
-		return app.Usagef(cmd, "--linux needs --runtime real: the running kernel has no simulated clock")
-	}
-	return nil
+	return app.Check(cmd, app.Not(dir != "" && r.name != "real", "--linux needs --runtime real: the running kernel has no simulated clock"))
 }
 
 // linuxRows are the rows of --linux, those of a seed. files, if it is not 0, is how many COW

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
-	"strings"
 	"sync"
 
 	"github.com/spf13/cobra"
@@ -106,35 +104,24 @@ func (c *reproduceFlags) flags(cmd *cobra.Command) {
 }
 
 // check refuses what does not go together.
-func (c *reproduceFlags) check(cmd *cobra.Command, seed *seeds.Seed) (err error) {
-	switch {
-	case seed.Name != reproduce.SensitivitySeed && (c.sensitivity || cmd.Flags().Changed("warm")):
-		err = app.Usagef(cmd, "--sensitivity and --warm are for seed %s", reproduce.SensitivitySeed)
-	case c.surface && seed.Study.Surface == nil:
-		err = app.Usagef(cmd, "--surface is for %s", seeds.With(func(s *seeds.Seed) bool { return s.Study.Surface != nil }))
-	case c.surface && (c.sensitivity || c.fit > 0 || cmd.Flags().Changed("warm")):
-		err = app.Usagef(cmd, "--surface goes with none of --sensitivity, --calibrate and --warm")
-	case cmd.Flags().Changed("runtime-seconds") && c.seconds <= 0:
-		err = app.Usagef(cmd, "runtime-seconds %g, want more than 0", c.seconds)
-	case c.warm < 0:
-		err = app.Usagef(cmd, "warm %g, want at least 0 seconds", c.warm)
-	case c.size.Given && c.size.N < 1<<20:
-		err = app.Usagef(cmd, "size %d, want at least 1M", c.size.N)
-	case c.fit < 0:
-		err = app.Usagef(cmd, "calibrate %d, want at least 0 runs", c.fit)
-	case c.choice != "" && !c.sensitivity:
-		err = app.Usagef(cmd, "--choice is for --sensitivity")
-	case c.choice != "" && !slices.Contains(reproduce.Choices(), c.choice):
-		err = app.Usagef(cmd, "choice %q, want one of: %s", c.choice, strings.Join(reproduce.Choices(), ", "))
-	case len(c.policies) > 0 && (c.sensitivity || c.surface):
-		err = app.Usagef(cmd, "--policy goes with neither --sensitivity nor --surface")
-	case c.sensitivity && c.out != "":
-		err = app.Usagef(cmd, "--sensitivity has no page for --out")
+func (c *reproduceFlags) check(cmd *cobra.Command, seed *seeds.Seed) error {
+	set := cmd.Flags().Changed
+	err := app.Check(cmd,
+		app.Not(seed.Name != reproduce.SensitivitySeed && (c.sensitivity || set("warm")), "--sensitivity and --warm are for seed %s", reproduce.SensitivitySeed),
+		app.Not(c.surface && seed.Study.Surface == nil, "--surface is for %s", seeds.With(func(s *seeds.Seed) bool { return s.Study.Surface != nil })),
+		app.Not(c.surface && (c.sensitivity || c.fit > 0 || set("warm")), "--surface goes with none of --sensitivity, --calibrate and --warm"),
+		app.Above(c.seconds, 0, "runtime-seconds %g, want more than 0").If(set("runtime-seconds")),
+		app.AtLeast(c.warm, 0, "warm %g, want at least 0 seconds"),
+		app.AtLeast(c.size.N, 1<<20, "size %d, want at least 1M").If(c.size.Given),
+		app.AtLeast(c.fit, 0, "calibrate %d, want at least 0 runs"),
+		app.Needs("choice", "sensitivity", "--choice is for --sensitivity"),
+		app.OneOf(c.choice, reproduce.Choices(), "choice %q, want one of: %s").If(c.choice != ""),
+		app.Excludes("policy", "sensitivity surface", "--policy goes with neither --sensitivity nor --surface"),
+		app.Excludes("sensitivity", "out", "--sensitivity has no page for --out"))
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		err = app.ParsePolicies(cmd, c.policies)
-	}
-	return err
+	return app.ParsePolicies(cmd, c.policies)
 }
 
 // read takes the calibration and the costs from their files, where there are some.

@@ -48,28 +48,21 @@ func (r *runtimeFlags) flags(cmd *cobra.Command) {
 }
 
 func (r *runtimeFlags) check(cmd *cobra.Command, image string) error {
-	switch {
-	case r.name != "real" && r.name != "vtime":
-		return app.Usagef(cmd, "runtime %q, want real or vtime", r.name)
-	case r.locks != "linux" && r.locks != "go":
-		return app.Usagef(cmd, "locks %q, want linux or go", r.locks)
-	case r.cpus < 1 || r.cpus > 4096:
-		return app.Usagef(cmd, "%d cpus, want 1 to 4096", r.cpus)
-	case r.noPayload && (r.name != "vtime" || image != ""):
-		return app.Usagef(cmd, "--no-payload needs --runtime vtime and an image in memory")
-	case r.commit < 0:
-		return app.Usagef(cmd, "commit-interval %v, want 0 for never, or more", r.commit)
-	}
-	for _, name := range []string{"cpus", "cost", "costs", "handoff", "locks"} {
-		if r.name != "vtime" && cmd.Flags().Changed(name) {
-			return app.Usagef(cmd, "--%s needs --runtime vtime", name)
-		}
+	err := app.Check(cmd,
+		app.OneOf(r.name, []string{"real", "vtime"}, "runtime %q, want real or vtime"),
+		app.OneOf(r.locks, []string{"linux", "go"}, "locks %q, want linux or go"),
+		app.Within(r.cpus, 1, 4096, "%d cpus, want 1 to 4096"),
+		app.Not(r.noPayload && (r.name != "vtime" || image != ""), "--no-payload needs --runtime vtime and an image in memory"),
+		app.AtLeast(r.commit, 0, "commit-interval %v, want 0 for never, or more"),
+		app.Needs("cpus cost costs handoff locks", "", "--%s needs --runtime vtime").If(r.name != "vtime"))
+	if err != nil {
+		return err
 	}
 	t := cost.Default()
 	if err := r.setCosts(&t); err != nil {
 		return app.Usagef(cmd, "--cost %v", err)
 	}
-	_, err := r.table()
+	_, err = r.table()
 	return err
 }
 

@@ -64,8 +64,9 @@ remount to change ro and the last three.`,
 		if err := o.parse(a, cmd); err != nil {
 			return err
 		}
-		if o.KernelCache = o.cache == "kernel"; !o.KernelCache && o.cache != "none" {
-			return app.Usagef(cmd, "bad --cache, have %q want none or kernel", o.cache)
+		o.KernelCache = o.cache == "kernel"
+		if err := app.Check(cmd, app.OneOf(o.cache, []string{"none", "kernel"}, "bad --cache, have %q want none or kernel")); err != nil {
+			return err
 		}
 		var err error
 		if o.Source == "" {

@@ -66,10 +66,9 @@ answered. Serve stays in the foreground; ^C or SIGTERM ends it: it answers what 
 			return err
 		}
 		image, path, ofFile := a.SplitSpec(args[0])
-		for _, name := range []string{"policy", "memory", "commit", "device", "degraded", "subvol", "no-log-replay"} {
-			if f := cmd.Flag(name); !ofFile && f != nil && f.Changed {
-				return app.Usagef(cmd, "--%s is for a file of an image, want IMAGE:/file", name)
-			}
+		ofImage := app.Needs("policy memory commit device degraded subvol no-log-replay", "", "--%s is for a file of an image, want IMAGE:/file")
+		if err := app.Check(cmd, ofImage.If(!ofFile)); err != nil {
+			return err
 		}
 		l, err := listen(network, addr)
 		if err != nil {

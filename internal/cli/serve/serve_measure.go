@@ -56,17 +56,14 @@ writeback has them, for the lock of the inode or of a range of it, and for order
 			return err
 		}
 		o.Size, o.Time = size.N, time.Duration(seconds*float64(time.Second))
-		switch {
-		case len(o.Policies) == 0:
-			return app.Usagef(cmd, "no --policy, want one at least")
-		case o.Size < minDisk:
-			return app.Usagef(cmd, "bad --size, have %d want at least %d", o.Size, minDisk)
-		case o.Depth < 1 || o.Depth > maxDepth:
-			return app.Usagef(cmd, "bad --depth, have %d want 1 to %d", o.Depth, maxDepth)
-		case o.Reads < 0 || o.Reads > 100:
-			return app.Usagef(cmd, "bad --reads, have %d want 0 to 100", o.Reads)
-		case o.Time <= 0 || o.Rounds < 1 || o.Flush < 0:
-			return app.Usagef(cmd, "bad --runtime-seconds, --rounds or --flush, want more than 0 of the first two and no less of the third")
+		err := app.Check(cmd,
+			app.Not(len(o.Policies) == 0, "no --policy, want one at least"),
+			app.AtLeast(o.Size, minDisk, "bad --size, have %d want at least %d"),
+			app.Within(o.Depth, 1, maxDepth, "bad --depth, have %d want 1 to %d"),
+			app.Within(o.Reads, 0, 100, "bad --reads, have %d want 0 to 100"),
+			app.Not(o.Time <= 0 || o.Rounds < 1 || o.Flush < 0, "bad --runtime-seconds, --rounds or --flush, want more than 0 of the first two and no less of the third"))
+		if err != nil {
+			return err
 		}
 		b := a.NewBar("serve", true)
 		runs := uint64(0)

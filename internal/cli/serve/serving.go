@@ -43,14 +43,10 @@ func (o *serving) parse(a verbs, cmd *cobra.Command) (err error) {
 	if err := app.ParseModel(cmd, o.model); err != nil {
 		return err
 	}
-	switch {
-	case o.memory.Given && o.memory.N < app.MinCache:
-		return app.Usagef(cmd, "bad --memory, have %d want at least %d", o.memory.N, app.MinCache)
-	case o.commit < 0:
-		return app.Usagef(cmd, "bad --commit, have %v want 0 or more", o.commit)
-	}
 	a.Cache, a.Model = o.memory, o.model
-	return nil
+	return app.Check(cmd,
+		app.AtLeast(o.memory.N, app.MinCache, "bad --memory, have %d want at least %d").If(o.memory.Given),
+		app.AtLeast(o.commit, 0, "bad --commit, have %v want 0 or more"))
 }
 
 // open runs f on the image while the profiles record. badCopy is fs.Options.

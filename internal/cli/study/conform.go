@@ -69,11 +69,11 @@ Exit code 1 means that a difference is open, or an expected one is gone.`,
 		if err != nil {
 			return err
 		}
-		if c.stored && c.record != "" {
-			return app.Usagef(cmd, "--record is for the running kernel, not for --recorded")
-		}
-		if c.runs < 1 || c.runs > 1 && c.record == "" {
-			return app.Usagef(cmd, "--runs %d, want 1 or more, and more with --record only", c.runs)
+		err = app.Check(cmd,
+			app.Excludes("record", "recorded", "--record is for the running kernel, not for --recorded"),
+			app.Not(c.runs < 1 || c.runs > 1 && c.record == "", "--runs %d, want 1 or more, and more with --record only", c.runs))
+		if err != nil {
+			return err
 		}
 		return a.runConform(&c, ops)
 	}

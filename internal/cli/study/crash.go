@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -138,23 +137,17 @@ func (o *crashFlags) check(cmd *cobra.Command, args, command []string) error {
 			ways++
 		}
 	}
-	switch {
-	case ways != 1:
-		return app.Usagef(cmd, "have %d workloads, want one of --script, --job, --bounded and -- COMMAND", ways)
-	case cmd.Flags().Changed("bounded") && (o.bounded < 1 || o.bounded > 3):
-		return app.Usagef(cmd, "bad --bounded, have %d want 1, 2 or 3", o.bounded)
-	case len(args) > 1 || len(args) == 0 && o.bounded == 0:
-		return app.Usagef(cmd, "have %d images, want one", len(args))
-	case o.wrong != "" && !slices.Contains(crash.Wrongs(), o.wrong):
-		return app.Usagef(cmd, "bad --wrong, have %q want one of %s", o.wrong, strings.Join(crash.Wrongs(), ", "))
-	case o.part != "" && o.bounded == 0:
-		return app.Usagef(cmd, "--part is for --bounded")
-	case o.part != "" && !validPart(o.part):
-		return app.Usagef(cmd, "bad --part, have %q want I/N with I from 1 to N", o.part)
-	case o.bounded > 0 && o.state != "":
-		return app.Usagef(cmd, "--state is for a script")
-	case o.jobs < 1 || o.choice.PerFlush < 1 || o.sample < 1:
-		return app.Usagef(cmd, "--jobs, --states and --sample must be at least 1")
+	err := app.Check(cmd,
+		app.Not(ways != 1, "have %d workloads, want one of --script, --job, --bounded and -- COMMAND", ways),
+		app.Within(o.bounded, 1, 3, "bad --bounded, have %d want 1, 2 or 3").If(cmd.Flags().Changed("bounded")),
+		app.Not(len(args) > 1 || len(args) == 0 && o.bounded == 0, "have %d images, want one", len(args)),
+		app.OneOf(o.wrong, crash.Wrongs(), "bad --wrong, have %q want one of %s").If(o.wrong != ""),
+		app.Needs("part", "bounded", "--part is for --bounded"),
+		app.Not(o.part != "" && !validPart(o.part), "bad --part, have %q want I/N with I from 1 to N", o.part),
+		app.Excludes("state", "bounded", "--state is for a script"),
+		app.Not(o.jobs < 1 || o.choice.PerFlush < 1 || o.sample < 1, "--jobs, --states and --sample must be at least 1"))
+	if err != nil {
+		return err
 	}
 	return app.ParsePolicies(cmd, []string{o.policy})
 }

@@ -101,13 +101,12 @@ func (v *exploring) check(args []string) error {
 			ways++
 		}
 	}
-	switch several := v.all || v.more.random > 0; {
-	case ways != 1:
-		return app.Usagef(v.cmd, "want one of: a scenario, --scenario FILE, --random N, --all")
-	case v.print && several:
-		return app.Usagef(v.cmd, "--print prints one scenario, want its name or its file")
-	case several && v.sf.shard != "":
-		return app.Usagef(v.cmd, "--shard divides the search of one scenario, not --all nor --random")
+	err := app.Check(v.cmd,
+		app.Not(ways != 1, "want one of: a scenario, --scenario FILE, --random N, --all"),
+		app.Excludes("print", "all random", "--print prints one scenario, want its name or its file"),
+		app.Excludes("shard", "all random", "--shard divides the search of one scenario, not --all nor --random"))
+	if err != nil {
+		return err
 	}
 	return app.ParsePolicies(v.cmd, v.policies)
 }

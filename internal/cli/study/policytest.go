@@ -98,11 +98,11 @@ Exit code 1 means that something is lost, or broken that locked keeps.`, scenari
 		if o.out == "" {
 			o.out = x.Name + ".html"
 		}
-		switch {
-		case !(o.seconds >= 0 && o.seconds <= app.MaxSeconds): // nor NaN
-			return app.Usagef(cmd, "runtime-seconds %g, want 0 to %d", o.seconds, app.MaxSeconds)
-		case o.bounded < 0 || o.bounded > 2:
-			return app.Usagef(cmd, "bad --bounded, have %d want 0, 1 or 2", o.bounded)
+		err = app.Check(cmd,
+			app.Within(o.seconds, 0, app.MaxSeconds, "runtime-seconds %g, want 0 to %.0f"),
+			app.Within(o.bounded, 0, 2, "bad --bounded, have %d want 0, 1 or 2"))
+		if err != nil {
+			return err
 		}
 		for _, m := range o.models {
 			if err := app.ParseModel(cmd, m); err != nil {

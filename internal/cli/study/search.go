@@ -85,25 +85,16 @@ func (a verbs) searchOptions(cmd *cobra.Command, s *searchFlags, st *app.Status)
 	default:
 		return o, app.Usagef(cmd, "method %q, want bound, dpor, state, naive, random, pct, pos or portfolio", method)
 	}
-	switch {
-	case s.preemptions < -1:
-		return o, app.Usagef(cmd, "bad --preemptions, have %d want at least 0, or -1 for no bound", s.preemptions)
-	case s.schedules < 0:
-		return o, app.Usagef(cmd, "bad --schedules, have %d want at least 0", s.schedules)
-	case s.limit < 0:
-		return o, app.Usagef(cmd, "bad --time, have %v want at least 0", s.limit)
-	case s.jobs < 0:
-		return o, app.Usagef(cmd, "bad --jobs, have %d want at least 0", s.jobs)
-	}
-	if s.set("preemptions") && method != explore.Bound {
-		return o, app.Usagef(cmd, "--preemptions bounds method bound, not %s", method)
-	}
-	part, parts := 0, 1
-	if s.shard != "" {
-		var end string
-		if n, _ := fmt.Sscanf(s.shard+" .", "%d/%d %s", &part, &parts, &end); n != 3 || end != "." || part < 0 || parts < 1 || part >= parts {
-			return o, app.Usagef(cmd, "--shard %q, want I/N with 0 <= I < N", s.shard)
-		}
+	part, parts, ok := s.part()
+	err := app.Check(cmd,
+		app.AtLeast(s.preemptions, -1, "bad --preemptions, have %d want at least 0, or -1 for no bound"),
+		app.AtLeast(s.schedules, 0, "bad --schedules, have %d want at least 0"),
+		app.AtLeast(s.limit, 0, "bad --time, have %v want at least 0"),
+		app.AtLeast(s.jobs, 0, "bad --jobs, have %d want at least 0"),
+		app.Not(s.set("preemptions") && method != explore.Bound, "--preemptions bounds method bound, not %s", method),
+		app.Not(!ok, "--shard %q, want I/N with 0 <= I < N", s.shard))
+	if err != nil {
+		return o, err
 	}
 	jobs := cores(s.jobs)
 	o.Config = func(c *explore.Config) {
@@ -129,6 +120,16 @@ func (a verbs) searchOptions(cmd *cobra.Command, s *searchFlags, st *app.Status)
 		}
 	}
 	return o, nil
+}
+
+// part is the part of the search that --shard names, and of how many; without it, all.
+func (s *searchFlags) part() (part, parts int, ok bool) {
+	if s.shard == "" {
+		return 0, 1, true
+	}
+	var end string
+	n, _ := fmt.Sscanf(s.shard+" .", "%d/%d %s", &part, &parts, &end)
+	return part, parts, n == 3 && end == "." && part >= 0 && parts >= 1 && part < parts
 }
 
 // hint names the limit that ended a search if the user has set none, and the flag for another.
