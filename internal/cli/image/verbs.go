@@ -19,9 +19,8 @@ func Images(a *app.Run) []*cobra.Command {
 // Files are the verbs for the files in an image.
 func Files(a *app.Run) []*cobra.Command {
 	v := verbs{a}
-	return []*cobra.Command{v.ls(), v.tree(), v.du(), v.stat(), v.cat(), v.put(), v.get(), v.mkdir(), v.rm(), v.mv(), v.ln(), v.touch(), v.write(), v.truncate(),
-		v.fallocate(), v.chmod(), v.chown(), v.mknod(), v.chattr(), v.lsattr(), v.getxattr(), v.setxattr(), v.removexattr(), v.property(), v.reflink(), v.snapshot(),
-		v.subvolume(), v.send(), v.receive()}
+	return append(v.small(), v.ls(), v.tree(), v.du(), v.stat(), v.cat(), v.put(), v.get(), v.rm(), v.write(), v.fallocate(), v.chattr(), v.lsattr(), v.getxattr(),
+		v.property(), v.reflink(), v.subvolume(), v.send(), v.receive())
 }
 
 // onOpen are the verbs for a whole image that work on an open one.
