@@ -42,8 +42,8 @@ source (-c) is sent as a clone. Preallocated space and inode flags are not sent,
 		if err != nil {
 			return err
 		}
-		if proto != 1 && proto != 2 {
-			return app.Usagef(cmd, "--proto %d, want 1 or 2", proto)
+		if err := app.Check(cmd, app.Within(proto, 1, 2, "--proto %d, want 1 or 2")); err != nil {
+			return err
 		}
 		others := clones
 		if parent != "" {

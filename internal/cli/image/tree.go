@@ -28,8 +28,8 @@ func (a verbs) tree() *cobra.Command {
 	cmd.Flags().IntVarP(&level, "level", "L", 0, "go down no further than this (default: to the end)")
 	cmd.Flags().BoolVarP(&dirs, "dirs", "d", false, "directories only")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if level < 0 || cmd.Flags().Changed("level") && level == 0 {
-			return app.Usagef(cmd, "level %d, want 1 or more", level)
+		if err := app.Check(cmd, app.AtLeast(level, 1, "level %d, want 1 or more").If(cmd.Flags().Changed("level"))); err != nil {
+			return err
 		}
 		image, path, _ := a.SplitSpec(args[0])
 		w := bufio.NewWriterSize(a.Out, 64<<10)

@@ -21,8 +21,8 @@ func (a verbs) labHint() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if level < 1 || level > course.MaxHint {
-				return app.Usagef(cmd, "--level %d, want 1 to %d", level, course.MaxHint)
+			if err := app.Check(cmd, app.Within(level, 1, course.MaxHint, "--level %d, want 1 to %d")); err != nil {
+				return err
 			}
 			text, err := l.Hint(root, level)
 			if err != nil {

@@ -36,8 +36,8 @@ sectors, Put those of an fsync's log. A file toggles.txt beside them says what h
 	f.StringVar(&toggles, "toggles", "", "make a name for this policy, with +TOGGLE and !TOGGLE")
 	app.CompleteFixed(cmd, "from", own.Presets())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if f.Changed("from") && toggles != "" {
-			return app.Usagef(cmd, "want --from or --toggles, not both")
+		if err := app.Check(cmd, app.Excludes("from", "toggles", "want --from or --toggles, not both")); err != nil {
+			return err
 		}
 		var path *os.PathError
 		switch err := own.Make(args[0], from, toggles); {

@@ -49,10 +49,7 @@ func (m *moreScenarios) flags(cmd *cobra.Command) {
 
 // check says what is wrong with the flags.
 func (m *moreScenarios) check(cmd *cobra.Command) error {
-	if m.random < 0 || m.random > maxRandom || cmd.Flags().Changed("random") && m.random == 0 {
-		return app.Usagef(cmd, "bad --random, have %d want 1 to %d", m.random, maxRandom)
-	}
-	return nil
+	return app.Check(cmd, app.Within(m.random, 1, maxRandom, "bad --random, have %d want 1 to %d").If(cmd.Flags().Changed("random")))
 }
 
 // addTo adds the scenarios to l, whose names are others.
