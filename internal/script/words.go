@@ -1,10 +1,12 @@
-// Package script is the language of lines that act on a file system.
 package script
 
 import (
 	"errors"
 	"strings"
 )
+
+// LineMax is the bytes of a line, at most.
+const LineMax = 1 << 20
 
 // Words splits a line at spaces. Quotes keep a word together; a backslash, not in single
 // quotes, takes the next character as it is. A line that begins with # has no words.

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"btrlab/internal/fs"
+	"btrlab/internal/script"
 )
 
 // heapSlack is the memory of the program without its caches, in bytes.
@@ -40,7 +41,7 @@ func (a *Run) CacheFlag(cmd *cobra.Command) {
 // SmallCacheFlag is --cache for the verbs that read or write everything once: a larger cache than n
 // bytes costs more than it saves, because its memory is new.
 func (a *Run) SmallCacheFlag(cmd *cobra.Command, n int64) {
-	cmd.Flags().Var(&a.Cache, "cache", "memory for file contents and metadata (default "+formatSize(n)+")")
+	cmd.Flags().Var(&a.Cache, "cache", "memory for file contents and metadata (default "+script.FormatSize(n)+")")
 	a.cacheBound(cmd)
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

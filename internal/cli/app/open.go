@@ -19,6 +19,7 @@ import (
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/cost"
 	"btrlab/internal/sched/vtime"
+	"btrlab/internal/script"
 )
 
 // DeviceFlags gives --device to the verbs that open an existing image, and --degraded.
@@ -254,15 +255,7 @@ func (a *Run) InOrder(f func() error) (err error) {
 // OnFile runs f on an existing file opened for writing, with more flags if there are any.
 func (a *Run) OnFile(image, path string, more fs.OpenFlags, f func(x *fs.FS, file *fs.File) error) error {
 	return a.WriteFS(image, func(x *fs.FS) error {
-		file, err := x.OpenFile(a.Task, path, fs.O_RDWR|more, 0)
-		if err != nil {
-			return InImage(image, path, err)
-		}
-		err = f(x, file)
-		if cerr := file.Close(a.Task); err == nil {
-			err = cerr
-		}
-		return InImage(image, path, err)
+		return InImage(image, path, script.OnFile(a.Task, x, path, fs.O_RDWR|more, func(_ *sched.Task, file *fs.File) error { return f(x, file) }))
 	})
 }
 

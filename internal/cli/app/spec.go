@@ -102,11 +102,3 @@ func (a *Run) TwoPaths(cmd *cobra.Command, args []string) (image, from, to strin
 	}
 	return image, from, gopath.Clean(to), nil
 }
-
-// IntoDir is to, or the name of from in it when to is a directory.
-func (a *Run) IntoDir(x *fs.FS, from, to string) string {
-	if at, err := x.Stat(a.Task, to); err == nil && at.IsDir() {
-		return gopath.Join(to, gopath.Base(from))
-	}
-	return to
-}

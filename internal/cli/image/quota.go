@@ -15,6 +15,7 @@ import (
 	"btrlab/internal/fs"
 	"btrlab/internal/meta/qgroup"
 	"btrlab/internal/sched"
+	"btrlab/internal/script"
 )
 
 func (a verbs) quota() *cobra.Command {
@@ -92,7 +93,7 @@ path it is the top-level subvolume's.`,
 		none := args[0] == "none"
 		if !none {
 			var err error
-			if bytes, err = app.ParseSize(args[0]); err != nil {
+			if bytes, err = script.ParseSize(args[0]); err != nil {
 				return app.Usagef(cmd, "%v, or none", err)
 			}
 		}

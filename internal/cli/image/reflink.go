@@ -10,6 +10,7 @@ import (
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
+	"btrlab/internal/script"
 	"btrlab/internal/transfer"
 )
 
@@ -42,7 +43,7 @@ of 4k; a range may end at the end of the source if /dest is not longer.`,
 			dest.N = offset.N
 		}
 		return a.WriteFS(image, func(x *fs.FS) error {
-			to := a.IntoDir(x, from, to)
+			to := script.IntoDir(a.Task, x, from, to)
 			return app.InImage(image, to, a.reflinkFile(x, from, to, offset.N, length.N, dest.N, whole))
 		})
 	}

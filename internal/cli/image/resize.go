@@ -14,6 +14,7 @@ import (
 	"btrlab/internal/cli/app"
 	"btrlab/internal/fs"
 	raw "btrlab/internal/progs/image"
+	"btrlab/internal/script"
 )
 
 func exists(path string) bool {
@@ -151,7 +152,7 @@ func (r *resized) newSize(arg string) (uint64, error) {
 	case "max":
 		return uint64(r.size), nil
 	}
-	n, err := app.ParseSize(strings.TrimLeft(arg, "+-"))
+	n, err := script.ParseSize(strings.TrimLeft(arg, "+-"))
 	size := uint64(n)
 	switch {
 	case err != nil || n <= 0:

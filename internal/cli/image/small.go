@@ -1,9 +1,7 @@
 package image
 
 import (
-	"errors"
 	"fmt"
-	gopath "path"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,9 +10,9 @@ import (
 	"github.com/spf13/pflag"
 
 	"btrlab/internal/cli/app"
-	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
+	"btrlab/internal/script"
 )
 
 // smallVerb is a verb that calls the file system once for each of its paths.
@@ -57,7 +55,7 @@ var smallVerbs = []smallVerb{{
 			}
 			return a.EachImage(cmd, args, func(x *fs.FS, path string) error {
 				if *parents {
-					return a.mkdirAll(x, path, uint32(perm))
+					return script.MkdirAll(a.Task, x, path, uint32(perm))
 				}
 				return x.Mkdir(a.Task, path, uint32(perm))
 			})
@@ -68,13 +66,7 @@ var smallVerbs = []smallVerb{{
 	example: "  btrlab touch disk.img:/file",
 	verb: func(a verbs, _ *pflag.FlagSet) run {
 		return func(cmd *cobra.Command, args []string) error {
-			return a.EachImage(cmd, args, func(x *fs.FS, path string) error {
-				f, err := x.OpenFile(a.Task, path, fs.O_RDWR|fs.O_CREAT, 0o644)
-				if err != nil {
-					return err
-				}
-				return f.Close(a.Task)
-			})
+			return a.EachImage(cmd, args, func(x *fs.FS, path string) error { return script.Touch(a.Task, x, path) })
 		}
 	},
 }, {
@@ -82,7 +74,7 @@ var smallVerbs = []smallVerb{{
 	example: "  btrlab chmod 4755 disk.img:/a",
 	verb: func(a verbs, _ *pflag.FlagSet) run {
 		return func(cmd *cobra.Command, args []string) error {
-			mode, err := parseMode(args[0])
+			mode, err := script.ParseMode(args[0])
 			if err != nil {
 				return app.Usagef(cmd, "%v", err)
 			}
@@ -112,7 +104,7 @@ capabilities of a file go with its owner. A symbolic link is followed.`,
 	verb: func(a verbs, f *pflag.FlagSet) run {
 		mode := f.StringP("mode", "m", "644", "permissions, in octal")
 		return func(cmd *cobra.Command, args []string) error {
-			perm, err := parseMode(*mode)
+			perm, err := script.ParseMode(*mode)
 			if err != nil {
 				return app.Usagef(cmd, "%v", err)
 			}
@@ -146,15 +138,7 @@ capabilities of a file go with its owner. A symbolic link is followed.`,
 	example: "  btrlab removexattr user.origin disk.img:/file",
 	verb: func(a verbs, _ *pflag.FlagSet) run {
 		return func(cmd *cobra.Command, args []string) error {
-			return a.EachImage(cmd, args[1:], func(x *fs.FS, path string) error {
-				err := x.Removexattr(a.Task, path, args[0])
-				if errors.Is(err, errno.ENOENT) {
-					if _, gone := x.Stat(a.Task, path); gone == nil {
-						return fmt.Errorf("there is no attribute %q", args[0])
-					}
-				}
-				return err
-			})
+			return a.EachImage(cmd, args[1:], func(x *fs.FS, path string) error { return script.RemoveXattr(a.Task, x, path, args[0]) })
 		}
 	},
 }, {
@@ -187,14 +171,7 @@ and rm it.`,
 			if err != nil {
 				return err
 			}
-			return a.WriteFS(image, func(x *fs.FS) error {
-				to := a.IntoDir(x, from, to)
-				err := x.Rename(a.Task, from, to)
-				if errors.Is(err, errno.EINVAL) {
-					err = fmt.Errorf("a directory does not move into itself, to %s: %w", to, err)
-				}
-				return app.InImage(image, from, err)
-			})
+			return a.WriteFS(image, func(x *fs.FS) error { return app.InImage(image, from, script.Move(a.Task, x, from, to)) })
 		}
 	},
 }, {
@@ -210,7 +187,7 @@ and rm it.`,
 					return err
 				}
 				return a.WriteFS(image, func(x *fs.FS) error {
-					return app.InImage(image, name, x.Symlink(a.Task, args[0], a.IntoDir(x, args[0], name)))
+					return app.InImage(image, name, x.Symlink(a.Task, args[0], script.IntoDir(a.Task, x, args[0], name)))
 				})
 			}
 			image, old, name, err := a.TwoPaths(cmd, args)
@@ -218,7 +195,7 @@ and rm it.`,
 				return err
 			}
 			return a.WriteFS(image, func(x *fs.FS) error {
-				return app.InImage(image, name, x.Link(a.Task, old, a.IntoDir(x, old, name)))
+				return app.InImage(image, name, x.Link(a.Task, old, script.IntoDir(a.Task, x, old, name)))
 			})
 		}
 	},
@@ -238,30 +215,13 @@ one of the two changes. Into a directory that exists it keeps its name; the top-
 			return a.WriteFS(image, func(x *fs.FS) error {
 				to := to
 				if from != "/" {
-					to = a.IntoDir(x, from, to)
+					to = script.IntoDir(a.Task, x, from, to)
 				}
 				return app.InImage(image, to, x.Snapshot(a.Task, from, to, *readOnly))
 			})
 		}
 	},
 }}
-
-// mkdirAll makes the directory path and those above it that are missing.
-func (a verbs) mkdirAll(x *fs.FS, path string, perm uint32) error {
-	at, err := x.Stat(a.Task, path)
-	switch {
-	case err == nil && at.IsDir():
-		return nil
-	case err == nil:
-		return errno.ENOTDIR
-	case !errors.Is(err, errno.ENOENT):
-		return err
-	}
-	if err := a.mkdirAll(x, gopath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	return x.Mkdir(a.Task, path, perm)
-}
 
 // giveAway changes the owner of path, and takes setuid and setgid away from what is no directory.
 // Models chown_common().
@@ -281,14 +241,6 @@ func (a verbs) giveAway(x *fs.FS, path string, own fs.Owner) error {
 		return nil
 	}
 	return x.Chmod(a.Task, path, mode)
-}
-
-func parseMode(s string) (uint32, error) {
-	mode, err := strconv.ParseUint(s, 8, 32)
-	if err != nil || mode > 0o7777 {
-		return 0, fmt.Errorf("mode %q, want an octal number to 7777", s)
-	}
-	return uint32(mode), nil
 }
 
 // parseDevice reads b|c|p|s, and for a device its numbers.

@@ -3,7 +3,6 @@ package image
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -12,6 +11,7 @@ import (
 	"btrlab/internal/fs"
 	"btrlab/internal/iopath"
 	"btrlab/internal/kiocb"
+	"btrlab/internal/script"
 	"btrlab/internal/transfer"
 )
 
@@ -55,7 +55,7 @@ request: of the text again and again, or of 0xcd.`,
 		}
 		return a.OnFile(image, path, flags, func(_ *fs.FS, f *fs.File) error {
 			if given || length.Given {
-				n, err := f.WriteIter(a.Task, how.request(offset.N), iopath.Source{Buf: repeat(data, int(length.N), length.Given)})
+				n, err := f.WriteIter(a.Task, how.request(offset.N), iopath.Source{Buf: script.Repeat(data, int(length.N), length.Given)})
 				if a.Open != nil {
 					a.Open.Bytes = &n
 				}
@@ -91,16 +91,4 @@ func (r *requestFlags) request(off int64) kiocb.Request {
 		}
 	}
 	return rq
-}
-
-// repeat is text, or with exact set n bytes of it again and again; of 0xcd without a text, as
-// xfs_io writes.
-func repeat(text string, n int, exact bool) []byte {
-	switch {
-	case !exact:
-		return []byte(text)
-	case text == "":
-		text = "\xcd"
-	}
-	return []byte(strings.Repeat(text, (n+len(text)-1)/len(text))[:n])
 }

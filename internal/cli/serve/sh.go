@@ -89,9 +89,6 @@ there are fault and crash, too, and none of the verbs that copy from or to the h
 	return cmd
 }
 
-// lineMax is the bytes of a line.
-const lineMax = 1 << 20
-
 // lines runs the lines of in, a file's with the name, or standard input, by run; prompt is for a
 // terminal.
 func (a verbs) lines(in io.Reader, name, prompt string, o shFlags, run func(n int, text string) error) error {
@@ -103,7 +100,7 @@ func (a verbs) lines(in io.Reader, name, prompt string, o shFlags, run func(n in
 		in = a.Input()
 	}
 	sc := bufio.NewScanner(in)
-	sc.Buffer(nil, lineMax)
+	sc.Buffer(nil, script.LineMax)
 	failed := false
 	for n := 1; ; n++ {
 		if terminal {
@@ -137,7 +134,7 @@ func (a verbs) lines(in io.Reader, name, prompt string, o shFlags, run func(n in
 		}
 	}
 	if err := sc.Err(); errors.Is(err, bufio.ErrTooLong) {
-		return fmt.Errorf("%sa line is longer than %d bytes", prefix(name), lineMax)
+		return fmt.Errorf("%sa line is longer than %d bytes", prefix(name), script.LineMax)
 	} else if err != nil {
 		return fmt.Errorf("%s%w", prefix(name), err)
 	}

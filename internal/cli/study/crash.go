@@ -256,7 +256,7 @@ func (a verbs) record(r *crash.Recorder, o *crashFlags, image string, command []
 // recordScript runs the lines of a script, which messages call name.
 func (a verbs) recordScript(r *crash.Recorder, name string, lines io.Reader) error {
 	sc := bufio.NewScanner(lines)
-	sc.Buffer(nil, 1<<20)
+	sc.Buffer(nil, script.LineMax)
 	for n := 1; sc.Scan(); n++ {
 		if err := a.Interrupted(); err != nil {
 			return app.ErrNothing

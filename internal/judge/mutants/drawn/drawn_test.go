@@ -48,6 +48,7 @@ var elsewhere = map[string][]string{
 	"internal/kiocb":              {"uring", "aio"},
 	"internal/progs/check":        {"progs/repair"},
 	"cmd/btrlab":                  {"cli"},
+	"internal/script":             {"cli"},
 	"internal/cli/app":            {"cli"},
 	"internal/cli/image":          {"cli"},
 	"internal/cli/serve":          {"cli"},
