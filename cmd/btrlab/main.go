@@ -5,6 +5,7 @@ import (
 	"os"
 
 	"btrlab/internal/cli"
+	"btrlab/internal/cli/serve"
 )
 
-func main() { os.Exit(cli.Main(cli.HelperArgs(os.Args), os.Stdin, os.Stdout, os.Stderr)) }
+func main() { os.Exit(cli.Main(serve.HelperArgs(os.Args), os.Stdin, os.Stdout, os.Stderr)) }

@@ -1,12 +1,8 @@
 package cli
 
 import (
-	"fmt"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
-	"unicode"
 )
 
 // aliases are words of btrfs, fio and the shell that mean here what they mean there: the first
@@ -54,24 +50,4 @@ func aliased(args []string) []string {
 		return append(words[:1], args[1:]...)
 	}
 	return args
-}
-
-var (
-	badArgument  = regexp.MustCompile(`^invalid argument ("(?:[^"\\]|\\.)*") for "(?:-., )?(--[a-z-]+)" flag: strconv\.\w+: .*$`)
-	badShorthand = regexp.MustCompile(`^unknown shorthand flag: '(.)' in -(.+)$`)
-)
-
-// flagError is the error of a flag without the words of its parser: what, have, want.
-func flagError(err error) error {
-	text := err.Error()
-	if m := badArgument.FindStringSubmatch(text); m != nil {
-		value, quoteErr := strconv.Unquote(m[1])
-		if quoteErr == nil {
-			return fmt.Errorf("bad %s, have %q want a number", m[2], value)
-		}
-	}
-	if m := badShorthand.FindStringSubmatch(text); m != nil && len(m[2]) > 0 && unicode.IsLetter(rune(m[1][0])) {
-		return fmt.Errorf("there is no flag -%s", m[1])
-	}
-	return err
 }

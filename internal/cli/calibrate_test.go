@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -27,8 +28,10 @@ func TestCalibrate(t *testing.T) {
 		return out.String(), errw.String()
 	}
 	text, _ := run(0, "calibrate", "--rounds", "1", "--passes", "1", "--loop", "1ms", "--size", "16M", "--out", costs)
-	if table := cost.Default(); loadCosts(&table, costs) != nil {
-		t.Errorf("the file that was written cannot be read: %v", loadCosts(&table, costs))
+	written, err := os.ReadFile(costs)
+	table := cost.Default()
+	if err = errors.Join(err, table.Load(bytes.NewReader(written))); err != nil {
+		t.Errorf("the file that was written cannot be read: %v", err)
 	}
 	for _, want := range []string{"range-tree", "idle-exit", "measured", "write 64k"} {
 		if !strings.Contains(text, want) {

@@ -139,7 +139,7 @@ func logged(ts *testscript.TestScript, neg bool, args []string) {
 
 // TestEveryVerbExplained: a verb has a line, an example that names it, and --help that works.
 func TestEveryVerbExplained(t *testing.T) {
-	a := &app{t: sched.NewTask("test")}
+	a := newCmdline(nil, nil, nil)
 	var walk func(c *cobra.Command)
 	walk = func(c *cobra.Command) {
 		if c.Name() == "help" || c.Name() == "completion" {
@@ -218,72 +218,19 @@ func TestExamples(t *testing.T) {
 			case "explore", "replay", "step", "museum":
 				run(verb, line)
 			default:
-				parse((&app{out: io.Discard, err: io.Discard}).root(), line)
+				parse(newCmdline(nil, io.Discard, io.Discard).root(), line)
 			}
 		}
 		for _, sub := range c.Commands() {
 			walk(sub, verb)
 		}
 	}
-	root := (&app{out: io.Discard, err: io.Discard}).commands()
+	root := newCmdline(nil, io.Discard, io.Discard).commands()
 	for _, c := range root.Commands() {
 		walk(c, c.Name())
 	}
 	if ran < 10 {
 		t.Errorf("%d examples were run", ran)
-	}
-}
-
-func TestParseSize(t *testing.T) {
-	for s, want := range map[string]int64{"0": 0, "4096": 4096, "4k": 4096, "4K": 4096, "1M": 1 << 20, "1MiB": 1 << 20, "2G": 2 << 30, "2GB": 2 << 30,
-		"7E": 7 << 60, "9223372036854775807": 1<<63 - 1} {
-		if got, err := parseSize(s); got != want || err != nil {
-			t.Errorf("parseSize(%q) = %d, %v, want %d", s, got, err, want)
-		}
-	}
-	for _, s := range []string{"", "k", "-1", "1.5G", "8E", "9223372036854775808", "4q", "4 k", "0x10"} {
-		if got, err := parseSize(s); err == nil {
-			t.Errorf("parseSize(%q) = %d, want an error", s, got)
-		}
-	}
-}
-
-func TestSplitSpec(t *testing.T) {
-	dir := t.TempDir()
-	odd := dir + "/a:/b.img"
-	if err := os.MkdirAll(dir+"/a:", 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(odd, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	for _, tt := range []struct {
-		spec, image, path string
-		ok                bool
-	}{
-		{"x.img:/a/b", "x.img", "/a/b", true},
-		{"x.img:/a:/b", "x.img", "/a:/b", true},
-		{"x.img:/", "x.img", "/", true},
-		{"x.img:/a//b/../c", "x.img", "/a/c", true},
-		{"x.img:/../..", "x.img", "/", true},
-		{"x.img", "x.img", "/", false},
-		{"x.img:a", "x.img:a", "/", false},
-		{":/a", ":/a", "/", false},
-		{odd + ":/c", odd, "/c", true},
-	} {
-		image, path, ok := splitSpec(tt.spec)
-		if image != tt.image || path != tt.path || ok != tt.ok {
-			t.Errorf("splitSpec(%q) = %q, %q, %v, want %q, %q, %v", tt.spec, image, path, ok, tt.image, tt.path, tt.ok)
-		}
-	}
-}
-
-func TestModeString(t *testing.T) {
-	for mode, want := range map[uint32]string{0o100644: "-rw-r--r--", 0o040755: "drwxr-xr-x", 0o104755: "-rwsr-xr-x", 0o102644: "-rw-r-Sr--",
-		0o041777: "drwxrwxrwt", 0o120777: "lrwxrwxrwx", 0o020600: "crw-------"} {
-		if got := modeString(mode); got != want {
-			t.Errorf("modeString(%#o) = %s, want %s", mode, got, want)
-		}
 	}
 }
 
@@ -305,5 +252,5 @@ func TestHelpFits(t *testing.T) {
 			look(c)
 		}
 	}
-	look((&app{out: io.Discard, err: io.Discard}).root())
+	look(newCmdline(nil, io.Discard, io.Discard).root())
 }

@@ -15,8 +15,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"btrlab/internal/cli/app"
 	"btrlab/internal/policy"
-	"btrlab/internal/sched"
 	"btrlab/internal/study/course"
 	"btrlab/internal/study/scenario"
 	"btrlab/internal/testing/need"
@@ -87,7 +87,7 @@ func (c printed) exists(targets []string) error {
 	if len(c.args) == 0 {
 		return nil
 	}
-	a := &app{t: sched.NewTask("main"), stopped: make(chan struct{})}
+	a := newCmdline(nil, nil, nil)
 	root := a.root()
 	root.InitDefaultHelpCmd()
 	cmd, rest, err := root.Find(c.args)
@@ -193,14 +193,14 @@ var notRun = map[string]string{
 
 // What a command of a lab ends with, unless it is 0.
 var labExits = map[string]int{
-	"explore nowait-dio-range --policy nowait-5.8": exitFailed, // the kernel slept
+	"explore nowait-dio-range --policy nowait-5.8": app.ExitFailed, // the kernel slept
 	// the bytes of two writes mix
-	"explore two-writers-overlap --policy unlocked": exitFailed,
-	"lab run 0 lost-update 2:1":                     exitFailed, // lost
+	"explore two-writers-overlap --policy unlocked": app.ExitFailed,
+	"lab run 0 lost-update 2:1":                     app.ExitFailed, // lost
 	// ... in the place of a policy
-	"explore truncate-race --policy unlocked": exitFailed,
+	"explore truncate-race --policy unlocked": app.ExitFailed,
 	// the answer to question 1 of lab 01
-	"explore truncate-race --policy unlocked --preemptions 0": exitOK,
+	"explore truncate-race --policy unlocked --preemptions 0": app.ExitOK,
 }
 
 // TestLabCommands: what the texts of the labs tell a student to run ends as the text says.
@@ -321,7 +321,7 @@ func TestReadmePicture(t *testing.T) {
 	}
 	fresh := filepath.Join(t.TempDir(), "race.svg")
 	var out, errw bytes.Buffer
-	if code := Main(strings.Fields(command+fresh), strings.NewReader(""), &out, &errw); code != exitFailed {
+	if code := Main(strings.Fields(command+fresh), strings.NewReader(""), &out, &errw); code != app.ExitFailed {
 		t.Fatalf("replay: exit %d: %s", code, errw.String())
 	}
 	if readDoc(t, fresh) != readDoc(t, filepath.Join(root, picture)) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"btrlab/internal/cli/app"
 	"btrlab/internal/progs/rescue"
 	"btrlab/internal/testing/need"
 )
@@ -100,7 +101,7 @@ btrlab send -f snap.stream disk.img:/backup/monday`); code != 0 {
 		}
 		want := 0
 		if strings.Contains(line, "--wrong") || strings.Contains(line, "dump log") {
-			want = exitFailed // it finds what is lost; there is no log
+			want = app.ExitFailed // it finds what is lost; there is no log
 		}
 		if code, out := shell(dir, short.Replace(line)); code != want {
 			t.Errorf("%s: exit code %d, want %d\n%s", line, code, want, out)
@@ -109,7 +110,7 @@ btrlab send -f snap.stream disk.img:/backup/monday`); code != 0 {
 			t.Errorf("%s leaves an image that is not clean\n%s", line, out)
 		}
 	}
-	root := (&app{out: io.Discard, err: io.Discard}).commands()
+	root := newCmdline(nil, io.Discard, io.Discard).commands()
 	for _, c := range root.Commands() {
 		if c.GroupID != "image" && c.GroupID != "files" && c.Name() != "crash" {
 			continue

@@ -1,7 +1,5 @@
 package cli
 
-// The slides of the course are text with figures. This file is not handed out: neither are they.
-
 import (
 	"bytes"
 	"flag"
@@ -15,6 +13,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"btrlab/internal/cli/app"
 	"btrlab/internal/study/handout"
 	"btrlab/internal/testing/need"
 )
@@ -135,7 +134,7 @@ func (s *screen) run(t *testing.T, command string) string {
 		if a == "disk.img" {
 			args[i] = image
 			var none bytes.Buffer
-			if code := Main([]string{"mkfs", "--quiet", "--force", "--size", "256M", image}, strings.NewReader(""), &none, &none); code != exitOK {
+			if code := Main([]string{"mkfs", "--quiet", "--force", "--size", "256M", image}, strings.NewReader(""), &none, &none); code != app.ExitOK {
 				t.Fatalf("mkfs: %s", &none)
 			}
 		}
@@ -147,7 +146,7 @@ func (s *screen) run(t *testing.T, command string) string {
 		args = slices.Insert(args, 1, "--save", "")
 	}
 	var out, errw bytes.Buffer
-	if code := Main(args, strings.NewReader(""), &out, &errw); code != exitOK && code != exitFailed {
+	if code := Main(args, strings.NewReader(""), &out, &errw); code != app.ExitOK && code != app.ExitFailed {
 		t.Errorf("%s: exit %d: %s", command, code, &errw)
 	}
 	text := seconds.ReplaceAllString(strings.ReplaceAll(out.String(), s.dir+"/", ""), "T s")
@@ -304,7 +303,7 @@ func (s *slide) pictures(t *testing.T, used map[string]bool) (n int) {
 			args[i] = strings.Trim(args[i], "'")
 		}
 		var out, errw bytes.Buffer
-		if code := Main(args, strings.NewReader(""), &out, &errw); code != exitOK && code != exitFailed {
+		if code := Main(args, strings.NewReader(""), &out, &errw); code != app.ExitOK && code != app.ExitFailed {
 			t.Errorf("%s: %s: exit %d: %s", s.at, command, code, &errw)
 		} else if readDoc(t, fresh) != have {
 			t.Errorf("%s: %s is not what btrlab draws now, run btrlab %s in %s", s.at, m[1], command, slidesDir)

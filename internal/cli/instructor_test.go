@@ -1,7 +1,5 @@
 package cli
 
-// The tests that hold answers of labs. This file is not handed out: see package handout.
-
 import (
 	"bytes"
 	"os"
@@ -9,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"btrlab/internal/study/levels"
+	"btrlab/internal/cli/app"
 	"btrlab/internal/testing/need"
 )
 
@@ -62,48 +60,6 @@ func TestLabRun(t *testing.T) {
 	}
 	if b, err := os.ReadFile(answers); err != nil || string(b) != "# mine\nlost-update = 3:1\none-lock = never\n" {
 		t.Errorf("kept is %q, %v", b, err)
-	}
-}
-
-// TestLevelOnScreen: the stepper plays a level: its story and program first, then the lines; x says
-// never, an end that breaks the rule is a schedule.
-func TestLevelOnScreen(t *testing.T) {
-	l, err := levels.Lookup("three-forks")
-	if err != nil {
-		t.Fatal(err)
-	}
-	begin := func() *stepper {
-		st, err := levelStepper(l)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return st
-	}
-	st := begin()
-	screen := simulated(t, 80, 24)
-	text := look(st, screen)
-	for _, want := range []string{"Goal: find a schedule after which this is not so, or say never: every task", "Three philosophers", "0 plato     1 hypatia    2 laozi", "lock f      lock g       lock h", "say never"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("the first screen has no %q:\n%s", want, text)
-		}
-	}
-	press(st, " ")
-	if text = look(st, screen); !strings.Contains(text, "lock h") || strings.Contains(text, "Three philosophers") {
-		t.Errorf("the program does not begin:\n%s", text)
-	}
-	press(st, "021")
-	if text = look(st, screen); st.answered() != "4:2,5:1" || !strings.Contains(text, "VIOLATED (deadlock)") || !strings.Contains(text, "lab run 0 three-forks '4:2,5:1'") {
-		t.Errorf("have %q\n%s", st.answered(), text)
-	}
-	st = begin()
-	if press(st, " "); st.answered() != "" {
-		t.Errorf("have %q before the first step", st.answered())
-	}
-	if press(st, "f"); st.answered() != "" {
-		t.Errorf("have %q for an end that keeps the rule", st.answered())
-	}
-	if press(st, "x") || st.answered() != levels.Never {
-		t.Errorf("x does not leave, or says %q", st.answered())
 	}
 }
 
@@ -185,7 +141,7 @@ func TestHandoutFails(t *testing.T) {
 	long := strings.Repeat("x", 250) // with .part~ it is longer than a name may be
 	for _, to := range []string{"out", "new/deep/" + long} {
 		var out, errw bytes.Buffer
-		if code := Main([]string{"lab", "handout", filepath.Join(dir, to)}, strings.NewReader(""), &out, &errw); code != exitFailed {
+		if code := Main([]string{"lab", "handout", filepath.Join(dir, to)}, strings.NewReader(""), &out, &errw); code != app.ExitFailed {
 			t.Errorf("%s: exit %d\n%s%s", to, code, out.String(), errw.String())
 		}
 		if left, err := filepath.Glob(filepath.Join(dir, "*")); err != nil || len(left) != 1 || filepath.Base(left[0]) != "out.zip" {

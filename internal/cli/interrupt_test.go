@@ -17,8 +17,8 @@ import (
 	"syscall"
 	"testing"
 
+	"btrlab/internal/cli/app"
 	"btrlab/internal/format"
-	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
 	"btrlab/internal/study/scenario"
 	"btrlab/internal/testing/need"
@@ -89,7 +89,7 @@ func TestInterruptPut(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			wantExit(t, cmd.Wait(), exitInterrupted)
+			wantExit(t, cmd.Wait(), app.ExitInterrupted)
 			if !strings.Contains(errw.String(), "btrlab: interrupted") {
 				t.Errorf("standard error %q, want a word about the interrupt", errw.String())
 			}
@@ -162,7 +162,7 @@ func TestInterruptBench(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantExit(t, cmd.Wait(), exitInterrupted)
+	wantExit(t, cmd.Wait(), app.ExitInterrupted)
 	if !strings.Contains(string(rest), "btrlab: interrupted") {
 		t.Errorf("standard error %q, want a word about the interrupt", rest)
 	}
@@ -233,7 +233,7 @@ func TestInterruptExplore(t *testing.T) {
 	if err := d.Decode(&second); err != nil || second.Verdict != explore.Bounded || !second.Stopped || !strings.Contains(second.Bound.String(), "stopped") {
 		t.Errorf("%v %+v", err, second)
 	}
-	wantExit(t, cmd.Wait(), exitInterrupted)
+	wantExit(t, cmd.Wait(), app.ExitInterrupted)
 	if want := "btrlab: interrupted; the result is what was searched until then\n"; errw.String() != want {
 		t.Errorf("standard error %q, want %q", errw.String(), want)
 	}
@@ -248,14 +248,14 @@ func TestInterrupted(t *testing.T) {
 		"reproduce 002 --size 1M --runtime-seconds 1", "reproduce 002 --size 1M --runtime-seconds 1 --calibrate 2",
 	} {
 		var out bytes.Buffer
-		a := &app{in: strings.NewReader(""), out: &out, err: io.Discard, t: sched.NewTask("main"), stopped: make(chan struct{})}
-		a.stop.Store(true)
+		a := newCmdline(strings.NewReader(""), &out, io.Discard)
+		a.Stop.Store(true)
 		err := a.run(strings.Fields(args))
-		want := errStopped
+		want := app.ErrStopped
 		if strings.HasPrefix(args, "reproduce") {
-			want = errNothing
+			want = app.ErrNothing
 		}
-		if !errors.Is(err, want) || want == errStopped && !strings.Contains(out.String(), "stopped") && !strings.Contains(out.String(), "kept?1") {
+		if !errors.Is(err, want) || want == app.ErrStopped && !strings.Contains(out.String(), "stopped") && !strings.Contains(out.String(), "kept?1") {
 			t.Errorf("%s: %v, want %v\n%s", args, err, want, out.String())
 		}
 	}
@@ -276,16 +276,16 @@ func TestInterruptGrade(t *testing.T) {
 	}
 	t.Setenv("TMPDIR", tmp)
 	var out bytes.Buffer
-	a := &app{in: strings.NewReader(""), out: &out, err: io.Discard, t: sched.NewTask("main"), stopped: make(chan struct{})}
+	a := newCmdline(strings.NewReader(""), &out, io.Discard)
 	done := make(chan error)
 	go func() { done <- a.run([]string{"lab", "grade", "3", "--dir", dir}) }()
 	for begun := false; !begun; {
 		l, err := filepath.Glob(filepath.Join(tmp, "btrlab-*"))
 		begun = err != nil || len(l) > 0
 	}
-	close(a.stopped)
-	if err := <-done; !errors.Is(err, errNothing) || out.Len() > 0 {
-		t.Errorf("%v, want %v\n%s", err, errNothing, out.String())
+	close(a.Stopped)
+	if err := <-done; !errors.Is(err, app.ErrNothing) || out.Len() > 0 {
+		t.Errorf("%v, want %v\n%s", err, app.ErrNothing, out.String())
 	}
 }
 
@@ -345,7 +345,7 @@ func TestInterruptQueue(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		wantExit(t, cmd.Wait(), exitInterrupted)
+		wantExit(t, cmd.Wait(), app.ExitInterrupted)
 		if !strings.Contains(string(rest), "btrlab: interrupted") {
 			t.Errorf("%q: standard error %q, want a word about the interrupt", c.engine, rest)
 		}

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"btrlab/internal/cli/app"
 	"btrlab/internal/errno"
-	"btrlab/internal/sched"
 )
 
 // TestLastCommitFails: what a verb has written is in the image once its commit is. When that fails,
@@ -31,13 +31,13 @@ func TestLastCommitFails(t *testing.T) {
 		{"rm", img + ":/one", "--fault", "eio:flush:1"},
 		{"mv", img + ":/one", "/two", "--fault", "eio:flush:1"},
 	} {
-		verb(t, exitFailed, args...)
+		verb(t, app.ExitFailed, args...)
 	}
 
 	// The interrupt comes when a part of the file is in.
-	a := &app{in: strings.NewReader(""), out: io.Discard, err: io.Discard, t: sched.NewTask("main"), stopped: make(chan struct{})}
-	a.in = readFunc(func(p []byte) (int, error) {
-		a.stop.Store(true)
+	a := newCmdline(strings.NewReader(""), io.Discard, io.Discard)
+	a.In = app.ReadFunc(func(p []byte) (int, error) {
+		a.Stop.Store(true)
 		return len(p), nil
 	})
 	err := a.run([]string{"put", "-", img + ":/two", "--fault", "eio:flush:1"})

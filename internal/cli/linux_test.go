@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"btrlab/internal/cli/app"
 	"btrlab/internal/testing/need"
 )
 
@@ -94,7 +95,7 @@ func TestInterruptLinux(t *testing.T) {
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
-	wantExit(t, <-ended, exitInterrupted)
+	wantExit(t, <-ended, app.ExitInterrupted)
 	if l, _ := os.ReadDir(dir); len(l) != 0 {
 		t.Errorf("%d files are left", len(l))
 	}

@@ -5,10 +5,12 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
+
+	"btrlab/internal/cli/app"
 )
 
 // man writes the manual pages.
-func (a *app) man() *cobra.Command {
+func (a cmdline) man() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "man FOLDER",
 		Short: "write a manual page for each verb into a folder",
@@ -18,7 +20,7 @@ func (a *app) man() *cobra.Command {
 		Args: cobra.ExactArgs(1),
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		undo, err := makeDirs(args[0])
+		undo, err := app.MakeDirs(args[0])
 		if err != nil {
 			return err
 		}
@@ -32,7 +34,7 @@ func (a *app) man() *cobra.Command {
 }
 
 // manPages writes the pages beside those in dir, and moves them there when all are whole.
-func (a *app) manPages(dir string) error {
+func (a cmdline) manPages(dir string) error {
 	part, err := os.MkdirTemp(dir, ".part~")
 	if err != nil {
 		return err
@@ -44,5 +46,5 @@ func (a *app) manPages(dir string) error {
 	if err := doc.GenManTree(root, &doc.GenManHeader{Title: "BTRLAB", Section: "1", Source: "btrlab", Manual: "btrlab"}, part); err != nil {
 		return err
 	}
-	return moveInto(dir, part)
+	return app.MoveInto(dir, part)
 }

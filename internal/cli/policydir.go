@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"btrlab/internal/cli/app"
 	"btrlab/internal/study/own"
 	"btrlab/internal/study/sandbox"
 )
@@ -69,25 +70,25 @@ func policyDirs(args []string) (dirs []string) {
 
 // ownPolicies makes the folders of --policy-dir policies. If one has Go that is not built in, it
 // builds a program with it, runs that on the command line, and returns its exitCode.
-func (a *app) ownPolicies(built []own.Compiled, args []string) error {
+func (a cmdline) ownPolicies(built []own.Compiled, args []string) error {
 	var compile []*own.Folder
 	for _, dir := range policyDirs(args) {
 		x, err := own.Read(dir)
 		switch {
 		case err != nil:
-			return &usageError{fmt.Errorf("--%s: %w", policyDirFlag, err), "btrlab policy new"}
+			return &app.UsageError{Err: fmt.Errorf("--%s: %w", policyDirFlag, err), Path: "btrlab policy new"}
 		case !x.Compiled():
 			err = x.Add()
 		case len(built) == 0:
 			compile = append(compile, x)
 		}
 		if err != nil {
-			return &usageError{fmt.Errorf("--%s %s: %w", policyDirFlag, dir, err), "btrlab policy new"}
+			return &app.UsageError{Err: fmt.Errorf("--%s %s: %w", policyDirFlag, dir, err), Path: "btrlab policy new"}
 		}
 	}
 	for i := range built {
 		if err := built[i].Add(); err != nil {
-			return &usageError{fmt.Errorf("--%s %s: %w", policyDirFlag, built[i].Dir, err), "btrlab policy new"}
+			return &app.UsageError{Err: fmt.Errorf("--%s %s: %w", policyDirFlag, built[i].Dir, err), Path: "btrlab policy new"}
 		}
 	}
 	if len(compile) == 0 {
@@ -97,33 +98,31 @@ func (a *app) ownPolicies(built []own.Compiled, args []string) error {
 }
 
 // runBuilt builds the program with the Go of the folders and runs it on args.
-func (a *app) runBuilt(folders []*own.Folder, args []string) error {
+func (a cmdline) runBuilt(folders []*own.Folder, args []string) error {
 	root, err := sandbox.Root(".")
 	if err != nil {
 		return err
 	}
-	ctx, cancel := a.context(context.Background())
+	ctx, cancel := a.Context(context.Background())
 	defer cancel()
-	st := a.newStatus()
-	if st.terminal {
-		st.write("building " + folders[0].Name)
-	}
+	st := a.NewStatus()
+	st.Show("building " + folders[0].Name)
 	bin, remove, err := own.Build(ctx, root, folders)
-	st.done()
+	st.Done()
 	defer remove()
 	var wrong *own.FolderError
 	switch {
 	case ctx.Err() != nil:
-		return errNothing
+		return app.ErrNothing
 	case errors.As(err, &wrong):
-		return &usageError{fmt.Errorf("--%s: %w", policyDirFlag, wrong), "btrlab policy new"}
+		return &app.UsageError{Err: fmt.Errorf("--%s: %w", policyDirFlag, wrong), Path: "btrlab policy new"}
 	case err != nil:
 		return fmt.Errorf("build the policy: %w", err)
 	}
 	cmd := exec.Command(bin, args...)
 	cmd.Args[0] = os.Args[0]
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.in, a.out, a.err
-	if k, ok := a.out.(*keptOutput); ok {
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.In, a.Out, a.Err
+	if k, ok := a.Out.(*keptOutput); ok {
 		cmd.Stdout = k.w
 	}
 	if err := cmd.Start(); err != nil {

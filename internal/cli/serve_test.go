@@ -10,9 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"btrlab/internal/blockdev"
-	"btrlab/internal/sched"
 )
 
 // TestServe serves a file as a disk to a client that knows as little of NBD as it can: what it has
@@ -28,7 +25,7 @@ func TestServe(t *testing.T) {
 	}{{img + ":/vm.raw", 1 << 20}, {img, 256 << 20}} {
 		r, w := io.Pipe()
 		var errw bytes.Buffer
-		a := &app{out: w, err: &errw, t: sched.NewTask("main"), stopped: make(chan struct{})}
+		a := newCmdline(nil, w, &errw)
 		done := make(chan error, 1)
 		go func() {
 			err := a.run([]string{"serve", "--nbd", "tcp:127.0.0.1:0", c.spec})
@@ -77,7 +74,7 @@ func TestServe(t *testing.T) {
 			t.Error("what was written is not read")
 		}
 		request(6, last, 2, "")
-		close(a.stopped)
+		close(a.Stopped)
 		if err := <-done; err != nil || errw.Len() > 0 {
 			t.Errorf("%s: the end is %v, %q", c.spec, err, errw.String())
 		}
@@ -87,25 +84,4 @@ func TestServe(t *testing.T) {
 		t.Errorf("the file ends with %q", have)
 	}
 	verb(t, 0, "check", img)
-}
-
-// TestServedImage: zeroes of many writes that begin and end inside a sector leave the rest.
-func TestServedImage(t *testing.T) {
-	task := sched.NewTask("main")
-	d := &imageDisk{blockdev.NewMemory(1 << 20)}
-	if err := d.WriteAt(task, bytes.Repeat([]byte{1}, 1<<20), 0); err != nil {
-		t.Fatal(err)
-	}
-	if err := d.Zero(task, 100, 600<<10, true); err != nil {
-		t.Fatal(err)
-	}
-	p := make([]byte, 1<<20)
-	if err := d.ReadAt(task, p, 0); err != nil {
-		t.Fatal(err)
-	}
-	want := bytes.Repeat([]byte{1}, 1<<20)
-	clear(want[100 : 100+600<<10])
-	if !bytes.Equal(p, want) {
-		t.Error("zeroes are elsewhere")
-	}
 }

@@ -3,34 +3,12 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 )
-
-func TestSplitWords(t *testing.T) {
-	for _, c := range []struct {
-		line string
-		want []string
-		bad  bool
-	}{
-		{"", nil, false},
-		{"  # ls /", nil, false},
-		{" ls\t-l  / ", []string{"ls", "-l", "/"}, false},
-		{`write --data "a b" '/x\y' c\ d`, []string{"write", "--data", "a b", `/x\y`, "c d"}, false},
-		{`a"b c"d '' "" #`, []string{"ab cd", "", "", "#"}, false},
-		{`"a`, nil, true}, {`a\`, nil, true},
-	} {
-		have, err := splitWords(c.line)
-		if !slices.Equal(have, c.want) || (err != nil) != c.bad {
-			t.Errorf("%q: have %q, %v; want %q", c.line, have, err, c.want)
-		}
-	}
-}
 
 // shell runs a command line with the standard input in, and gives the exit code and both outputs.
 func shell(t *testing.T, in string, args ...string) (code int, out, errs string) {
@@ -104,7 +82,10 @@ func TestShJSON(t *testing.T) {
 	var have []string
 	d := json.NewDecoder(strings.NewReader(out))
 	for d.More() {
-		var r lineResult
+		var r struct {
+			Verb, Errno, Place, Reason, Error, Output string
+			Result                                    any
+		}
 		if err := d.Decode(&r); err != nil {
 			t.Fatal(err)
 		}
@@ -136,24 +117,4 @@ func TestShJSON(t *testing.T) {
 	if _, out, _ := shell(t, "", "ls", img); out != "d\n" {
 		t.Errorf("the image has %q, want d", out)
 	}
-}
-
-// TestLinesAtOnce: clients of a mount make their commands at the same time. The bug: cobra's help
-// functions were set for each line, in a map of the whole process, and the server ended.
-func TestLinesAtOnce(t *testing.T) {
-	var wg sync.WaitGroup
-	for range 8 {
-		wg.Go(func() {
-			for range 200 {
-				a := &app{out: io.Discard, err: io.Discard, open: &openImage{}}
-				root := a.lineCommands()
-				root.SetArgs([]string{"help", "ls"})
-				root.SetOut(io.Discard)
-				if err := root.Execute(); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	wg.Wait()
 }

@@ -10,6 +10,8 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
+
+	"btrlab/internal/cli/app"
 )
 
 // openTerminal is a pseudoterminal: what is written to tty can be read from the other end, lines
@@ -62,8 +64,8 @@ func TestControlCharacters(t *testing.T) {
 		{[]string{"info", img}, 0, `l\x1b[1m`},
 		{[]string{"dump", "super", img}, 0, `l\x1b[1m`},
 		{[]string{"dump", "tree", "fs", img}, 0, `name: link`},
-		{[]string{"cat", img + ":/no\x1b[2J"}, exitFailed, `/no\x1b[2J`},
-		{[]string{"rm", img + ":/no\x1b[2J", img + ":/nor\x07"}, exitFailed, `/nor\a`},
+		{[]string{"cat", img + ":/no\x1b[2J"}, app.ExitFailed, `/no\x1b[2J`},
+		{[]string{"rm", img + ":/no\x1b[2J", img + ":/nor\x07"}, app.ExitFailed, `/nor\a`},
 	} {
 		tty, lines := openTerminal(t)
 		go func() {

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"strings"
 	"testing"
+
+	"btrlab/internal/cli/app"
 )
 
 // What people type who know btrfs, debugfs or the shell is pointed at what does it here: one line,
 // exit code 2, and the verbs that it names are there.
 func TestForeignWords(t *testing.T) {
-	a := &app{}
+	a := newCmdline(nil, nil, nil)
 	verbs := map[string]bool{}
 	for _, c := range a.root().Commands() {
 		verbs[c.Name()] = true
@@ -20,7 +22,7 @@ func TestForeignWords(t *testing.T) {
 		}
 		var out, errw bytes.Buffer
 		code := Main(append(strings.Fields(word), "x"), strings.NewReader(""), &out, &errw)
-		if code != exitUsage || strings.Count(errw.String(), "\n") != 1 || !strings.Contains(errw.String(), "want "+does) {
+		if code != app.ExitUsage || strings.Count(errw.String(), "\n") != 1 || !strings.Contains(errw.String(), "want "+does) {
 			t.Errorf("%s: exit code %d, %q", word, code, errw.String())
 		}
 		first := strings.FieldsFunc(does, func(r rune) bool { return r == ' ' || r == ',' || r == ':' })[0]
@@ -38,7 +40,7 @@ func TestForeignWords(t *testing.T) {
 
 // What is typed first and means the same runs; the words that stand for it are verbs.
 func TestAliases(t *testing.T) {
-	a := &app{}
+	a := newCmdline(nil, nil, nil)
 	verbs := map[string]bool{"--version": true}
 	for _, c := range a.root().Commands() {
 		verbs[c.Name()] = true
@@ -57,7 +59,7 @@ func TestAliases(t *testing.T) {
 	for typed, want := range map[string]string{"practice --seed x": `bad --seed, have "x" want a number`, "mkfs -x": "there is no flag -x",
 		"replay a 1 --out x.PDF": "writes no PDF, want a page (.html)", "compare 9": `seed "009", want 000`} {
 		var errw bytes.Buffer
-		if code := Main(strings.Fields(typed), nil, &bytes.Buffer{}, &errw); code != exitUsage || !strings.Contains(errw.String(), want) {
+		if code := Main(strings.Fields(typed), nil, &bytes.Buffer{}, &errw); code != app.ExitUsage || !strings.Contains(errw.String(), want) {
 			t.Errorf("%s: have %d, %q, want %q", typed, code, errw.String(), want)
 		}
 	}

@@ -2,10 +2,9 @@ package conform
 
 import (
 	"fmt"
-	"strconv"
-	"strings"
 
 	"btrlab/internal/fs"
+	lang "btrlab/internal/script"
 )
 
 // machine does the steps of a script: the kernel, and the engine. Names are of the top directory,
@@ -39,12 +38,15 @@ type machine interface {
 
 // do carries out one step of a script. A step after "!" must fail.
 func do(m machine, step string) error {
-	words := strings.Fields(step)
+	words, err := lang.Words(step)
+	if err != nil {
+		return err
+	}
 	fails := words[0] == "!"
 	if fails {
 		words = words[1:]
 	}
-	err := call(m, words)
+	err = call(m, words)
 	switch {
 	case fails && err == nil:
 		return fmt.Errorf("%s: succeeded, want an error", step)
@@ -111,26 +113,12 @@ func call(m machine, words []string) error {
 
 // parseSize reads 4k, 512, 1m.
 func parseSize(s string) int64 {
-	unit := int64(1)
-	switch {
-	case strings.HasSuffix(s, "k"):
-		unit = 1 << 10
-	case strings.HasSuffix(s, "m"):
-		unit = 1 << 20
-	}
-	n, err := strconv.ParseInt(strings.TrimRight(s, "km"), 10, 64)
+	n, err := lang.ParseSize(s)
 	if err != nil {
-		panic(fmt.Sprintf("conform: size %q", s))
+		panic(fmt.Sprintf("conform: %v", err))
 	}
-	return n * unit
+	return n
 }
 
 // steps splits a script at semicolons.
-func steps(script string) (list []string) {
-	for _, s := range strings.Split(script, ";") {
-		if s = strings.TrimSpace(s); s != "" {
-			list = append(list, s)
-		}
-	}
-	return list
-}
+func steps(script string) []string { return lang.Steps(script) }

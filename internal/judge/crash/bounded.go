@@ -13,6 +13,7 @@ import (
 	"btrlab/internal/errno"
 	"btrlab/internal/fs"
 	"btrlab/internal/sched"
+	"btrlab/internal/script"
 )
 
 // Bounded black-box testing, as in CrashMonkey and ACE (Mohan et al., OSDI 2018): every sequence of
@@ -24,34 +25,18 @@ import (
 // it for files only; after the first operation of two fdatasync is left out, as it is there by
 // default.
 
-// step is one operation of a sequence.
+// step is one operation of a sequence, as btrlab sh has it.
 type step struct {
-	text  string   // as btrlab sh has it
+	script.Line
 	files []string // that it names
 	needs []string // files that must be there before, or directories with a slash at the end
 	gone  []string // names that must not be there
-	do    func(t *sched.Task, f *fs.FS) error
 }
 
 var (
 	firstFiles  = []string{"/foo", "/A/foo"}
 	secondFiles = []string{"/bar", "/A/bar"}
 )
-
-// onFile opens path and runs do.
-func onFile(path string, flags fs.OpenFlags, do func(t *sched.Task, x *fs.File) error) func(t *sched.Task, f *fs.FS) error {
-	return func(t *sched.Task, f *fs.FS) error {
-		x, err := f.OpenFile(t, path, fs.O_RDWR|flags, 0o644)
-		if err != nil {
-			return err
-		}
-		err = do(t, x)
-		return errors.Join(err, x.Close(t))
-	}
-}
-
-// fill is n bytes that tell one write from another.
-func fill(c byte, n int64) []byte { return []byte(strings.Repeat(string(c), int(n))) }
 
 // A file that a sequence needs has 16 KiB, written but not synced.
 const fileSize = 16 << 10
@@ -65,57 +50,47 @@ var ranges = []struct {
 // steps are all operations of a sequence.
 func steps() []step {
 	var l []step
-	for _, p := range firstFiles {
-		l = append(l, step{text: "touch " + p, files: []string{p}, gone: []string{p}, do: onFile(p, fs.O_CREAT, func(*sched.Task, *fs.File) error { return nil })})
+	add := func(files, needs, gone []string, format string, args ...any) {
+		l = append(l, step{script.MustParse(fmt.Sprintf(format, args...)), files, needs, gone})
 	}
-	l = append(l, step{text: "mkdir /A", files: []string{"/A/"}, gone: []string{"/A/"}, do: func(t *sched.Task, f *fs.FS) error { return f.Mkdir(t, "/A", 0o755) }})
 	for _, p := range firstFiles {
-		has := func(text string, do func(t *sched.Task, x *fs.File) error) {
-			l = append(l, step{text: text + " " + p, files: []string{p}, needs: []string{p}, do: onFile(p, 0, do)})
+		add([]string{p}, nil, []string{p}, "touch %s", p)
+	}
+	add([]string{"/A/"}, nil, []string{"/A/"}, "mkdir /A")
+	for _, p := range firstFiles {
+		has := func(format string, args ...any) {
+			add([]string{p}, []string{p}, nil, "%s %s", fmt.Sprintf(format, args...), p)
 		}
-		for _, m := range []struct {
-			flag string
-			mode uint32
-		}{{"--zero-range ", fs.FALLOC_FL_ZERO_RANGE}, {"--zero-range --keep-size ", fs.FALLOC_FL_ZERO_RANGE | fs.FALLOC_FL_KEEP_SIZE},
-			{"--punch-hole ", fs.FALLOC_FL_PUNCH_HOLE | fs.FALLOC_FL_KEEP_SIZE}, {"--keep-size ", fs.FALLOC_FL_KEEP_SIZE}, {"", 0}} {
+		for _, mode := range []string{"--zero-range ", "--zero-range --keep-size ", "--punch-hole ", "--keep-size ", ""} {
 			for _, r := range ranges {
-				has(fmt.Sprintf("fallocate %s--offset %d --length %d", m.flag, r.off, r.n), func(t *sched.Task, x *fs.File) error { return x.Fallocate(t, m.mode, r.off, r.n) })
+				has("fallocate %s--offset %d --length %d", mode, r.off, r.n)
 			}
 		}
 		for i, r := range ranges {
-			c := byte('r' + i)
-			has(fmt.Sprintf("write --data %c --offset %d --length %d", c, r.off, r.n), func(t *sched.Task, x *fs.File) error {
-				_, err := x.WriteAt(t, fill(c, r.n), r.off)
-				return err
-			})
+			has("write --data %c --offset %d --length %d", 'r'+i, r.off, r.n)
 		}
 		for i, off := range []int64{fileSize, 8 << 10} {
-			c := byte('u' + i)
-			has(fmt.Sprintf("write --direct --data %c --offset %d --length 4096", c, off), func(t *sched.Task, x *fs.File) error {
-				_, err := x.WriteDirect(t, fill(c, 4096), off)
-				return err
-			})
+			has("write --direct --data %c --offset %d --length 4096", 'u'+i, off)
 		}
 		for _, size := range []int64{4096, 2500} {
-			has(fmt.Sprintf("truncate --size %d", size), func(t *sched.Task, x *fs.File) error { return x.Truncate(t, size) })
+			has("truncate --size %d", size)
 		}
-		l = append(l,
-			step{text: "setxattr user.a value " + p, files: []string{p}, needs: []string{p}, do: func(t *sched.Task, f *fs.FS) error { return f.Setxattr(t, p, "user.a", []byte("value")) }},
-			step{text: "removexattr user.a " + p, files: []string{p}, needs: []string{p, "user.a " + p}, do: func(t *sched.Task, f *fs.FS) error { return f.Removexattr(t, p, "user.a") }})
+		has("setxattr user.a value")
+		add([]string{p}, []string{p, "user.a " + p}, nil, "removexattr user.a %s", p)
 	}
 	for _, old := range slices.Concat(firstFiles, secondFiles) {
 		for _, name := range secondFiles {
 			if old == name {
 				continue
 			}
-			l = append(l,
-				step{text: "ln " + old + " " + name, files: []string{old, name}, needs: []string{old}, gone: []string{name}, do: func(t *sched.Task, f *fs.FS) error { return f.Link(t, old, name) }},
-				step{text: "ln -s " + old + " " + name, files: []string{old, name}, needs: []string{old}, gone: []string{name}, do: func(t *sched.Task, f *fs.FS) error { return f.Symlink(t, old, name) }},
-				step{text: "mv " + old + " " + name, files: []string{old, name}, needs: []string{old}, do: func(t *sched.Task, f *fs.FS) error { return f.Rename(t, old, name) }})
+			add([]string{old, name}, []string{old}, []string{name}, "ln %s %s", old, name)
+			add([]string{old, name}, []string{old}, []string{name}, "ln -s %s %s", old, name)
+			add([]string{old, name}, []string{old}, nil, "mv %s %s", old, name)
 		}
-		l = append(l, step{text: "rm " + old, files: []string{old}, needs: []string{old}, do: func(t *sched.Task, f *fs.FS) error { return f.Unlink(t, old) }})
+		add([]string{old}, []string{old}, nil, "rm %s", old)
 	}
-	return append(l, step{text: "mv /A /B", files: []string{"/A/", "/B/"}, needs: []string{"/A/"}, gone: []string{"/B/"}, do: func(t *sched.Task, f *fs.FS) error { return f.Rename(t, "/A", "/B") }})
+	add([]string{"/A/", "/B/"}, []string{"/A/"}, []string{"/B/"}, "mv /A /B")
+	return l
 }
 
 // sync is the sync after a step: "" is none.
@@ -166,7 +141,7 @@ type Sequence struct {
 func (q *Sequence) Script() string {
 	var l []string
 	for i, s := range q.steps {
-		l = append(l, s.text)
+		l = append(l, s.Text)
 		if q.syncs[i].verb != "" {
 			l = append(l, q.syncs[i].String())
 		}
@@ -228,14 +203,17 @@ func (q *Sequence) Run(t *sched.Task, base blockdev.Device, o Options) (found *C
 		}
 		return err
 	}
-	err = q.prepare(t, r, run)
+	do := func(l script.Line) error {
+		return run(Op{Text: l.Text}, func() error { return l.Run(t, r.FS) })
+	}
+	err = q.prepare(do)
 	from := 0
 	for i, s := range q.steps {
 		if err != nil {
 			break
 		}
 		from = len(r.rec.Ops)
-		err = run(Op{Text: s.text}, func() error { return s.do(t, r.FS) })
+		err = do(s.Line)
 		if y := q.syncs[i]; err == nil && y.verb != "" {
 			op := Op{Text: y.String(), Promise: PromiseOf(y.verb), Path: y.path}
 			err = run(op, func() error { return Sync(t, r.FS, y.path) })
@@ -271,7 +249,7 @@ func Sync(t *sched.Task, f *fs.FS, path string) error {
 
 // prepare makes what the steps need and no step before makes. It is part of the workload, and not
 // synced.
-func (q *Sequence) prepare(t *sched.Task, r *Recorder, run func(op Op, do func() error) error) error {
+func (q *Sequence) prepare(do func(l script.Line) error) error {
 	there := map[string]bool{"/": true} // before the steps
 	now := map[string]bool{}            // after the steps so far: true made, false gone
 	need := func(p string) error {
@@ -279,18 +257,20 @@ func (q *Sequence) prepare(t *sched.Task, r *Recorder, run func(op Op, do func()
 			return nil
 		}
 		there[p] = true
+		var lines []string
 		if attr, file, ok := strings.Cut(p, " "); ok {
-			return run(Op{Text: "setxattr " + attr + " value " + file}, func() error { return r.FS.Setxattr(t, file, attr, []byte("value")) })
+			lines = []string{"setxattr " + attr + " value " + file}
+		} else if strings.HasSuffix(p, "/") {
+			lines = []string{"mkdir " + gopath.Clean(p)}
+		} else {
+			lines = []string{"touch " + p, fmt.Sprintf("write --data q --length %d %s", fileSize, p)}
 		}
-		if strings.HasSuffix(p, "/") {
-			return run(Op{Text: "mkdir " + gopath.Clean(p)}, func() error { return r.FS.Mkdir(t, gopath.Clean(p), 0o755) })
+		for _, l := range lines {
+			if err := do(script.MustParse(l)); err != nil {
+				return err
+			}
 		}
-		if err := run(Op{Text: "touch " + p}, func() error { return onFile(p, fs.O_CREAT, func(*sched.Task, *fs.File) error { return nil })(t, r.FS) }); err != nil {
-			return err
-		}
-		return run(Op{Text: fmt.Sprintf("write --data q --length %d %s", fileSize, p)}, func() error {
-			return onFile(p, 0, func(t *sched.Task, x *fs.File) error { _, err := x.WriteAt(t, fill('q', fileSize), 0); return err })(t, r.FS)
-		})
+		return nil
 	}
 	for _, s := range q.steps {
 		for _, p := range slices.Concat(s.needs, s.files) {

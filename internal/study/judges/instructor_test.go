@@ -86,7 +86,7 @@ func TestPrinted(t *testing.T) {
 	r := root(t)
 	printed := map[string]string{}
 	schedule := regexp.MustCompile(`\b\d+:\d(,\d+:\d)*\b`)
-	for _, glob := range []string{"README.md", "Makefile", "labs/README.md", "labs/*/README.md", "labs/*/hints.md", "labs/*/*.txt", "labs/*/*.go", "labs/reference/*.md", "notebooks/*.ipynb", "internal/cli/*.go"} {
+	for _, glob := range []string{"README.md", "Makefile", "labs/README.md", "labs/*/README.md", "labs/*/hints.md", "labs/*/*.txt", "labs/*/*.go", "labs/reference/*.md", "notebooks/*.ipynb", "internal/cli/*/*.go"} {
 		files, err := filepath.Glob(filepath.Join(r, filepath.FromSlash(glob)))
 		if err != nil || len(files) == 0 {
 			t.Fatalf("%s: %v", glob, err)

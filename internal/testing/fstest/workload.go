@@ -16,6 +16,7 @@ import (
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
 	"btrlab/internal/sched"
+	"btrlab/internal/script"
 )
 
 // Tree is the right content of a file system: the bytes of each file by path.
@@ -98,6 +99,15 @@ func (w *Workload) Must(err error) {
 	}
 }
 
+// do runs a line of a script.
+func (w *Workload) do(format string, args ...any) {
+	w.Tb.Helper()
+	l := script.MustParse(fmt.Sprintf(format, args...))
+	if err := l.Run(w.T, w.F); err != nil {
+		w.Tb.Fatalf("%s: %v", l.Text, err)
+	}
+}
+
 func (w *Workload) Pick() string {
 	names := slices.Sorted(maps.Keys(w.Model))
 	if len(names) == 0 {
@@ -165,12 +175,11 @@ func (w *Workload) Step() {
 	}
 	switch w.Rng.IntN(8) {
 	case 0:
-		w.Must(w.F.Unlink(w.T, "/"+name))
+		w.do("rm /%s", name)
 		delete(w.Model, name)
 	case 1:
-		x := w.Open(name)
 		size := w.Rng.IntN(96 << 10)
-		w.Must(x.Truncate(w.T, int64(size)))
+		w.do("truncate --size %d /%s", size, name)
 		m := w.Model[name]
 		if size <= len(m) {
 			m = m[:size]
@@ -178,31 +187,26 @@ func (w *Workload) Step() {
 			m = append(m, make([]byte, size-len(m))...)
 		}
 		w.Model[name] = m
-		w.Must(x.Close(w.T))
 	case 2:
 		to := w.Pick()
 		if to != name && IsNocow(to) == IsNocow(name) {
-			w.Must(w.F.Rename(w.T, "/"+name, "/"+to))
+			w.do("mv /%s /%s", name, to)
 			w.Model[to] = w.Model[name]
 			delete(w.Model, name)
 		}
 	case 3:
-		x := w.Open(name)
 		from, n := w.Rng.IntN(64<<10), 1+w.Rng.IntN(32<<10)
-		w.Must(x.Fallocate(w.T, fs.FALLOC_FL_PUNCH_HOLE|fs.FALLOC_FL_KEEP_SIZE, int64(from), int64(n)))
+		w.do("fallocate --punch-hole --offset %d --length %d /%s", from, n, name)
 		m := w.Model[name]
 		if from < len(m) {
 			clear(m[from:min(len(m), from+n)])
 		}
-		w.Must(x.Close(w.T))
 	case 4:
-		x := w.Open(name)
 		from, n := w.Rng.IntN(64<<10), 1+w.Rng.IntN(64<<10)
-		w.Must(x.Fallocate(w.T, 0, int64(from), int64(n)))
+		w.do("fallocate --offset %d --length %d /%s", from, n, name)
 		if m := w.Model[name]; from+n > len(m) {
 			w.Model[name] = append(m, make([]byte, from+n-len(m))...)
 		}
-		w.Must(x.Close(w.T))
 	default:
 		w.write(name)
 	}

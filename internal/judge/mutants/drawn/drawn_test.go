@@ -48,6 +48,13 @@ var elsewhere = map[string][]string{
 	"internal/kiocb":              {"uring", "aio"},
 	"internal/progs/check":        {"progs/repair"},
 	"cmd/btrlab":                  {"cli"},
+	"internal/script":             {"cli"},
+	"internal/cli/app":            {"cli"},
+	"internal/cli/image":          {"cli"},
+	"internal/cli/serve":          {"cli"},
+	"internal/cli/measure":        {"cli"},
+	"internal/cli/study":          {"cli"},
+	"internal/cli/learn":          {"cli"},
 }
 
 // verbs are the scripts of the command line (testdata/script) that judge a room by what a verb

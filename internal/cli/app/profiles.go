@@ -1,0 +1,44 @@
+package app
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"btrlab/internal/measure/profile"
+)
+
+// Profiles are the profile flags of bench and compare.
+type Profiles struct {
+	paths profile.Paths
+	addr  string
+}
+
+// Flags adds the flags to cmd.
+func (p *Profiles) Flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&p.paths.CPU, "cpuprofile", "", "write a CPU profile to this file")
+	f.StringVar(&p.paths.Mutex, "mutexprofile", "", "write Go's mutex profile to this file")
+	f.StringVar(&p.paths.Block, "blockprofile", "", "write Go's block profile to this file")
+	f.StringVar(&p.paths.Lock, "lockprofile", "", "write lock waits by class, operation and policy to this file, for go tool pprof")
+	f.StringVar(&p.addr, "pprof", "", "serve net/http/pprof on this address while it runs, such as localhost:6060")
+}
+
+// Around runs f while the profiles record.
+func (p *Profiles) Around(a *Run, f func() error) (err error) {
+	if p.addr != "" {
+		s, err := profile.Serve(p.addr)
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		fmt.Fprintf(a.Err, "btrlab: profiles on http://%s/debug/pprof/\n", s.Addr())
+	}
+	stop, err := profile.Start(p.paths)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	return f()
+}

@@ -1,0 +1,284 @@
+package image
+
+import (
+	"errors"
+	"fmt"
+	iofs "io/fs"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/cli/app"
+	"btrlab/internal/format"
+	"btrlab/internal/fs"
+	"btrlab/internal/progs/dump"
+	"btrlab/internal/progs/mkfs"
+	"btrlab/internal/transfer"
+)
+
+const defaultImageSize = 1 << 30
+
+// making is the verb mkfs, with its flags.
+type making struct {
+	verbs
+	cmd                         *cobra.Command
+	o                           mkfs.Options
+	size, nodeSize              app.ByteSize
+	asJSON, quiet, reproducible bool
+	features                    []string
+	uuid, csum                  string
+	tree                        treeFlags
+}
+
+func (a verbs) mkfs() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "mkfs IMAGE",
+		Short: "make a btrfs, empty or with a tree of files",
+		Long: `Mkfs makes a btrfs on a file, which is created sparse, or on a block device.
+With --rootdir it is filled with what is in a directory, as put -r fills one, in one pass and several times as fast. A new file gets the
+size that the tree needs, and 1G at least; with --shrink no more than the tree needs. What cannot be read is left out with a message,
+and the exit code is 1. With --from-tar it is filled with what is in a tar archive, as put --from-tar does it. A file is read
+in place; what comes by standard input or a pipe is kept in a file of TMPDIR meanwhile.
+A hard link does not lead into another subvolume: there it is a file of its own.
+With --features block-group-tree it has what mkfs.btrfs gives every image since 6.19, for Linux 6.1 and later.
+With --reproducible, or with --uuid and the environment's SOURCE_DATE_EPOCH, seconds since 1970, the image is the same bytes each time.
+It refuses what already holds a file system unless --force is given, and a mounted device always.`,
+		Example: `  btrlab mkfs --size 1G --label data disk.img
+  btrlab mkfs --rootdir rootfs --root-owner --compress zstd --shrink disk.img
+  btrlab mkfs --rootdir rootfs --plan owners.mtree disk.img
+  btrlab mkfs --from-tar release.tar --subvol default:@ disk.img
+  btrlab mkfs --rootdir src --exclude '*.o' --exclude build/cache disk.img`,
+		Args: cobra.ExactArgs(1),
+	}
+	v := &making{verbs: a, cmd: cmd}
+	v.flags()
+	cmd.RunE = func(_ *cobra.Command, args []string) error { return v.run(args[0]) }
+	return cmd
+}
+
+func (v *making) flags() {
+	profiles, csums := strings.Join(mkfs.Profiles(), ", "), format.CsumTypes()
+	f := v.cmd.Flags()
+	f.Var(&v.size, "size", "bytes to use (default 1G for a new file, else all of it)")
+	f.StringVarP(&v.o.Label, "label", "L", "", "label of at most 255 bytes")
+	f.StringVarP(&v.o.MetadataProfile, "metadata", "m", "", "metadata profile (default dup, of several devices raid1): "+profiles)
+	f.StringVarP(&v.o.DataProfile, "data", "d", "single", "data profile: "+profiles)
+	f.StringArrayVar(&v.Devices, "device", nil, "another device of the file system; once for each")
+	f.StringVarP(&v.uuid, "uuid", "U", "", "identifier of the file system (default a random one); all others are made of it")
+	f.VarP(&v.nodeSize, "nodesize", "n", "bytes of a tree block: 4k, 8k, 16k (default), 32k or 64k")
+	f.StringVar(&v.csum, "csum", "crc32c", "checksums: "+strings.Join(csums, ", "))
+	f.StringSliceVarP(&v.features, "features", "O", nil, "features: "+strings.Join(mkfs.Features(), ", ")+"; ^NAME is without")
+	f.BoolVarP(&v.o.Mixed, "mixed", "M", false, "block groups that hold data and metadata, for small devices: of one profile, single by default")
+	f.BoolVar(&v.reproducible, "reproducible", false, "the same bytes each time: the date is SOURCE_DATE_EPOCH, or that of the newest file, and "+
+		"the identifier is made of label and size, unless --uuid is given")
+	f.BoolVarP(&v.o.Force, "force", "f", false, "overwrite a file system that is there")
+	f.BoolVarP(&v.quiet, "quiet", "q", false, "print nothing when all is well")
+	v.tree.add(f)
+	app.JSONFlag(v.cmd, &v.asJSON)
+	for _, flag := range []string{"metadata", "data"} {
+		v.cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(mkfs.Profiles(), cobra.ShellCompDirectiveNoFileComp))
+	}
+	v.cmd.RegisterFlagCompletionFunc("csum", cobra.FixedCompletions(csums, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// parse checks the flags; dated says that the environment has the date.
+func (v *making) parse() (dated bool, err error) {
+	if v.o.Csum, err = format.ParseCsumType(v.csum); err != nil {
+		return false, app.Usagef(v.cmd, "%v", err)
+	}
+	if err := v.checkProfiles(); err != nil {
+		return false, err
+	}
+	if v.uuid != "" {
+		var ok bool
+		if v.o.FSID, ok = format.ParseUUID(v.uuid); !ok {
+			return false, app.Usagef(v.cmd, "uuid %q, want eight, four, four, four and twelve hexadecimal digits with - between", v.uuid)
+		}
+	}
+	now, err := app.SourceDate()
+	if err != nil {
+		return false, err
+	}
+	if now != nil {
+		v.o.Now = now()
+	}
+	if err := v.o.SetFeatures(v.features); err != nil {
+		return false, app.Usagef(v.cmd, "%v", err)
+	}
+	if v.o.Quota && v.o.SimpleQuota {
+		return false, app.Usagef(v.cmd, "features quota and squota, want one of them")
+	}
+	if v.nodeSize.Given {
+		if err := mkfs.CheckNodeSize(v.nodeSize.N); err != nil {
+			return false, app.Usagef(v.cmd, "%v", err)
+		}
+		v.o.NodeSize = int(v.nodeSize.N)
+	}
+	if v.size.Given && v.size.N == 0 {
+		return false, app.Usagef(v.cmd, "size 0, want more")
+	}
+	return now != nil, v.tree.parse(v.cmd, &v.o)
+}
+
+// checkProfiles checks the profiles for the count of devices.
+func (v *making) checkProfiles() error {
+	for _, p := range []struct{ what, name string }{{"metadata", v.o.MetadataProfile}, {"data", v.o.DataProfile}} {
+		if p.name == "" {
+			continue
+		}
+		if err := mkfs.CheckProfile(p.name, len(v.Devices)+1); err != nil {
+			return app.Usagef(v.cmd, "%s profile, %v", p.what, err)
+		}
+	}
+	return nil
+}
+
+func (v *making) run(image string) (err error) {
+	dated, err := v.parse()
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if cerr := v.tree.close(); err == nil {
+			err = cerr
+		}
+	}()
+	if err := v.tree.scan(v.verbs, image, v.o.Now); err != nil {
+		return err
+	}
+	if v.reproducible && !dated {
+		v.o.Now = v.tree.newest()
+		v.tree.undated()
+	}
+	n := v.bytes()
+	v.o.Size = v.size.N
+	if v.reproducible && v.uuid == "" {
+		v.o.FSID = format.MadeUUID(fmt.Sprintf("%q %d", v.o.Label, n))
+	}
+	info, err := v.makeOn(append([]string{image}, v.Devices...), n, v.size.Given, &v.tree, v.o)
+	switch {
+	case errors.Is(err, app.ErrInterrupted):
+		return app.ErrUnmade
+	case err != nil:
+		return err
+	case v.asJSON:
+		return v.PrintJSON(info)
+	case !v.quiet:
+		dump.PrintInfo(v.Out, info)
+	}
+	return v.tree.w.allThere()
+}
+
+// bytes is the size of each image: the one that is wanted, or what the tree needs.
+func (v *making) bytes() int64 {
+	switch {
+	case v.size.Given:
+		return v.size.N
+	case v.tree.root != nil:
+		return max(defaultImageSize, transfer.Need(v.tree.root))
+	}
+	return defaultImageSize
+}
+
+// makeOn makes a file system on the images, of n bytes each. Those that it has created are removed
+// after an error.
+func (a verbs) makeOn(images []string, n int64, want bool, tree *treeFlags, o mkfs.Options) (info dump.Info, err error) {
+	var devs []blockdev.Device
+	var made []string
+	var shrunk int64
+	defer func() {
+		for _, dev := range devs {
+			if cerr := dev.Close(); err == nil {
+				err = cerr
+			}
+		}
+		if err == nil && o.Shrink {
+			err = shrinkFile(images[0], shrunk)
+		}
+		if err != nil {
+			for _, image := range made {
+				os.Remove(image)
+			}
+		}
+		if !a.OfOther(err) {
+			err = app.Named(images[0], err)
+		}
+	}()
+	for _, image := range images {
+		dev, isNew, err := openForMkfs(image, n, want, o.Force)
+		if err != nil {
+			return info, app.Named(image, err)
+		}
+		devs = append(devs, a.Faults.On(dev))
+		if isNew {
+			made = append(made, image)
+		}
+	}
+	o.Devices = devs[1:]
+	if shrunk, err = tree.build(a, devs[0], o); err != nil {
+		return info, err
+	}
+	if o.Quota || o.SimpleQuota {
+		if err := a.InOrder(func() error { return a.enableQuota(devs, &o) }); err != nil {
+			return info, err
+		}
+	}
+	return dump.ReadInfo(a.Task, devs[0], devs[1:]...)
+}
+
+// enableQuota turns on the quotas that o asks for in a new file system.
+func (a verbs) enableQuota(devs []blockdev.Device, o *mkfs.Options) error {
+	open := fs.Options{Memory: app.ReproducibleMemory}
+	if !o.Now.IsZero() {
+		open.Now = func() time.Time { return o.Now }
+	}
+	x, err := fs.Open(a.Task, devs, open)
+	if err != nil {
+		return err
+	}
+	if o.SimpleQuota {
+		err = x.EnableSimpleQuota(a.Task)
+	}
+	if err == nil && o.Quota {
+		err = x.EnableQuota(a.Task)
+	}
+	return app.WithCommit(err, x.Close(a.Task))
+}
+
+// shrinkFile gives a regular file the size of its file system.
+func shrinkFile(image string, size int64) error {
+	st, err := os.Stat(image)
+	if err != nil || !st.Mode().IsRegular() {
+		return err
+	}
+	return os.Truncate(image, size)
+}
+
+// openForMkfs opens image, or creates it with n bytes. A regular file whose size must change,
+// because want is set, is changed only when it holds nothing, or when force is set.
+func openForMkfs(image string, n int64, want, force bool) (dev blockdev.Device, made bool, err error) {
+	st, err := os.Stat(image)
+	switch {
+	case errors.Is(err, iofs.ErrNotExist):
+		dev, err = blockdev.Create(image, n)
+		return dev, err == nil, err
+	case err != nil:
+		return nil, false, err
+	case st.IsDir():
+		return nil, false, errors.New("is a directory, want a file or a block device")
+	case st.Mode().IsRegular() && st.Size() == 0:
+		dev, err = blockdev.Create(image, n)
+		return dev, false, err
+	case st.Mode().IsRegular() && want && n > st.Size():
+		if !force {
+			return nil, false, fmt.Errorf("the file has %d bytes, want %d; --force makes it anew", st.Size(), n)
+		}
+		dev, err = blockdev.Create(image, n)
+		return dev, false, err
+	}
+	dev, err = blockdev.Open(image, 0)
+	return dev, false, err
+}

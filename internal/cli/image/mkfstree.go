@@ -1,0 +1,225 @@
+package image
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	gopath "path"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/cli/app"
+	"btrlab/internal/compress"
+	"btrlab/internal/fs"
+	"btrlab/internal/progs/mkfs"
+	"btrlab/internal/transfer"
+)
+
+// treeFlags say with what mkfs fills a file system.
+type treeFlags struct {
+	rootdir, fromTar  string
+	plan              string
+	compress, owner   string
+	exclude, subvols  []string
+	rootOwner, shrink bool
+	verbose           bool
+	keep              keepFlags
+
+	own     *fs.Owner
+	skip    transfer.Exclude
+	scanner *transfer.Scan
+	w       *watcher
+	root    *mkfs.Entry
+	archive *os.File // the source, if it is one
+}
+
+func (x *treeFlags) add(f *pflag.FlagSet) {
+	f.StringVarP(&x.rootdir, "rootdir", "r", "", "fill it with what is in this directory")
+	f.StringVar(&x.fromTar, "from-tar", "", "fill it with what is in this tar archive; - is standard input, kept in a file of TMPDIR meanwhile")
+	f.StringVar(&x.plan, "plan", "", "fill it, or change what is in rootdir or the archive, as this mtree(5) file says; - is standard input")
+	f.StringVar(&x.compress, "compress", "", "compress with zlib[:1-9], lzo or zstd[:1-15]; the default level is 3")
+	f.StringArrayVar(&x.exclude, "exclude", nil, excludeHelp)
+	f.StringArrayVarP(&x.subvols, "subvol", "u", nil, "make this directory of the tree a subvolume; default:, ro: or default-ro: "+
+		"before it make it the default one, or read-only; may be repeated")
+	f.BoolVar(&x.shrink, "shrink", false, "make it no larger than the tree needs, and the file, too")
+	f.StringVar(&x.owner, "owner", "", "give everything this owner, as UID:GID, whatever the source has")
+	f.BoolVar(&x.rootOwner, "root-owner", false, "--owner 0:0")
+	f.BoolVarP(&x.verbose, "verbose", "v", false, "print each name")
+	x.keep.add(f)
+}
+
+const excludeHelp = "leave out what matches, with what is below: a name, or with a / a path below the source; * and ? match no /; may be repeated"
+
+// parse checks the flags.
+func (x *treeFlags) parse(cmd *cobra.Command, o *mkfs.Options) (err error) {
+	err = app.Check(cmd,
+		app.Excludes("rootdir", "from-tar", "--rootdir with --from-tar, want one of them"),
+		app.Needs("exclude owner root-owner", "rootdir from-tar", "--%s without --rootdir or --from-tar"),
+		app.Needs("compress subvol shrink", "rootdir from-tar plan", "--%s without --rootdir, --from-tar or --plan"))
+	if err != nil || x.empty() {
+		return err
+	}
+	if x.rootOwner && x.owner == "" {
+		x.owner = "0:0"
+	}
+	if x.own, err = parseOwner(x.owner); err != nil {
+		return app.Usagef(cmd, "%v", err)
+	}
+	if x.compress != "" {
+		if o.Compress, err = compress.Parse(x.compress); err != nil {
+			return app.Usagef(cmd, "%v", err)
+		}
+	}
+	if x.skip, err = transfer.ParseExclude(x.exclude); err != nil {
+		return app.Usagef(cmd, "%v", err)
+	}
+	o.Shrink = x.shrink
+	return nil
+}
+
+// empty says that nothing fills the file system.
+func (x *treeFlags) empty() bool { return x.rootdir == "" && x.fromTar == "" && x.plan == "" }
+
+// scan lists the source. date is that of a file system that is the same each time, or zero.
+func (x *treeFlags) scan(a verbs, image string, date time.Time) (err error) {
+	x.w = &watcher{verbs: a, verb: "mkfs", verbose: x.verbose, bar: a.NewBar("mkfs", !x.verbose)}
+	if x.empty() {
+		return nil
+	}
+	s := transfer.NewScan(x.w)
+	s.Keep, s.Owner, s.Exclude, s.Date = x.keep.keep(transfer.All), x.own, x.skip, date
+	if st, err := os.Stat(image); err == nil {
+		s.Image = st
+	}
+	x.scanner = s
+	if x.rootdir != "" {
+		if x.root, err = s.Tree(x.rootdir); err != nil {
+			return err
+		}
+	}
+	if x.fromTar != "" {
+		if x.root, err = x.archived(a, s); err != nil {
+			return app.Named(x.fromTar, err)
+		}
+	}
+	if x.plan != "" {
+		if x.root, err = x.planned(a, s); err != nil {
+			return fmt.Errorf("%s: %w", x.plan, err)
+		}
+	}
+	for _, v := range x.subvols {
+		if err := markSubvol(x.root, v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// archived is the tree of an archive, which close closes.
+func (x *treeFlags) archived(a verbs, s *transfer.Scan) (*mkfs.Entry, error) {
+	if x.fromTar == "-" {
+		return s.Tar(a.Stdin())
+	}
+	f, err := os.Open(x.fromTar)
+	if err != nil {
+		return nil, err
+	}
+	x.archive = f
+	return s.Tar(f)
+}
+
+// close lets the source go, after build.
+func (x *treeFlags) close() error {
+	var errs []error
+	if x.scanner != nil {
+		errs = append(errs, x.scanner.Close())
+	}
+	if x.archive != nil {
+		errs = append(errs, x.archive.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// planned is the tree as the plan says it.
+func (x *treeFlags) planned(a verbs, s *transfer.Scan) (*mkfs.Entry, error) {
+	if x.plan == "-" {
+		return s.Plan(a.Stdin(), ".", x.root)
+	}
+	f, err := os.Open(x.plan)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return s.Plan(f, filepath.Dir(x.plan), x.root)
+}
+
+// markSubvol makes a directory of the tree a subvolume: [default:|ro:|rw:|default-ro:]PATH.
+func markSubvol(root *mkfs.Entry, arg string) error {
+	kind, path, ok := strings.Cut(arg, ":")
+	isDefault, readOnly := kind == "default" || kind == "default-ro", kind == "ro" || kind == "default-ro"
+	if !ok || !isDefault && !readOnly && kind != "rw" {
+		path, isDefault, readOnly = arg, false, false
+	}
+	e := root
+	for name := range strings.SplitSeq(strings.Trim(gopath.Clean("/"+path), "/"), "/") {
+		var next *mkfs.Entry
+		for _, c := range e.Entries {
+			if c.Name == name {
+				next = c
+			}
+		}
+		if next == nil {
+			return fmt.Errorf("--subvol %s: no such directory in the tree", arg)
+		}
+		e = next
+	}
+	if !e.IsDir() {
+		return fmt.Errorf("--subvol %s: is no directory", arg)
+	}
+	e.Subvol, e.Default, e.ReadOnly = true, isDefault, readOnly
+	return nil
+}
+
+// build makes the file system, and returns its size.
+func (x *treeFlags) build(a verbs, dev blockdev.Device, o mkfs.Options) (int64, error) {
+	defer x.w.bar.Done()
+	if x.root == nil {
+		return 0, mkfs.Make(a.Task, dev, o)
+	}
+	return x.scanner.Build(a.Task, dev, o, x.root)
+}
+
+// newest is the time of the file that was changed last, 1970 without any.
+func (x *treeFlags) newest() time.Time {
+	t := time.Unix(0, 0)
+	x.each(func(e *mkfs.Entry) {
+		if e.Mtime.After(t) {
+			t = e.Mtime
+		}
+	})
+	return t
+}
+
+// undated makes the tree the same whoever has read it.
+func (x *treeFlags) undated() {
+	x.each(func(e *mkfs.Entry) { e.Atime = e.Mtime })
+}
+
+// each calls f for each name of the tree.
+func (x *treeFlags) each(f func(e *mkfs.Entry)) {
+	var walk func(e *mkfs.Entry)
+	walk = func(e *mkfs.Entry) {
+		f(e)
+		for _, c := range e.Entries {
+			walk(c)
+		}
+	}
+	if x.root != nil {
+		walk(x.root)
+	}
+}

@@ -1,0 +1,68 @@
+package serve
+
+import (
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/cli/app"
+	"btrlab/internal/fs"
+	"btrlab/internal/policy"
+)
+
+// serving are the flags of mount and serve, which serve an image to other programs until they are
+// ended.
+type serving struct {
+	app.Profiles
+	ro     bool
+	policy string
+	memory app.ByteSize
+	commit time.Duration
+	model  string
+
+	p policy.Policy // of the flag
+}
+
+func (o *serving) flags(cmd *cobra.Command, ro string) {
+	f := cmd.Flags()
+	f.BoolVar(&o.ro, "ro", false, ro)
+	f.StringVar(&o.policy, "policy", "locked", app.PolicyUsage())
+	f.Var(&o.memory, "memory", "memory of btrlab for file contents and metadata (default a quarter of RAM, at most 1G)")
+	f.DurationVar(&o.commit, "commit", fs.DefaultCommitInterval, "commit what is older than this; 0 is never")
+	app.ModelFlag(cmd, &o.model)
+	o.Profiles.Flags(cmd)
+	app.CompletePolicies(cmd, "policy")
+}
+
+// parse checks the flags.
+func (o *serving) parse(a verbs, cmd *cobra.Command) (err error) {
+	if o.p, err = policy.Parse(o.policy); err != nil {
+		return app.Usagef(cmd, "%v", err)
+	}
+	if err := app.ParseModel(cmd, o.model); err != nil {
+		return err
+	}
+	a.Cache, a.Model = o.memory, o.model
+	return app.Check(cmd,
+		app.AtLeast(o.memory.N, app.MinCache, "bad --memory, have %d want at least %d").If(o.memory.Given),
+		app.AtLeast(o.commit, 0, "bad --commit, have %v want 0 or more"))
+}
+
+// open runs f on the image while the profiles record. badCopy is fs.Options.
+func (o *serving) open(a verbs, image string, badCopy func(error), f func(x *fs.FS) error) error {
+	if err := a.fitAddresses(); err != nil {
+		return err
+	}
+	o.ro = o.ro || a.NoReplay || a.Degraded
+	opt := fs.Options{ReadOnly: o.ro, Policy: &o.p, Memory: a.CacheSize(), Subvol: a.Subvol.ID, SubvolPath: a.Subvol.Path, CommitInterval: o.commit, BadCopy: badCopy}
+	defer a.LimitHeap()()
+	return a.OpenFS(image, o.deviceFlags(), opt, func(x *fs.FS) error { return o.Around(a.Run, func() error { return f(x) }) })
+}
+
+func (o *serving) deviceFlags() (flags blockdev.Flags) {
+	if o.ro {
+		flags = blockdev.ReadOnly
+	}
+	return flags
+}

@@ -1,0 +1,186 @@
+package study
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"btrlab/internal/cli/app"
+	"btrlab/internal/judge/conform"
+	"btrlab/internal/prose"
+)
+
+// conformFlags are the flags of conform.
+type conformFlags struct {
+	ops    []string
+	list   bool
+	record string
+	runs   int
+	stored bool
+	asJSON bool
+}
+
+func (a verbs) conform() *cobra.Command {
+	var c conformFlags
+	cmd := &cobra.Command{
+		Use:   "conform",
+		Short: "compare the engine with the running kernel, step by step",
+		Long: `Conform runs a table of operations twice: on a loop mount of btrfs under the running kernel's tracepoints, and on the engine
+with policy ` + conform.Policy + `, which tells the same steps under the same names: bits of io trees, ordered extents, reservations, locks of tree blocks,
+copies of blocks, delayed references, pages and bios. A kernel with CONFIG_FPROBE_EVENTS that is not locked down shows functions as well: i_rwsem,
+i_size, waits for direct I/O and for ordered extents, folios, the snapshot lock. Addresses are left out; the two sequences are aligned, and what differs is marked: missing
+and extra are steps of one side, order and count steps of both in another order or not as often, value a step with another range, size or bit.
+A difference has a name where its reason is known, which is printed. A name holds for rows that are listed one by one, with the step and its place,
+for Linux ` + conform.KnownRelease + `: a row that is not listed is open, and a listed one that is not there is gone. Where the order of the kernel's own workers
+changes its steps, there are several lists, and the nearest counts; an operation whose steps fit none is done again, up to three times.
+With --recorded the kernel's side is a run of Linux ` + conform.KnownRelease + ` that is in the program: it needs neither root nor Linux. --record saves this run's,
+and with --runs every sequence that as many runs of each operation show.
+With --op the two sequences of an operation are printed side by side; --list names the operations and what is not compared, with the reasons.
+Otherwise it needs root, btrfs in the kernel, and tracepoints that may be read. An image is made in the folder for temporary files.
+Exit code 1 means that a difference is open, or an expected one is gone.`,
+		Example: `  sudo btrlab conform
+  sudo btrlab conform --op write-inside --op fsync-fast
+  sudo btrlab conform --json > conform.json
+  btrlab conform --recorded --op write-inside
+  btrlab conform --list`,
+		Args: cobra.NoArgs,
+	}
+	f := cmd.Flags()
+	f.StringSliceVar(&c.ops, "op", nil, "print this operation's sequences; several, with commas")
+	f.BoolVar(&c.list, "list", false, "list the operations, and what is not compared")
+	f.BoolVar(&c.stored, "recorded", false, "compare with the recorded run of the kernel, not with the one that runs")
+	f.StringVar(&c.record, "record", "", "write the kernel's side of all operations to this file")
+	app.OutputFlag(cmd, "record")
+	f.IntVar(&c.runs, "runs", 1, "with --record: how often the kernel does each operation")
+	app.JSONFlag(cmd, &c.asJSON)
+	names := make([]string, 0, len(conform.Ops))
+	for _, op := range conform.Ops {
+		names = append(names, op.Name)
+	}
+	_ = cmd.RegisterFlagCompletionFunc("op", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if c.list {
+			return a.listConform()
+		}
+		ops, err := c.operations(cmd)
+		if err != nil {
+			return err
+		}
+		err = app.Check(cmd,
+			app.Excludes("record", "recorded", "--record is for the running kernel, not for --recorded"),
+			app.Not(c.runs < 1 || c.runs > 1 && c.record == "", "--runs %d, want 1 or more, and more with --record only", c.runs))
+		if err != nil {
+			return err
+		}
+		return a.runConform(&c, ops)
+	}
+	return cmd
+}
+
+// operations are those of --op, or all.
+func (c *conformFlags) operations(cmd *cobra.Command) (list []*conform.Op, err error) {
+	for _, name := range c.ops {
+		op := conform.Find(name)
+		if op == nil {
+			return nil, app.Usagef(cmd, "op %q, want one of those that --list names", name)
+		}
+		list = append(list, op)
+	}
+	for i := range conform.Ops {
+		if len(c.ops) == 0 {
+			list = append(list, &conform.Ops[i])
+		}
+	}
+	return list, nil
+}
+
+func (a verbs) listConform() error {
+	for _, op := range conform.Ops {
+		fmt.Fprintf(a.Out, "%-21s %s\n", op.Name, op.About)
+	}
+	fmt.Fprintln(a.Out, "\nNot compared:")
+	for _, l := range conform.LeftOut() {
+		for _, line := range prose.Hang("  ", "      ", l.Name+": "+l.Why, prose.Width) {
+			fmt.Fprintln(a.Out, line)
+		}
+	}
+	return nil
+}
+
+func (a verbs) runConform(c *conformFlags, ops []*conform.Op) (err error) {
+	if c.stored {
+		k := conform.OpenRecorded()
+		return a.compareConform(c, ops, conform.Report{Kernel: k.Release}, k.Compare)
+	}
+	k, err := conform.Open(os.TempDir())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, k.Close()) }()
+	r := conform.Report{Kernel: k.Release(), Missing: k.Missing()}
+	if err := k.Refused(); err != nil {
+		r.Refused = err.Error()
+	}
+	compare := k.Compare
+	if c.record != "" {
+		compare = k.CompareOnce
+	}
+	return a.compareConform(c, ops, r, compare)
+}
+
+// compareConform fills the report and prints it.
+func (a verbs) compareConform(c *conformFlags, ops []*conform.Op, r conform.Report, compare func(op *conform.Op) (*conform.Result, error)) error {
+	bar := a.NewBar("conform", len(ops) > 1)
+	defer bar.Done()
+	var record conform.Recorder
+	for i, op := range ops {
+		bar.Set(op.Name, uint64(i), uint64(len(ops)))
+		for run := range c.runs {
+			if err := a.Interrupted(); err != nil {
+				return err
+			}
+			x, err := compare(op)
+			if err != nil {
+				return err
+			}
+			record.Add(x)
+			if run == 0 {
+				r.Results = append(r.Results, x)
+			}
+		}
+	}
+	bar.Done()
+	if c.record != "" {
+		if err := app.ReplaceFile(c.record, func(w io.Writer) error { return record.Write(w, r.Kernel) }); err != nil {
+			return err
+		}
+	}
+	if err := a.printConform(&r, c); err != nil {
+		return err
+	}
+	if t := r.Totals(); t.Open+t.Gone > 0 {
+		return app.ErrFound
+	}
+	return nil
+}
+
+func (a verbs) printConform(r *conform.Report, c *conformFlags) error {
+	if c.asJSON {
+		return a.PrintJSON(r.JSON())
+	}
+	if len(c.ops) == 0 {
+		return r.WriteText(a.Out)
+	}
+	for i, x := range r.Results {
+		if i > 0 {
+			fmt.Fprintln(a.Out)
+		}
+		if err := x.WriteText(a.Out); err != nil {
+			return err
+		}
+	}
+	return nil
+}
