@@ -175,6 +175,18 @@ func (a *Run) ReadFS(image string, f func(x *fs.FS) error) error {
 	return a.WithFS(image, blockdev.ReadOnly, fs.Options{ReadOnly: true}, f)
 }
 
+// ReadSource is ReadFS of an image that another one is made of: of one device, from its top level,
+// and without the flags that are about the other one, which hold again in f.
+func (a *Run) ReadSource(image string, f func(x *fs.FS) error) error {
+	made := a.Opening
+	a.Opening = Opening{Cache: made.Cache, Subvol: SubvolFlag{ID: format.FS_TREE_OBJECTID}}
+	defer func() { a.Opening = made }()
+	return a.ReadFS(image, func(x *fs.FS) error {
+		a.Opening = made
+		return f(x)
+	})
+}
+
 // WriteFS runs f on the image opened for writing, and commits even if f fails: the operations that
 // f finished are kept. It returns the first error.
 func (a *Run) WriteFS(image string, f func(x *fs.FS) error) error {

@@ -42,6 +42,8 @@ With --rootdir it is filled with what is in a directory, as put -r fills one, in
 size that the tree needs, and 1G at least; with --shrink no more than the tree needs. What cannot be read is left out with a message,
 and the exit code is 1. With --from-tar it is filled with what is in a tar archive, as put --from-tar does it. A file is read
 in place; what comes by standard input or a pipe is kept in a file of TMPDIR meanwhile.
+With --from it is filled with what is in another image of one device, or in a directory of it: with another size, features, profiles,
+compression. Paths begin at the top level there; subvolumes stay subvolumes, snapshots come with --snapshots only and share nothing then.
 A hard link does not lead into another subvolume: there it is a file of its own.
 With --features block-group-tree it has what mkfs.btrfs gives every image since 6.19, for Linux 6.1 and later.
 With --reproducible, or with --uuid and the environment's SOURCE_DATE_EPOCH, seconds since 1970, the image is the same bytes each time.
@@ -50,6 +52,7 @@ It refuses what already holds a file system unless --force is given, and a mount
   btrlab mkfs --rootdir rootfs --root-owner --compress zstd --shrink disk.img
   btrlab mkfs --rootdir rootfs --plan owners.mtree disk.img
   btrlab mkfs --from-tar release.tar --subvol default:@ disk.img
+  btrlab mkfs --from old.img --compress zstd --shrink small.img
   btrlab mkfs --rootdir src --exclude '*.o' --exclude build/cache disk.img`,
 		Args: cobra.ExactArgs(1),
 	}
@@ -141,6 +144,33 @@ func (v *making) run(image string) (err error) {
 	if err != nil {
 		return err
 	}
+	if v.tree.from == "" {
+		return v.fill(image, dated)
+	}
+	from, path, ok := v.SplitSpec(v.tree.from)
+	if !ok {
+		from, path = v.tree.from, "/"
+	}
+	for _, to := range append([]string{image}, v.Devices...) {
+		if sameFile(from, to) {
+			return app.Usagef(v.cmd, "--from %s, want another image than the one that is made", from)
+		}
+	}
+	return v.ReadSource(from, func(x *fs.FS) error {
+		v.tree.source, v.tree.path = x, path
+		return v.fill(image, dated)
+	})
+}
+
+// sameFile reports whether two names are of one file that is there.
+func sameFile(a, b string) bool {
+	x, err := os.Stat(a)
+	y, err2 := os.Stat(b)
+	return err == nil && err2 == nil && os.SameFile(x, y)
+}
+
+// fill makes the file system, with what the flags name.
+func (v *making) fill(image string, dated bool) (err error) {
 	defer func() {
 		if cerr := v.tree.close(); err == nil {
 			err = cerr

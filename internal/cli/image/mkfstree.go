@@ -23,6 +23,8 @@ import (
 // treeFlags say with what mkfs fills a file system.
 type treeFlags struct {
 	rootdir, fromTar  string
+	from              string
+	snapshots         bool
 	plan              string
 	compress, owner   string
 	exclude, subvols  []string
@@ -36,11 +38,15 @@ type treeFlags struct {
 	w       *watcher
 	root    *mkfs.Entry
 	archive *os.File // the source, if it is one
+	source  *fs.FS   // the image that is the source
+	path    string   // ... and what of it
 }
 
 func (x *treeFlags) add(f *pflag.FlagSet) {
 	f.StringVarP(&x.rootdir, "rootdir", "r", "", "fill it with what is in this directory")
 	f.StringVar(&x.fromTar, "from-tar", "", "fill it with what is in this tar archive; - is standard input, kept in a file of TMPDIR meanwhile")
+	f.StringVar(&x.from, "from", "", "fill it with what is in this image, or IMAGE:/path with a directory of it")
+	f.BoolVar(&x.snapshots, "snapshots", false, "with --from: snapshots as well, each a subvolume that shares nothing")
 	f.StringVar(&x.plan, "plan", "", "fill it, or change what is in rootdir or the archive, as this mtree(5) file says; - is standard input")
 	f.StringVar(&x.compress, "compress", "", "compress with zlib[:1-9], lzo or zstd[:1-15]; the default level is 3")
 	f.StringArrayVar(&x.exclude, "exclude", nil, excludeHelp)
@@ -59,8 +65,11 @@ const excludeHelp = "leave out what matches, with what is below: a name, or with
 func (x *treeFlags) parse(cmd *cobra.Command, o *mkfs.Options) (err error) {
 	err = app.Check(cmd,
 		app.Excludes("rootdir", "from-tar", "--rootdir with --from-tar, want one of them"),
-		app.Needs("exclude owner root-owner", "rootdir from-tar", "--%s without --rootdir or --from-tar"),
-		app.Needs("compress subvol shrink", "rootdir from-tar plan", "--%s without --rootdir, --from-tar or --plan"))
+		app.Excludes("rootdir", "from", "--rootdir with --from, want one of them"),
+		app.Excludes("from-tar", "from", "--from-tar with --from, want one of them"),
+		app.Needs("snapshots", "from", "--%s without --from"),
+		app.Needs("exclude owner root-owner", "rootdir from-tar from", "--%s without --rootdir, --from-tar or --from"),
+		app.Needs("compress subvol shrink", "rootdir from-tar from plan", "--%s without --rootdir, --from-tar, --from or --plan"))
 	if err != nil || x.empty() {
 		return err
 	}
@@ -83,7 +92,7 @@ func (x *treeFlags) parse(cmd *cobra.Command, o *mkfs.Options) (err error) {
 }
 
 // empty says that nothing fills the file system.
-func (x *treeFlags) empty() bool { return x.rootdir == "" && x.fromTar == "" && x.plan == "" }
+func (x *treeFlags) empty() bool { return x.rootdir == "" && x.fromTar == "" && x.from == "" && x.plan == "" }
 
 // scan lists the source. date is that of a file system that is the same each time, or zero.
 func (x *treeFlags) scan(a verbs, image string, date time.Time) (err error) {
@@ -105,6 +114,12 @@ func (x *treeFlags) scan(a verbs, image string, date time.Time) (err error) {
 	if x.fromTar != "" {
 		if x.root, err = x.archived(a, s); err != nil {
 			return app.Named(x.fromTar, err)
+		}
+	}
+	if x.source != nil {
+		s.Snapshots = x.snapshots
+		if x.root, err = s.From(a.Task, x.source, x.path); err != nil {
+			return app.InImage(x.from, "", err)
 		}
 	}
 	if x.plan != "" {
