@@ -5,6 +5,12 @@ import (
 	"os"
 
 	"btrlab/internal/cli"
+	"btrlab/internal/judge/kernels/jobs"
 )
 
-func main() { os.Exit(cli.Main(cli.HelperArgs(os.Args), os.Stdin, os.Stdout, os.Stderr)) }
+func main() {
+	if code, yes := jobs.Main(os.Args, os.Stdout, os.Stderr); yes {
+		os.Exit(code)
+	}
+	os.Exit(cli.Main(cli.HelperArgs(os.Args), os.Stdin, os.Stdout, os.Stderr))
+}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -9,17 +10,21 @@ import (
 	"github.com/spf13/cobra"
 
 	"btrlab/internal/judge/conform"
+	"btrlab/internal/policy"
 	"btrlab/internal/prose"
 )
 
 // conformFlags are the flags of conform.
 type conformFlags struct {
-	ops    []string
-	list   bool
-	record string
-	runs   int
-	stored bool
-	asJSON bool
+	ops     []string
+	list    bool
+	record  string
+	runs    int
+	stored  bool
+	asJSON  bool
+	kernel  string
+	policy  string
+	between []string
 }
 
 func (a *app) conform() *cobra.Command {
@@ -44,13 +49,23 @@ Exit code 1 means that a difference is open, or an expected one is gone.`,
   sudo btrlab conform --op write-inside --op fsync-fast
   sudo btrlab conform --json > conform.json
   btrlab conform --recorded --op write-inside
+  btrlab conform --recorded --kernel 5.10
+  btrlab conform --between 5.10 7.3 --op fsync-fast
   btrlab conform --list`,
-		Args: cobra.NoArgs,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(c.between) == 1 { // --between 5.10 7.3
+				return cobra.MaximumNArgs(1)(cmd, args)
+			}
+			return cobra.NoArgs(cmd, args)
+		},
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&c.ops, "op", nil, "print this operation's sequences; several, with commas")
 	f.BoolVar(&c.list, "list", false, "list the operations, and what is not compared")
 	f.BoolVar(&c.stored, "recorded", false, "compare with the recorded run of the kernel, not with the one that runs")
+	f.StringVar(&c.kernel, "kernel", "", "another kernel: a version or a folder, which is booted; with --recorded a recorded version")
+	f.StringVar(&c.policy, "policy", "", "the engine's policy (default: "+conform.Policy+")")
+	f.StringSliceVar(&c.between, "between", nil, "compare two recorded kernels: --between 5.10,7.3")
 	f.StringVar(&c.record, "record", "", "write the kernel's side of all operations to this file")
 	outputFlag(cmd, "record")
 	f.IntVar(&c.runs, "runs", 1, "with --record: how often the kernel does each operation")
@@ -60,7 +75,7 @@ Exit code 1 means that a difference is open, or an expected one is gone.`,
 		names = append(names, op.Name)
 	}
 	_ = cmd.RegisterFlagCompletionFunc("op", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if c.list {
 			return a.listConform()
 		}
@@ -73,6 +88,14 @@ Exit code 1 means that a difference is open, or an expected one is gone.`,
 		}
 		if c.runs < 1 || c.runs > 1 && c.record == "" {
 			return usagef(cmd, "--runs %d, want 1 or more, and more with --record only", c.runs)
+		}
+		if c.policy != "" {
+			if _, err := policy.Parse(c.policy); err != nil {
+				return usagef(cmd, "--policy: %v", err)
+			}
+		}
+		if c.between = append(c.between, args...); len(c.between) > 0 {
+			return a.runBetween(cmd, &c, ops)
 		}
 		return a.runConform(&c, ops)
 	}
@@ -110,28 +133,36 @@ func (a *app) listConform() error {
 }
 
 func (a *app) runConform(c *conformFlags, ops []*conform.Op) (err error) {
+	if c.kernel != "" && !c.stored {
+		return a.bootConform(c, ops)
+	}
 	if c.stored {
-		k := conform.OpenRecorded()
-		return a.compareConform(c, ops, conform.Report{Kernel: k.Release}, k.Compare)
+		k, err := conform.OpenRecordedKernel(cmp.Or(c.kernel, conform.KnownRelease))
+		if err != nil {
+			return err
+		}
+		return a.compareRecorded(c, ops, k)
 	}
 	k, err := conform.Open(os.TempDir())
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, k.Close()) }()
-	r := conform.Report{Kernel: k.Release(), Missing: k.Missing()}
+	k.SetPolicy(cmp.Or(c.policy, conform.Policy))
+	r := conform.Report{Kernel: k.Release(), Policy: cmp.Or(c.policy, conform.Policy), Missing: k.Missing()}
 	if err := k.Refused(); err != nil {
 		r.Refused = err.Error()
 	}
+	write := func(r *conform.Recorder, w io.Writer) error { return r.WriteKernel(w, k) }
 	compare := k.Compare
 	if c.record != "" {
 		compare = k.CompareOnce
 	}
-	return a.compareConform(c, ops, r, compare)
+	return a.compareConform(c, ops, r, compare, write)
 }
 
 // compareConform fills the report and prints it.
-func (a *app) compareConform(c *conformFlags, ops []*conform.Op, r conform.Report, compare func(op *conform.Op) (*conform.Result, error)) error {
+func (a *app) compareConform(c *conformFlags, ops []*conform.Op, r conform.Report, compare func(op *conform.Op) (*conform.Result, error), write func(r *conform.Recorder, w io.Writer) error) error {
 	bar := a.newBar("conform", len(ops) > 1)
 	defer bar.done()
 	var record conform.Recorder
@@ -153,7 +184,7 @@ func (a *app) compareConform(c *conformFlags, ops []*conform.Op, r conform.Repor
 	}
 	bar.done()
 	if c.record != "" {
-		if err := replaceFile(c.record, func(w io.Writer) error { return record.Write(w, r.Kernel) }); err != nil {
+		if err := replaceFile(c.record, func(w io.Writer) error { return write(&record, w) }); err != nil {
 			return err
 		}
 	}

@@ -174,7 +174,7 @@ func TestEngineSteps(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			events, err := runEngine(img, op)
+			events, err := runEngine(img, op, Policy)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -200,9 +200,9 @@ func TestRecorded(t *testing.T) {
 	if !strings.HasPrefix(k.Release, KnownRelease) {
 		t.Errorf("recorded Linux %q, want %s", k.Release, KnownRelease)
 	}
-	r := Report{Kernel: k.Release}
+	r := Report{Kernel: k.Release, Policy: Policy}
 	for i := range Ops {
-		x, err := k.Compare(&Ops[i])
+		x, err := k.Compare(&Ops[i], Policy)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -279,7 +279,7 @@ func engineEvents(t *testing.T, op *Op) []Event {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ours, err := runEngine(img, op)
+	ours, err := runEngine(img, op, Policy)
 	if err != nil {
 		t.Fatalf("%s: engine: %v", op.Name, err)
 	}
@@ -291,8 +291,8 @@ func engineEvents(t *testing.T, op *Op) []Event {
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if *rewrite {
-		for i, k := range recordings() {
-			if err := k.rewriteExpected(filepath.Join("expected", texts[i])); err != nil {
+		for _, k := range recordings() {
+			if err := k.rewriteExpected(filepath.Join("expected", k.name+".txt")); err != nil {
 				fmt.Fprintln(os.Stderr, err)
 				os.Exit(1)
 			}
@@ -313,7 +313,7 @@ func (k *Recorded) rewriteExpected(path string) error {
 		if err != nil {
 			return err
 		}
-		ours, err := runEngine(img, op)
+		ours, err := runEngine(img, op, Policy)
 		if err != nil {
 			return fmt.Errorf("%s: engine: %w", op.Name, err)
 		}
@@ -371,7 +371,7 @@ func TestRecord(t *testing.T) {
 	var record Recorder
 	want := map[string][]Event{}
 	for _, name := range []string{"write-inside", "writeback"} {
-		x, err := k.Compare(Find(name))
+		x, err := k.Compare(Find(name), Policy)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -384,12 +384,15 @@ func TestRecord(t *testing.T) {
 		}
 	}
 	var b strings.Builder
-	if err := record.Write(&b, k.Release+"-custom"); err != nil {
+	if err := record.Write(&b, k.Release+"-custom", true, []string{"cow_block"}); err != nil {
 		t.Fatal(err)
 	}
-	again := parseRecorded(b.String())
-	if again.Release != k.Release {
-		t.Errorf("release %q, want %q", again.Release, k.Release)
+	again, err := ReadRecorded(strings.NewReader(b.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again.Release != k.Release || !again.Functions || !slices.Equal(again.Missing(), []string{"cow_block"}) {
+		t.Errorf("release %q, functions %v, lacks %v, want %q, true and cow_block", again.Release, again.Functions, again.Missing(), k.Release)
 	}
 	for name, steps := range want {
 		got := again.sequences(name, Caller)

@@ -18,9 +18,9 @@ func TestPage(t *testing.T) {
 	}
 	page := string(b)
 	k := OpenRecorded()
-	r := Report{Kernel: k.Release}
+	r := Report{Kernel: k.Release, Policy: Policy}
 	for i := range Ops {
-		x, err := k.Compare(&Ops[i])
+		x, err := k.Compare(&Ops[i], Policy)
 		if err != nil {
 			t.Fatal(err)
 		}
