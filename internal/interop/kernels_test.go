@@ -31,10 +31,13 @@ import (
 	"btrlab/internal/testing/need"
 )
 
-var kernelsAll = flag.Bool("kernels.all", false, "ask each kernel that is installed, not one of them")
+var (
+	kernelsAll    = flag.Bool("kernels.all", false, "ask each kernel that is installed, not the oldest and the newest alone")
+	kernelsTables = flag.String("kernels.tables", "", "write the tables of verdicts into this folder")
+)
 
 // bootTime is how long a guest may run.
-const bootTime = 8 * time.Minute
+const bootTime = 30 * time.Minute
 
 // guestProgram builds the static btrlab that guests run.
 var guestProgram = sync.OnceValues(func() (string, error) {
@@ -321,9 +324,6 @@ func ourCrashes(t *testing.T, n int) (packed [][]byte, trees []map[string]string
 	return packed, trees
 }
 
-// NowaitEra is the engine's policy beside each kernel in the table of verdicts.
-var nowaitEra = map[string]string{}
-
 // The verdicts of RWF_NOWAIT writes of each kernel, of files in every state, beside those of the
 // engine under the policy of its era, on files that the kernel has made in one image.
 func TestKernelVerdicts(t *testing.T) {
@@ -339,7 +339,7 @@ func TestKernelVerdicts(t *testing.T) {
 			if len(said) < 60 {
 				t.Errorf("%d verdicts, want 60 at least", len(said))
 			}
-			pol := cmp.Or(nowaitEra[k.Version], conform.DefaultPolicy(k.Version))
+			pol := conform.DefaultPolicy(k.Version)
 			ours := map[string]string{}
 			for g := range jobs.NowaitGroups {
 				img := image(t, "nowait.img")
@@ -349,28 +349,45 @@ func TestKernelVerdicts(t *testing.T) {
 			}
 			agree := 0
 			var b strings.Builder
-			fmt.Fprintf(&b, "RWF_NOWAIT writes, Linux %s (engine under policy %s where it answers otherwise); columns: cold, cached, dirty\n", k.Release, pol)
+			fmt.Fprintf(&b, "RWF_NOWAIT writes, Linux %s and the engine under policy %s\n", k.Release, pol)
+			fmt.Fprintf(&b, "cold, cached, dirty range; D done, A EAGAIN, O EOPNOTSUPP, Q EDQUOT, S ENOSPC,\n- not asked: the range could not be made dirty; ! the two differ\n")
+			fmt.Fprintf(&b, "%-32s %-15s %-15s\n", "file", "buffered", "direct")
 			for i := range jobs.NowaitStates {
 				s := &jobs.NowaitStates[i]
-				fmt.Fprintf(&b, "%-34s", s.Name)
+				fmt.Fprintf(&b, "%-32s", s.Name)
 				for _, way := range jobs.NowaitWays {
-					fmt.Fprintf(&b, " | %-8s", way)
+					theirs, mine := "", ""
 					for _, cache := range jobs.NowaitCaches {
 						key := (&jobs.NowaitCell{State: s, Way: way, Cache: cache}).Key()
-						word := said[key]
-						if ours[key] == word {
+						theirs += verdictLetter(said[key])
+						mine += verdictLetter(ours[key])
+						if said[key] == ours[key] {
 							agree++
-						} else {
-							word += "(" + ours[key] + ")"
 						}
-						fmt.Fprintf(&b, " %-10s", word)
 					}
+					mark := " "
+					if theirs != mine {
+						mark = "!"
+					}
+					fmt.Fprintf(&b, " %s %s %s     ", theirs, mine, mark)
 				}
 				b.WriteString("\n")
+			}
+			if *kernelsTables != "" {
+				must(t, os.WriteFile(filepath.Join(*kernelsTables, "nowait-"+k.Version+".txt"), []byte(b.String()), 0o644))
 			}
 			t.Logf("%s%d of %d agree", b.String(), agree, len(said))
 		})
 	}
+}
+
+// verdictLetter is a verdict in the table.
+func verdictLetter(verdict string) string {
+	letters := map[string]string{"done": "D", "EAGAIN": "A", "EOPNOTSUPP": "O", "EDQUOT": "Q", "ENOSPC": "S"}
+	if strings.HasPrefix(verdict, "(") {
+		return "-"
+	}
+	return cmp.Or(letters[verdict], "?")
 }
 
 // engineVerdicts tries the writes by the engine on the image that a kernel has left.

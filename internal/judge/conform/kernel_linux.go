@@ -278,7 +278,7 @@ func writeImage(image *blockdev.Memory, path string) (fsid format.UUID, err erro
 func (k *tracedKernel) events(records []hostio.TraceRecord, m *mounted) (list []Event) {
 	made := map[int64]bool{}   // blocks that have a place and were not locked yet
 	isize := map[int64]int64{} // of files, by number, as the caller's steps have shown it
-	records = withoutLevelLooks(records)
+	records = withoutLevelLooks(renamed(records))
 	for i := range records {
 		r := &records[i]
 		if !m.has(r) {
@@ -342,11 +342,7 @@ func withoutLevelLooks(records []hostio.TraceRecord) []hostio.TraceRecord {
 
 // event reads a record's fields; false leaves it out, see leftOut.
 func (k *tracedKernel) event(r *hostio.TraceRecord) (sched.TraceEvent, bool) {
-	name := r.Name
-	if now := formerly[name]; now != "" {
-		name = now
-	}
-	e := sched.TraceEvent{Name: short(name)}
+	e := sched.TraceEvent{Name: short(r.Name)}
 	u := func(field string) uint64 { return uint64(r.Int(field)) }
 	switch e.Name {
 	case "btrfs_set_extent_bit", "btrfs_clear_extent_bit", "btrfs_convert_extent_bit":

@@ -2,14 +2,27 @@
 
 package conform
 
-// formerly are tracepoints by the names that they had before, with those that the table has. A
-// kernel has one of the two.
+import "btrlab/internal/hostio"
+
+// formerly are tracepoints that older kernels have, with those of the table that say the same.
 //
 // Sources: include/trace/events/writeback.h, "writeback_dirty_page" until 5.17;
-// include/trace/events/btrfs.h, "__extent_writepage" until 6.11.
+// include/trace/events/btrfs.h, "__extent_writepage" until 6.11; fs/btrfs/locking.c of 5.10, where a
+// read lock that had become blocking is unlocked by a function and with an event of its own.
 var formerly = map[string]string{
-	"writeback:writeback_dirty_page": "writeback:writeback_dirty_folio",
-	"btrfs:__extent_writepage":       "btrfs:extent_writepage",
+	"writeback:writeback_dirty_page":        "writeback:writeback_dirty_folio",
+	"btrfs:__extent_writepage":              "btrfs:extent_writepage",
+	"btrfs:btrfs_tree_read_unlock_blocking": "btrfs:btrfs_tree_read_unlock",
+}
+
+// renamed gives the records the names of the table.
+func renamed(records []hostio.TraceRecord) []hostio.TraceRecord {
+	for i := range records {
+		if now := formerly[records[i].Name]; now != "" {
+			records[i].Name = now
+		}
+	}
+	return records
 }
 
 // withoutFormer leaves out of the missing tracepoints the former names, and those whose former name

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -318,7 +319,14 @@ func (r *Recorder) WriteKernel(w io.Writer, k *Kernel) error {
 	for _, name := range k.Missing() {
 		lacks = append(lacks, stepName(short(name)))
 	}
-	return r.Write(w, k.Release(), k.Refused() == nil, lacks)
+	release := k.Release()
+	if b, err := os.ReadFile("/proc/version"); err == nil {
+		// Debian's uname -r stays "5.10.0", and the version is that of the package.
+		if _, after, ok := strings.Cut(string(b), " Debian "); ok {
+			release, _, _ = strings.Cut(after, " ")
+		}
+	}
+	return r.Write(w, release, k.Refused() == nil, lacks)
 }
 
 // Write writes what was noted as the text of a recorded run; the sequence that was seen most comes

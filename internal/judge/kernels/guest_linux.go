@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -47,7 +48,8 @@ func guest() error {
 			return fmt.Errorf("mount %s: %w", m[1], err)
 		}
 	}
-	_ = unix.Mount("tracefs", "/sys/kernel/tracing", "tracefs", 0, "") // a kernel without it has no tracepoints
+	// A kernel without it has no tracepoints.
+	_ = unix.Mount("tracefs", "/sys/kernel/tracing", "tracefs", 0, "")
 	b, err := os.ReadFile("/" + orderPath)
 	if err != nil {
 		return err
@@ -105,6 +107,9 @@ func job(args []string) (exit int, err error) {
 	}
 	return 0, err
 }
+
+// dieWithUs ends a machine whose host program was killed.
+func dieWithUs(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
 
 // writeResult writes the files of Out, the kernel's messages and the exit code.
 func writeResult(w io.Writer, exit int) error {

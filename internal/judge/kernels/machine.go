@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 )
@@ -109,11 +110,17 @@ func Boot(ctx context.Context, m *Machine) (_ *Guest, err error) {
 	g.cmd = exec.CommandContext(ctx, qemu, append(args, m.QemuArgs...)...)
 	var said strings.Builder
 	g.cmd.Stderr = &said
-	if err := g.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("%s: %w", emulator, err)
-	}
+	dieWithUs(g.cmd)
+	started := make(chan error)
 	go func() {
-		err := g.cmd.Wait()
+		// The kernel takes the end of the thread that started it for the end of its parent.
+		runtime.LockOSThread()
+		err := g.cmd.Start()
+		started <- err
+		if err != nil {
+			return
+		}
+		err = g.cmd.Wait()
 		if err != nil && ctx.Err() != nil {
 			err = ctx.Err()
 		} else if err != nil {
@@ -121,6 +128,9 @@ func Boot(ctx context.Context, m *Machine) (_ *Guest, err error) {
 		}
 		g.ended <- err
 	}()
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("%s: %w", emulator, err)
+	}
 	return g, nil
 }
 

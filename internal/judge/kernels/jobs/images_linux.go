@@ -42,6 +42,7 @@ func images(_ io.Writer, args []string) error {
 }
 
 func oneImage(device string, s *ImageSaid) (err error) {
+	progress("%s: mount", device)
 	if err := unix.Mount(device, "/mnt", "btrfs", unix.MS_NOATIME, ""); err != nil {
 		return fmt.Errorf("mount: %w", err)
 	}
@@ -49,9 +50,11 @@ func oneImage(device string, s *ImageSaid) (err error) {
 	if s.Before, err = Manifest("/mnt"); err != nil {
 		return fmt.Errorf("read: %w", err)
 	}
+	progress("%s: scrub", device)
 	if s.ScrubErrors, err = hostio.Scrub("/mnt"); err != nil {
 		return fmt.Errorf("scrub: %w", err)
 	}
+	progress("%s: write", device)
 	if err := writeOn("/mnt"); err != nil {
 		return fmt.Errorf("write: %w", err)
 	}
@@ -100,6 +103,16 @@ func writeOn(dir string) error {
 	return err
 }
 
+// progress tells the console what is going on, for whoever waits for a guest.
+func progress(format string, args ...any) {
+	f, err := os.OpenFile("/dev/console", os.O_WRONLY, 0)
+	if err != nil {
+		return
+	}
+	fmt.Fprintf(f, format+"\n", args...)
+	_ = f.Close()
+}
+
 func syncFS(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -119,6 +132,7 @@ func crash(_ io.Writer, args []string) error {
 		if err != nil {
 			return err
 		}
+		progress("crash %d", seed)
 		s, err := oneCrash(args[i], seed)
 		if err != nil {
 			return fmt.Errorf("seed %d: %w", seed, err)
@@ -272,6 +286,7 @@ func (w *randomWriter) note(err error, list *[]string, name, text string) bool {
 func replay(_ io.Writer, args []string) error {
 	var said []ReplaySaid
 	for i, packed := range args {
+		progress("replay %d", i)
 		var s ReplaySaid
 		if err := oneReplay(packed, fmt.Sprint("replayed-", i), &s); err != nil {
 			s.Error = err.Error()
@@ -365,6 +380,7 @@ func nowaitGroup(packed []byte, group NowaitGroup, verdicts map[string]string) (
 		return err
 	}
 	for _, c := range cells {
+		progress("%s", c.Key())
 		v, err := c.try(filepath.Join("/mnt", c.File("kernel")))
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.Key(), err)
