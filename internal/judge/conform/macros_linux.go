@@ -4,7 +4,7 @@ package conform
 
 import "btrlab/internal/hostio"
 
-// formerly are tracepoints that older kernels have, with those of the table that say the same.
+// formerly are tracepoints that other kernels have, with those of the table that say the same.
 //
 // Sources: include/trace/events/writeback.h, "writeback_dirty_page" until 5.17;
 // include/trace/events/btrfs.h, "__extent_writepage" until 6.11; fs/btrfs/locking.c of 5.10, where a
@@ -12,6 +12,7 @@ import "btrlab/internal/hostio"
 var formerly = map[string]string{
 	"writeback:writeback_dirty_page":        "writeback:writeback_dirty_folio",
 	"btrfs:__extent_writepage":              "btrfs:extent_writepage",
+	"btrfs:btrfs_sync_file_enter":           "btrfs:btrfs_sync_file", // since 7.3 at the latest
 	"btrfs:btrfs_tree_read_unlock_blocking": "btrfs:btrfs_tree_read_unlock",
 }
 

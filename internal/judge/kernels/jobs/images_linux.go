@@ -61,6 +61,7 @@ func oneImage(device string, s *ImageSaid) (err error) {
 	if err := syncFS("/mnt"); err != nil {
 		return err
 	}
+	progress("%s: read again", device)
 	s.After, err = Manifest("/mnt")
 	return err
 }
@@ -77,7 +78,7 @@ func writeOn(dir string) error {
 		rand.NewChaCha8([32]byte{seed}).Read(b)
 		return b
 	}
-	for i, n := range []int{0, 700, 2048, 4096, 4097, 100000, 3 << 20} {
+	for i, n := range []int{0, 700, 2048, 4096, 4097, 100000, 1 << 20} {
 		if err := os.WriteFile(at(fmt.Sprint("f", i)), content(n, byte(i)), 0o644); err != nil {
 			return err
 		}
@@ -89,8 +90,8 @@ func writeOn(dir string) error {
 	defer f.Close()
 	fd := int(f.Fd())
 	write := func(off int64, n int) error { _, err := f.WriteAt(content(n, 99), off); return err }
-	err = errors.Join(syncFS(dir), write(40960, 8192), write(1<<20+100, 5000), f.Sync(), unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 200<<10, 300<<10),
-		f.Truncate(2<<20+17), unix.Fallocate(fd, 0, 3<<20, 1<<20), unix.Fsetxattr(fd, "user.k", []byte("value"), 0))
+	err = errors.Join(syncFS(dir), write(40960, 8192), write(600<<10+100, 5000), f.Sync(), unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 200<<10, 100<<10),
+		f.Truncate(900<<10+17), unix.Fallocate(fd, 0, 1<<20, 1<<20), unix.Fsetxattr(fd, "user.k", []byte("value"), 0))
 	if err != nil {
 		return err
 	}
