@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -42,6 +43,8 @@ for Linux ` + conform.KnownRelease + `: a row that is not listed is open, and a 
 changes its steps, there are several lists, and the nearest counts; an operation whose steps fit none is done again, up to three times.
 With --recorded the kernel's side is a run of Linux ` + conform.KnownRelease + ` that is in the program: it needs neither root nor Linux. --record saves this run's,
 and with --runs every sequence that as many runs of each operation show.
+With --kernel VERSION another kernel, which make kernels has fetched, is booted under qemu, without root, and asked; a folder of an unpacked package
+does as well. With --recorded it is one of the recorded ones: ` + strings.Join(conform.RecordedVersions(), ", ") + `. --between A B shows what has changed in the operations between two of these.
 With --op the two sequences of an operation are printed side by side; --list names the operations and what is not compared, with the reasons.
 Otherwise it needs root, btrfs in the kernel, and tracepoints that may be read. An image is made in the folder for temporary files.
 Exit code 1 means that a difference is open, or an expected one is gone.`,

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Scrub has the kernel read a mounted file system of one device whole and compare its checksums, and
-// returns how many errors it found: BTRFS_IOC_SCRUB. It needs root.
+// Scrub has the kernel read a mounted file system of one device whole and compare its checksums,
+// and returns how many errors it found: BTRFS_IOC_SCRUB. It needs root.
 func Scrub(dir string) (errors uint64, err error) {
 	var args struct {
 		device, start, end, flags uint64

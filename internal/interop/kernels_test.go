@@ -83,9 +83,10 @@ func asked(t *testing.T, m *kernels.Machine, job string, args ...string) *kernel
 	if err != nil {
 		t.Fatal(err)
 	}
+	// A mount that is refused is judged by its error.
 	for _, line := range strings.Split(r.Log, "\n") {
 		for _, bad := range []string{"BTRFS error", "BTRFS critical", "BUG:", "WARNING: CPU", "Oops"} {
-			if strings.Contains(line, bad) {
+			if strings.Contains(line, bad) && !strings.Contains(line, "unsupported optional features") && !strings.Contains(line, "open_ctree failed") {
 				t.Errorf("%s says: %s", m.Kernel.Release, line)
 			}
 		}
@@ -173,7 +174,7 @@ func TestKernelImages(t *testing.T) {
 				}
 				judged(t, img)
 				have := filepath.Join(t.TempDir(), "have")
-				btrlab(t, "get", img+":/", have)
+				btrlab(t, "get", "-r", img+":/", have)
 				got, err := jobs.Manifest(have)
 				must(t, err)
 				if !maps.Equal(got, s.After) {
@@ -265,7 +266,7 @@ func theirCrashes(t *testing.T, k *kernels.Kernel, packed []byte, n int) {
 		replay(t, img)
 		judged(t, img)
 		have := filepath.Join(t.TempDir(), "have")
-		btrlab(t, "get", img+":/", have)
+		btrlab(t, "get", "-r", img+":/", have)
 		got, err := jobs.Manifest(have)
 		must(t, err)
 		for path, want := range s.Promised {
@@ -299,6 +300,9 @@ func ourCrashes(t *testing.T, n int) (packed [][]byte, trees []map[string]string
 			t.Fatalf("%s: %v", q.Script(), found.Loss)
 		}
 		states := rec.States(crash.Choice{Points: true})
+		if len(states) == 0 { // nothing was promised
+			return true
+		}
 		left, err := rec.Device(tk, states[len(states)-1])
 		must(t, err)
 		img := image(t, "left.img")
@@ -311,7 +315,7 @@ func ourCrashes(t *testing.T, n int) (packed [][]byte, trees []map[string]string
 		must(t, err)
 		replay(t, img)
 		have := filepath.Join(t.TempDir(), "have")
-		btrlab(t, "get", img+":/", have)
+		btrlab(t, "get", "-r", img+":/", have)
 		tree, err := jobs.Manifest(have)
 		must(t, err)
 		packed, trees = append(packed, b), append(trees, tree)

@@ -7,8 +7,8 @@ import "btrlab/internal/hostio"
 // formerly are tracepoints that other kernels have, with those of the table that say the same.
 //
 // Sources: include/trace/events/writeback.h, "writeback_dirty_page" until 5.17;
-// include/trace/events/btrfs.h, "__extent_writepage" until 6.11; fs/btrfs/locking.c of 5.10, where a
-// read lock that had become blocking is unlocked by a function and with an event of its own.
+// include/trace/events/btrfs.h, "__extent_writepage" until 6.11; fs/btrfs/locking.c of 5.10, where
+// a read lock that had become blocking is unlocked by a function and with an event of its own.
 var formerly = map[string]string{
 	"writeback:writeback_dirty_page":        "writeback:writeback_dirty_folio",
 	"btrfs:__extent_writepage":              "btrfs:extent_writepage",

@@ -57,7 +57,7 @@ func OpenRecordedKernel(version string) (best *Recorded, err error) {
 		}
 	}
 	if best == nil {
-		return nil, fmt.Errorf("Linux %s is not recorded, want one of %s", version, strings.Join(RecordedVersions(), ", "))
+		return nil, fmt.Errorf("bad kernel, have %s want a recorded one: %s", version, strings.Join(RecordedVersions(), ", "))
 	}
 	return best, nil
 }

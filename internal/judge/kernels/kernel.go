@@ -7,8 +7,8 @@
 // expects, loads the modules, runs the job, writes /out to the last disk as a tar archive and turns
 // the machine off. What a job does is not known here: package jobs has the jobs.
 //
-// The processors are qemu's own (TCG): what such a machine says of steps, orders, verdicts and bytes
-// is as good as a real one's; of time it says nothing.
+// The processors are qemu's own (TCG): what such a machine says of steps, orders, verdicts and
+// bytes is as good as a real one's; of time it says nothing.
 //
 // Model: none of the kernel's; this boots kernels.
 package kernels
@@ -50,8 +50,8 @@ type Kernel struct {
 // ErrNoKernel means that there is no kernel of the name that was asked for.
 var ErrNoKernel = errors.New("no such kernel")
 
-// Find looks up a kernel by the folder of an unpacked package, or by its version in Folder. An error
-// is one line and wraps ErrNoKernel if there is none.
+// Find looks up a kernel by the folder of an unpacked package, or by its version in Folder. An
+// error is one line and wraps ErrNoKernel if there is none.
 func Find(name string) (*Kernel, error) {
 	dir := name
 	version := strings.Trim(name, "0123456789.") == "" && strings.Contains(name, ".")

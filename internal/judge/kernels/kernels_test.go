@@ -76,8 +76,8 @@ func TestBootRefused(t *testing.T) {
 	}
 }
 
-// A kernel that does not boot leaves no result, and the error has what it said last. The emulator is
-// a script here.
+// A kernel that does not boot leaves no result, and the error has what it said last. The emulator
+// is a script here.
 func TestNoResult(t *testing.T) {
 	bin, dir := t.TempDir(), t.TempDir()
 	for _, c := range []struct{ script, want string }{

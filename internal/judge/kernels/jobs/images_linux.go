@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -66,8 +67,8 @@ func oneImage(device string, s *ImageSaid) (err error) {
 	return err
 }
 
-// writeOn has a kernel make what is made of files: new ones of sizes around each border, one that is
-// written over, cut, punched and shared, an attribute, names that change, a snapshot that stays.
+// writeOn has a kernel make what is made of files: new ones of sizes around each border, one that
+// is written over, cut, punched and shared, an attribute, names that change, a snapshot that stays.
 func writeOn(dir string) error {
 	at := func(name string) string { return filepath.Join(dir, "linux", name) }
 	if err := os.Mkdir(at(""), 0o755); err != nil {
@@ -124,8 +125,8 @@ func syncFS(dir string) error {
 
 func umount(dir string) error { return errors.Join(syncFS(dir), unix.Unmount(dir, 0)) }
 
-// crash makes images whose power was cut after an fsync. Arguments: the images, which are files, and
-// behind each a seed. The host gets each as "crash-SEED", packed, and CrashFile.
+// crash makes images whose power was cut after an fsync. Arguments: the images, which are files,
+// and behind each a seed. The host gets each as "crash-SEED", packed, and CrashFile.
 func crash(_ io.Writer, args []string) error {
 	var said []CrashSaid
 	for i := 0; i+1 < len(args); i += 2 {
@@ -424,7 +425,8 @@ func (c *NowaitCell) make(path string) (err error) {
 	}
 	for _, s := range strings.Split(c.State.make, ";") {
 		words := strings.Fields(s)
-		number := func(i int) int64 { n, _ := strconv.ParseInt(words[i], 10, 64); return n << 10 } // it is one of ours
+		// The words are ours.
+		number := func(i int) int64 { n, _ := strconv.ParseInt(words[i], 10, 64); return n << 10 }
 		switch words[0] {
 		case "write":
 			_, err = f.WriteAt(bytes.Repeat([]byte("linux"), int(number(2))/5+1)[:number(2)], number(1))
@@ -493,6 +495,13 @@ func (c *NowaitCell) try(path string) (string, error) {
 		defer unix.Close(direct)
 		fd = direct
 	}
-	n, err := unix.Pwritev2(fd, [][]byte{p}, c.State.Off, unix.RWF_NOWAIT)
-	return Verdict(n, c.State.Len, err), nil
+	for try := 0; ; try++ {
+		n, err := unix.Pwritev2(fd, [][]byte{p}, c.State.Off, unix.RWF_NOWAIT)
+		// EAGAIN is also the answer while a worker has a tree block locked, which ends in a moment;
+		// it changes nothing, so the question may be put again.
+		if !errors.Is(err, unix.EAGAIN) || try == 4 {
+			return Verdict(n, c.State.Len, err), nil
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
 }

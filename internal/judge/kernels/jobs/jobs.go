@@ -1,5 +1,5 @@
-// Package jobs has the jobs that a guest of package kernels can do: what is asked of another kernel.
-// A job is a function of the arguments; its files go to kernels.Out.
+// Package jobs has the jobs that a guest of package kernels can do: what is asked of another
+// kernel. A job is a function of the arguments; its files go to kernels.Out.
 //
 // Model: none of the kernel's; this asks kernels.
 package jobs
