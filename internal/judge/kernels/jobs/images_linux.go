@@ -154,7 +154,7 @@ func oneCrash(packed string, seed uint64) (s CrashSaid, err error) {
 	if err := Unpack(b, img); err != nil {
 		return s, err
 	}
-	m, err := hostio.MountLoop(img, "/mnt", "btrfs", "commit=300")
+	m, err := mountLoop(img, "commit=300")
 	if err != nil {
 		return s, err
 	}
@@ -198,6 +198,18 @@ func oneCrash(packed string, seed uint64) (s CrashSaid, err error) {
 		return s, err
 	}
 	return s, os.WriteFile(filepath.Join("/out", fmt.Sprint("crash-", seed)), b, 0o644)
+}
+
+// mountLoop mounts an image. A loop device of the last one may still be on its way out, and then its
+// reads fail.
+func mountLoop(img, options string) (m *hostio.Mount, err error) {
+	for range 10 {
+		if m, err = hostio.MountLoop(img, "/mnt", "btrfs", options); !errors.Is(err, unix.EIO) {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	return m, err
 }
 
 // randomWriter does random operations in a mounted file system. What cannot be done is left out.
@@ -307,7 +319,7 @@ func oneReplay(packed, out string, s *ReplaySaid) error {
 	if err := Unpack(b, img); err != nil {
 		return err
 	}
-	m, err := hostio.MountLoop(img, "/mnt", "btrfs", "")
+	m, err := mountLoop(img, "")
 	if err != nil {
 		return errors.Join(err, os.Remove(img))
 	}
@@ -342,7 +354,7 @@ func nowaitGroup(packed []byte, group NowaitGroup, verdicts map[string]string) (
 	if err := Unpack(packed, img); err != nil {
 		return err
 	}
-	m, err := hostio.MountLoop(img, "/mnt", "btrfs", "commit=300,nodiscard")
+	m, err := mountLoop(img, "commit=300,nodiscard")
 	if err != nil {
 		return err
 	}
