@@ -200,8 +200,8 @@ func oneCrash(packed string, seed uint64) (s CrashSaid, err error) {
 	return s, os.WriteFile(filepath.Join("/out", fmt.Sprint("crash-", seed)), b, 0o644)
 }
 
-// mountLoop mounts an image. A loop device of the last one may still be on its way out, and then its
-// reads fail.
+// mountLoop mounts an image. A loop device of the last one may still be on its way out, and then
+// its reads fail.
 func mountLoop(img, options string) (m *hostio.Mount, err error) {
 	for range 10 {
 		if m, err = hostio.MountLoop(img, "/mnt", "btrfs", options); !errors.Is(err, unix.EIO) {
