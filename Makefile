@@ -22,7 +22,7 @@ JUDGED := Linux|Chromium|BtrfsCheck|Against|OnLoop|BlockDeviceAndMounted|Convert
 # Which of the long tests run: none of them (0), all (LONG=), or those that a text draws, one in N (LONG=5/text).
 LONG ?= 0
 
-.PHONY: help build site picture slides demo test long race grade handout labs interop judges notebook notebooks bench mutants drawn fuzz lint portable ci clean
+.PHONY: help build site picture slides demo test long race grade handout labs interop kernels judges notebook notebooks bench mutants drawn fuzz lint portable ci clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -104,7 +104,14 @@ labs: ## grade every solution (full marks), every planted mistake and every host
 
 interop: build ## let Linux, btrfs-progs and a browser judge (root, btrfs-progs, chromium)
 	BTRLAB_INTEROP=1 BTRLAB_LONG=$(LONG) $(GO) test -count=1 -v -run '$(JUDGED)' -timeout 45m $(INTEROP)
-	BTRLAB_INTEROP=1 BTRLAB_LONG=$(LONG) $(GO) test -count=1 -v -skip "^TestNumbers" -timeout 45m ./internal/interop
+	BTRLAB_INTEROP=1 BTRLAB_LONG=$(LONG) $(GO) test -count=1 -v -skip "^Test(Numbers|Kernel)" -timeout 45m ./internal/interop
+
+# Where the kernels are that conform --kernel and the tests look for, by version.
+BTRLAB_KERNELS ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/btrlab/kernels
+kernels: build ## fetch other kernels, boot each and let it judge: images, logs, verdicts, steps (qemu, btrfs-progs, root; V="5.10 6.1")
+	@if ! command -v qemu-system-x86_64 >/dev/null; then echo "bad qemu-system-x86_64, have none want that of package qemu-system-x86: it boots the kernels" >&2; exit 2; fi
+	bash internal/judge/kernels/fetch.sh '$(BTRLAB_KERNELS)' $(V)
+	BTRLAB_INTEROP=1 BTRLAB_KERNELS='$(BTRLAB_KERNELS)' $(GO) test -count=1 -v -timeout 3h -run '^TestKernel' ./internal/interop -kernels.all
 
 judges: build ## let fsx, fsstress, pjdfstest and xfstests judge a mounted image (root; XFSTESTS= and PJDFSTEST= name clones)
 	bash internal/mount/judges.sh $(BIN) $(ART)/judges '$(PJDFSTEST)' '$(XFSTESTS)'

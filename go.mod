@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	github.com/anchore/go-lzo v0.1.1
+	github.com/cavaliergopher/cpio v1.0.1
 	github.com/cespare/xxhash/v2 v2.3.0
 	github.com/cockroachdb/datadriven v1.0.3
 	github.com/gdamore/tcell/v2 v2.13.10
@@ -16,6 +17,7 @@ require (
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.0.9
 	github.com/tidwall/btree v1.8.2
+	github.com/ulikunitz/xz v0.5.15
 	github.com/vbauerster/mpb/v8 v8.9.3
 	golang.org/x/crypto v0.45.0
 	golang.org/x/sys v0.49.0

@@ -6,6 +6,12 @@ import (
 
 	"btrlab/internal/cli"
 	"btrlab/internal/cli/serve"
+	"btrlab/internal/judge/kernels/jobs"
 )
 
-func main() { os.Exit(cli.Main(serve.HelperArgs(os.Args), os.Stdin, os.Stdout, os.Stderr)) }
+func main() {
+	if code, yes := jobs.Main(os.Args, os.Stdout, os.Stderr); yes {
+		os.Exit(code)
+	}
+	os.Exit(cli.Main(serve.HelperArgs(os.Args), os.Stdin, os.Stdout, os.Stderr))
+}

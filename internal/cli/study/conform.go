@@ -1,26 +1,32 @@
 package study
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"btrlab/internal/cli/app"
 	"btrlab/internal/judge/conform"
+	"btrlab/internal/policy"
 	"btrlab/internal/prose"
 )
 
 // conformFlags are the flags of conform.
 type conformFlags struct {
-	ops    []string
-	list   bool
-	record string
-	runs   int
-	stored bool
-	asJSON bool
+	ops     []string
+	list    bool
+	record  string
+	runs    int
+	stored  bool
+	asJSON  bool
+	kernel  string
+	policy  string
+	between []string
 }
 
 func (a verbs) conform() *cobra.Command {
@@ -38,6 +44,8 @@ for Linux ` + conform.KnownRelease + `: a row that is not listed is open, and a 
 changes its steps, there are several lists, and the nearest counts; an operation whose steps fit none is done again, up to three times.
 With --recorded the kernel's side is a run of Linux ` + conform.KnownRelease + ` that is in the program: it needs neither root nor Linux. --record saves this run's,
 and with --runs every sequence that as many runs of each operation show.
+With --kernel VERSION another kernel, which make kernels has fetched, is booted under qemu, without root, and asked; a folder of an unpacked package
+does as well. With --recorded it is one of the recorded ones: ` + strings.Join(conform.RecordedVersions(), ", ") + `. --between A B shows what has changed in the operations between two of these.
 With --op the two sequences of an operation are printed side by side; --list names the operations and what is not compared, with the reasons.
 Otherwise it needs root, btrfs in the kernel, and tracepoints that may be read. An image is made in the folder for temporary files.
 Exit code 1 means that a difference is open, or an expected one is gone.`,
@@ -45,13 +53,23 @@ Exit code 1 means that a difference is open, or an expected one is gone.`,
   sudo btrlab conform --op write-inside --op fsync-fast
   sudo btrlab conform --json > conform.json
   btrlab conform --recorded --op write-inside
+  btrlab conform --recorded --kernel 5.10
+  btrlab conform --between 5.10 7.3 --op fsync-fast
   btrlab conform --list`,
-		Args: cobra.NoArgs,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(c.between) == 1 { // --between 5.10 7.3
+				return cobra.MaximumNArgs(1)(cmd, args)
+			}
+			return cobra.NoArgs(cmd, args)
+		},
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&c.ops, "op", nil, "print this operation's sequences; several, with commas")
 	f.BoolVar(&c.list, "list", false, "list the operations, and what is not compared")
 	f.BoolVar(&c.stored, "recorded", false, "compare with the recorded run of the kernel, not with the one that runs")
+	f.StringVar(&c.kernel, "kernel", "", "another kernel: a version or a folder, which is booted; with --recorded a recorded version")
+	f.StringVar(&c.policy, "policy", "", "the engine's policy (default: "+conform.Policy+")")
+	f.StringSliceVar(&c.between, "between", nil, "compare two recorded kernels: --between 5.10,7.3")
 	f.StringVar(&c.record, "record", "", "write the kernel's side of all operations to this file")
 	app.OutputFlag(cmd, "record")
 	f.IntVar(&c.runs, "runs", 1, "with --record: how often the kernel does each operation")
@@ -61,7 +79,7 @@ Exit code 1 means that a difference is open, or an expected one is gone.`,
 		names = append(names, op.Name)
 	}
 	_ = cmd.RegisterFlagCompletionFunc("op", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if c.list {
 			return a.listConform()
 		}
@@ -74,6 +92,14 @@ Exit code 1 means that a difference is open, or an expected one is gone.`,
 			app.Not(c.runs < 1 || c.runs > 1 && c.record == "", "--runs %d, want 1 or more, and more with --record only", c.runs))
 		if err != nil {
 			return err
+		}
+		if c.policy != "" {
+			if _, err := policy.Parse(c.policy); err != nil {
+				return app.Usagef(cmd, "--policy: %v", err)
+			}
+		}
+		if c.between = append(c.between, args...); len(c.between) > 0 {
+			return a.runBetween(cmd, &c, ops)
 		}
 		return a.runConform(&c, ops)
 	}
@@ -111,28 +137,36 @@ func (a verbs) listConform() error {
 }
 
 func (a verbs) runConform(c *conformFlags, ops []*conform.Op) (err error) {
+	if c.kernel != "" && !c.stored {
+		return a.bootConform(c, ops)
+	}
 	if c.stored {
-		k := conform.OpenRecorded()
-		return a.compareConform(c, ops, conform.Report{Kernel: k.Release}, k.Compare)
+		k, err := conform.OpenRecordedKernel(cmp.Or(c.kernel, conform.KnownRelease))
+		if err != nil {
+			return err
+		}
+		return a.compareRecorded(c, ops, k)
 	}
 	k, err := conform.Open(os.TempDir())
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, k.Close()) }()
-	r := conform.Report{Kernel: k.Release(), Missing: k.Missing()}
+	k.SetPolicy(cmp.Or(c.policy, conform.Policy))
+	r := conform.Report{Kernel: k.Release(), Policy: cmp.Or(c.policy, conform.Policy), Missing: k.Missing()}
 	if err := k.Refused(); err != nil {
 		r.Refused = err.Error()
 	}
+	write := func(r *conform.Recorder, w io.Writer) error { return r.WriteKernel(w, k) }
 	compare := k.Compare
 	if c.record != "" {
 		compare = k.CompareOnce
 	}
-	return a.compareConform(c, ops, r, compare)
+	return a.compareConform(c, ops, r, compare, write)
 }
 
 // compareConform fills the report and prints it.
-func (a verbs) compareConform(c *conformFlags, ops []*conform.Op, r conform.Report, compare func(op *conform.Op) (*conform.Result, error)) error {
+func (a verbs) compareConform(c *conformFlags, ops []*conform.Op, r conform.Report, compare func(op *conform.Op) (*conform.Result, error), write func(r *conform.Recorder, w io.Writer) error) error {
 	bar := a.NewBar("conform", len(ops) > 1)
 	defer bar.Done()
 	var record conform.Recorder
@@ -154,7 +188,7 @@ func (a verbs) compareConform(c *conformFlags, ops []*conform.Op, r conform.Repo
 	}
 	bar.Done()
 	if c.record != "" {
-		if err := app.ReplaceFile(c.record, func(w io.Writer) error { return record.Write(w, r.Kernel) }); err != nil {
+		if err := app.ReplaceFile(c.record, func(w io.Writer) error { return write(&record, w) }); err != nil {
 			return err
 		}
 	}

@@ -13,7 +13,10 @@ import (
 	"btrlab/internal/sched"
 )
 
-var rewrite = flag.Bool("rewrite", false, "rewrite testdata with what the code says")
+var (
+	rewrite = flag.Bool("rewrite", false, "rewrite testdata with what the code says")
+	accept  = flag.Bool("accept", false, "with -rewrite: let the proposed names of other kernels than "+KnownRelease+" hold")
+)
 
 // sequence makes steps of words: "lock-4k" is a step with an own name, "space:+4k" and "bits:..."
 // are of groups whose values can differ.
@@ -174,7 +177,7 @@ func TestEngineSteps(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			events, err := runEngine(img, op)
+			events, err := runEngine(img, op, Policy)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -200,14 +203,14 @@ func TestRecorded(t *testing.T) {
 	if !strings.HasPrefix(k.Release, KnownRelease) {
 		t.Errorf("recorded Linux %q, want %s", k.Release, KnownRelease)
 	}
-	r := Report{Kernel: k.Release}
+	r := Report{Kernel: k.Release, Policy: Policy}
 	for i := range Ops {
-		x, err := k.Compare(&Ops[i])
+		x, err := k.Compare(&Ops[i], Policy)
 		if err != nil {
 			t.Fatal(err)
 		}
 		r.Results = append(r.Results, x)
-		complain(t, x)
+		complain(t, k.Version(), x)
 	}
 	var b strings.Builder
 	if err := r.WriteText(&b); err != nil {
@@ -217,7 +220,7 @@ func TestRecorded(t *testing.T) {
 }
 
 // complain reports the rows that are not expected.
-func complain(t *testing.T, x *Result) {
+func complain(t *testing.T, version string, x *Result) {
 	t.Helper()
 	for l := range lanes {
 		for j := range x.Rows[l] {
@@ -227,7 +230,7 @@ func complain(t *testing.T, x *Result) {
 			}
 			if row.Known == "" {
 				t.Errorf("%s, %s: %v: kernel %q, engine %q is not expected (-rewrite proposes a name)", x.Op.Name, l, row.Mark, text(row.Kernel), text(row.Engine))
-			} else if d := byDifference(row.Known); d == nil || !d.covers(x.Op, row) {
+			} else if d := byDifference(row.Known); d == nil || !d.covers(version, x.Op, row) {
 				t.Errorf("%s, %s: %v: kernel %q, engine %q cannot be %s", x.Op.Name, l, row.Mark, text(row.Kernel), text(row.Engine), row.Known)
 			}
 		}
@@ -243,6 +246,9 @@ func complain(t *testing.T, x *Result) {
 func TestSequences(t *testing.T) {
 	used := map[string]bool{}
 	for _, k := range recordings() {
+		if k.expected == nil {
+			t.Errorf("no differences are expected of %s (-rewrite proposes them)", k.name)
+		}
 		for p := range k.expected {
 			if _, ok := k.steps[p]; !ok {
 				t.Errorf("%s, %s: differences are expected of a sequence that was not recorded", p, p.lane)
@@ -250,14 +256,14 @@ func TestSequences(t *testing.T) {
 		}
 		for i := range Ops {
 			op := &Ops[i]
-			ours := k.shown(engineEvents(t, op))
+			ours := k.shown(engineEvents(t, op, DefaultPolicy(k.Version())))
 			for l := range lanes {
 				for _, theirs := range k.sequences(op.Name, l) {
 					x := &Result{Op: op}
 					if err := x.compareLane(k, l, theirs, inLane(ours, l)); err != nil {
 						t.Fatal(err)
 					}
-					complain(t, x)
+					complain(t, k.Version(), x)
 					for j := range x.Rows[l] {
 						used[x.Rows[l][j].Known] = true
 					}
@@ -273,13 +279,13 @@ func TestSequences(t *testing.T) {
 }
 
 // engineEvents are the engine's steps of an operation.
-func engineEvents(t *testing.T, op *Op) []Event {
+func engineEvents(t *testing.T, op *Op, policy string) []Event {
 	t.Helper()
 	img, err := makeImage(op.size())
 	if err != nil {
 		t.Fatal(err)
 	}
-	ours, err := runEngine(img, op)
+	ours, err := runEngine(img, op, policy)
 	if err != nil {
 		t.Fatalf("%s: engine: %v", op.Name, err)
 	}
@@ -291,8 +297,8 @@ func engineEvents(t *testing.T, op *Op) []Event {
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if *rewrite {
-		for i, k := range recordings() {
-			if err := k.rewriteExpected(filepath.Join("expected", texts[i])); err != nil {
+		for _, k := range recordings() {
+			if err := k.rewriteExpected(filepath.Join("expected", k.name+".txt")); err != nil {
 				fmt.Fprintln(os.Stderr, err)
 				os.Exit(1)
 			}
@@ -313,7 +319,7 @@ func (k *Recorded) rewriteExpected(path string) error {
 		if err != nil {
 			return err
 		}
-		ours, err := runEngine(img, op)
+		ours, err := runEngine(img, op, DefaultPolicy(k.Version()))
 		if err != nil {
 			return fmt.Errorf("%s: engine: %w", op.Name, err)
 		}
@@ -329,7 +335,7 @@ func (k *Recorded) rewriteExpected(path string) error {
 					if n > 0 {
 						fmt.Fprintf(&b, "== %s\n", p)
 					}
-					for _, d := range differences(withNames(op, Align(theirs, inLane(ours, l)), theirs, k.expected, p)) {
+					for _, d := range differences(k.withNames(op, Align(theirs, inLane(ours, l)), theirs, p)) {
 						fmt.Fprintf(&b, "%.1s %s\n", l, d.String())
 					}
 				}
@@ -345,7 +351,8 @@ func (k *Recorded) rewriteExpected(path string) error {
 }
 
 // withNames gives the rows the names of old, and proposals.
-func withNames(op *Op, rows []Row, theirs []Event, old expectations, p place) []Row {
+func (k *Recorded) withNames(op *Op, rows []Row, theirs []Event, p place) []Row {
+	old := k.expected
 	want, err := old.rows(p, theirs)
 	if err != nil || old[p] == nil { // recorded anew: by the differences alone
 		if p.n > 1 && old[p] == nil {
@@ -359,7 +366,10 @@ func withNames(op *Op, rows []Row, theirs []Event, old expectations, p place) []
 	judge(rows, want)
 	for i := range rows {
 		if r := &rows[i]; r.Mark != Same && r.Known == "" {
-			r.Known = "?" + proposal(op, r)
+			r.Known = "?" + proposal(k.Version(), op, r)
+			if *accept && r.Known != "?" && k.Version() != KnownRelease {
+				r.Known = r.Known[1:]
+			}
 		}
 	}
 	return rows
@@ -371,7 +381,7 @@ func TestRecord(t *testing.T) {
 	var record Recorder
 	want := map[string][]Event{}
 	for _, name := range []string{"write-inside", "writeback"} {
-		x, err := k.Compare(Find(name))
+		x, err := k.Compare(Find(name), Policy)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -384,12 +394,15 @@ func TestRecord(t *testing.T) {
 		}
 	}
 	var b strings.Builder
-	if err := record.Write(&b, k.Release+"-custom"); err != nil {
+	if err := record.Write(&b, k.Release+"-custom", true, []string{"cow_block"}); err != nil {
 		t.Fatal(err)
 	}
-	again := parseRecorded(b.String())
-	if again.Release != k.Release {
-		t.Errorf("release %q, want %q", again.Release, k.Release)
+	again, err := ReadRecorded(strings.NewReader(b.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again.Release != k.Release || !again.Functions || !slices.Equal(again.Missing(), []string{"cow_block"}) {
+		t.Errorf("release %q, functions %v, lacks %v, want %q, true and cow_block", again.Release, again.Functions, again.Missing(), k.Release)
 	}
 	for name, steps := range want {
 		got := again.sequences(name, Caller)

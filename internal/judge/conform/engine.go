@@ -69,14 +69,14 @@ type engine struct {
 
 // runEngine runs an operation on a copy of the image in virtual time, over a device that ends its
 // requests after a millisecond: the same steps every time.
-func runEngine(image *blockdev.Memory, op *Op) (events []Event, err error) {
+func runEngine(image *blockdev.Memory, op *Op, pol string) (events []Event, err error) {
 	_, verr := vtime.Run(vtime.Machine{CPUs: 2}, func(t *sched.Task) {
-		events, err = engineSteps(t, image.Snapshot(), op)
+		events, err = engineSteps(t, image.Snapshot(), op, pol)
 	})
 	return events, errors.Join(err, verr)
 }
 
-func engineSteps(t *sched.Task, image *blockdev.Memory, op *Op) (_ []Event, err error) {
+func engineSteps(t *sched.Task, image *blockdev.Memory, op *Op, name string) (_ []Event, err error) {
 	p, err := dm.Parse("delay:jitter=0")
 	if err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func engineSteps(t *sched.Task, image *blockdev.Memory, op *Op) (_ []Event, err 
 	t.SetTracer(r.trace)
 	dev := dm.New(t, image, p)
 	defer func() { err = errors.Join(err, dev.Close()) }()
-	pol, err := policy.Parse(Policy)
+	pol, err := policy.Parse(name)
 	if err != nil {
 		return nil, err
 	}

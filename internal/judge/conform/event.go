@@ -214,8 +214,11 @@ func abstract(lane Lane, e sched.TraceEvent) (Event, bool) {
 			return Event{}, false
 		}
 	}
-	return Event{lane, tp.group, strings.TrimPrefix(e.Name, "btrfs_"), tp.about(&e)}, true
+	return Event{lane, tp.group, stepName(e.Name), tp.about(&e)}, true
 }
+
+// stepName is the name that a step has by that of its tracepoint.
+func stepName(tracepoint string) string { return strings.TrimPrefix(tracepoint, "btrfs_") }
 
 // bitOrder is the order in which bits are told, whatever their numbers are; others come last.
 var bitOrder = []string{"LOCKED", "DIO_LOCKED", "FINISHING_ORDERED", "DELALLOC", "NORESERVE"}

@@ -21,7 +21,7 @@ import (
 // a question mark is a proposal of the tests' -rewrite, and counts as none until somebody has taken
 // the mark away.
 //
-//go:embed expected/6.18.txt expected/6.18-functions.txt
+//go:embed expected/*.txt
 var expectedText embed.FS
 
 // place is a lane of an operation, in one of the sequences in which the kernel was recorded.

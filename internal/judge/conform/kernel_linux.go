@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -52,12 +53,13 @@ func openKernel(dir string) (*tracedKernel, error) {
 	if err != nil || !bytes.Contains(known, []byte("\tbtrfs\n")) {
 		return nil, errors.New("this kernel has no btrfs (modprobe btrfs?)")
 	}
-	names := make([]string, 0, len(tracepoints))
+	names := make([]string, 0, len(tracepoints)+len(formerly))
 	for i := range tracepoints {
 		if tp := &tracepoints[i]; !tp.function() {
 			names = append(names, tp.name)
 		}
 	}
+	names = append(names, slices.Collect(maps.Keys(formerly))...)
 	k := &tracedKernel{dir: dir, flush: map[int64]string{}}
 	list, err := probes()
 	if err != nil {
@@ -66,6 +68,7 @@ func openKernel(dir string) (*tracedKernel, error) {
 	if k.tracer, err = hostio.NewTracer(names, list...); err != nil {
 		return nil, err
 	}
+	k.tracer.Missing = withoutFormer(k.tracer.Missing)
 	err = k.readEnums()
 	for _, name := range []string{"inode_lock", "inode_lock_killable", "inode_unlock", "inode_lock_shared", "inode_unlock_shared"} {
 		// Most rw_semaphores are in no inode of a file system whose device number has no major.
@@ -89,6 +92,18 @@ func (k *tracedKernel) readEnums() (err error) {
 	if err != nil {
 		return err
 	}
+	if _, ok := k.enums["EXTENT_LOCKED"]; !ok {
+		// They were macros once, which type information does not have.
+		older := macros(hostio.Release())
+		if older == nil {
+			return errors.New("the kernel's type information has no EXTENT_LOCKED, and no table of this version is here: what the bits of io trees mean is unknown")
+		}
+		for name, n := range older {
+			if _, ok := k.enums[name]; !ok {
+				k.enums[name] = n
+			}
+		}
+	}
 	for name, n := range k.enums {
 		short, isBit := strings.CutPrefix(name, "EXTENT_")
 		switch {
@@ -105,9 +120,6 @@ func (k *tracedKernel) readEnums() (err error) {
 	byMask := func(a, b bit) int { return int(a.mask - b.mask) }
 	slices.SortFunc(k.bits, byMask)
 	slices.SortFunc(k.types, byMask)
-	if _, ok := k.enums["EXTENT_LOCKED"]; !ok {
-		return errors.New("the kernel's type information has no EXTENT_LOCKED: what the bits of io trees mean is unknown")
-	}
 	return nil
 }
 
@@ -266,7 +278,7 @@ func writeImage(image *blockdev.Memory, path string) (fsid format.UUID, err erro
 func (k *tracedKernel) events(records []hostio.TraceRecord, m *mounted) (list []Event) {
 	made := map[int64]bool{}   // blocks that have a place and were not locked yet
 	isize := map[int64]int64{} // of files, by number, as the caller's steps have shown it
-	records = withoutLevelLooks(records)
+	records = withoutLevelLooks(renamed(records))
 	for i := range records {
 		r := &records[i]
 		if !m.has(r) {

@@ -17,9 +17,31 @@ type Known struct {
 	Marks []Mark
 	// Ops matches the names of the operations; nil is all.
 	Ops *regexp.Regexp
+	// Since and Until are the first and the last version of Linux, of those recorded, that differs
+	// so; "" is no bound.
+	Since, Until string
 }
 
-func (k *Known) covers(op *Op, r *Row) bool {
+// Of words the kernels of a difference: "" is all.
+func (k *Known) Of() string {
+	switch {
+	case k.Since == "" && k.Until == "":
+		return ""
+	case k.Since == "":
+		return "to " + k.Until
+	case k.Until == "":
+		return "from " + k.Since
+	case k.Since == k.Until:
+		return k.Since
+	}
+	return k.Since + " to " + k.Until
+}
+
+// covers reports whether the rows of an operation, of a version of Linux, may have the name.
+func (k *Known) covers(version string, op *Op, r *Row) bool {
+	if k.Since != "" && compareVersions(version, k.Since) < 0 || k.Until != "" && compareVersions(version, k.Until) > 0 {
+		return false
+	}
 	if k.Ops != nil && !k.Ops.MatchString(op.Name) || len(k.Marks) > 0 && !slices.Contains(k.Marks, r.Mark) {
 		return false
 	}
@@ -39,9 +61,9 @@ func Differences() []Known { return known }
 
 // proposal is the first name whose difference may cover a row, or "" of a row that none covers. A
 // name holds only for the rows of the expected differences.
-func proposal(op *Op, r *Row) string {
+func proposal(version string, op *Op, r *Row) string {
 	for i := range known {
-		if known[i].covers(op, r) {
+		if known[i].covers(version, op, r) {
 			return known[i].Name
 		}
 	}
@@ -71,12 +93,49 @@ const (
 )
 
 var known = []Known{
+	// Eras: how an older or a newer kernel differs from the one that policy modern models.
+	{Name: "direct-with-checksums", Step: step(`.`), Ops: ops(`dwrite|dwrite-extending|dwrite-prealloc`), Until: "6.1",
+		Why: "Linux wrote directly with checksums, until 968f19c5b1b7 (6.15, and its stable kernels) let such a write go through the cache, as policy modern does."},
+	{Name: "pages-prepared-together", Step: step(`.`), Ops: ops(`write-new-file`), Until: "6.12",
+		Why: "A buffered write locked all pages of a batch, reserved for them together and made them dirty together, until c87c299776e4 (6.13). Policy modern goes folio by folio."},
+	{Name: "commit-not-log", Step: step(`.`), Ops: ops(`fsync-renamed|fsync-linked`), Until: "5.10",
+		Why: "Where names of the inode have changed in the transaction (last_unlink_trans), fsync of 5.10 commits it. Later kernels log the names, and so does the engine."},
+	{Name: "inode-item-first", Step: step(`cow_block fs|add_delayed_|tree_(lock|unlock) (new|fs)|reserve_extent METADATA|update_bytes_may_use METADATA -`), Ops: ops(`fsync-nocow`), Until: "5.10",
+		Why: "Before it logs, fsync of 5.10 writes the delayed inode item into its tree (btrfs_commit_inode_delayed_inode), and copies the leaf for that. Later kernels log the inode from memory."},
+	{Name: "names-logged-at-once", Step: step(`tree_(read_)?(lock|unlock) (log|new|fs)|update_bytes_may_use METADATA|reserve_extent METADATA`), Ops: ops(`link|rename|rename-over`), Until: "5.10",
+		Why: "A new name, and one that is given up, 5.10 logs at once (btrfs_log_new_name), although the inode is in no log of this transaction. Later kernels do only where it is, and so does the engine."},
+	{Name: "uptodate-bit", Step: step(`(set|clear)_extent_bit (DELALLOC|DELALLOC\|UPTODATE|UPTODATE|LOCKED|DELALLOC\|DO_ACCOUNTING|DELALLOC\|NORESERVE\|DO_ACCOUNTING) `),
+		Ops: ops(`write-.*|read-.*|fault|dwrite.*|truncate-into|punch-part`), Until: "6.1",
+		Why: "A range has a bit that says that its pages are up to date: in 5.10 set with DELALLOC and after a read, in 6.1 for holes that are read. Later kernels ask the page."},
+	{Name: "ordered-first", Step: step(`ordered_extent_add `), Marks: []Mark{Order}, Until: "6.1",
+		Why: "An ordered extent was in its tree before the outstanding extent was counted. Later kernels, and the engine, count first."},
+	{Name: "regular-unmarked", Step: step(`ordered_extent_`), Until: "5.10",
+		Why: "In 5.10 the ordered extent of a buffered write has no type REGULAR."},
+	{Name: "commit-for-space", Step: step(`.`), Ops: ops(`enospc`), Since: "6.1", Until: "6.1",
+		Why: "Before it gives up for want of space, 6.1 commits the transaction, and the engine does not. 5.10 and 6.12 did not in this operation either."},
+	{Name: "bio-by-worker", Step: step(`block_bio_queue W `), Ops: ops(withWriteback + `|enospc`), Until: "6.1",
+		Why: "In 5.10 and 6.1 a worker computes the checksums of a bio of data and submits it. Later kernels do so on the task where the checksum is a fast one, and so does the engine."},
+	{Name: "csums-reserved-always", Step: step(`space_reservation delalloc `), Marks: []Mark{Value}, Ops: ops(`dwrite-nosum.*`), Until: "5.10",
+		Why: "5.10 reserves for checksums of files that have none as well. Later kernels and the engine do not."},
+	{Name: "direct-read-lock", Step: step(`(set|clear)_extent_bit (LOCKED|DIO_LOCKED)`), Ops: ops(`dread`), Until: "6.12",
+		Why: "A direct read locked its range with the bit of all others. DIO_LOCKED is newer."},
+	{Name: "folio-cut-written", Step: step(`.`), Ops: ops(`truncate-dirty`), Since: "7.3",
+		Why: "A large folio (7.2) that the new size cuts stays dirty, and the wait for ordered extents writes it: what lies beyond i_size gets an ordered extent that ends without a bio. " +
+			"The engine has pages, and drops those."},
+	{Name: "large-folio-at-once", Step: step(`.`), Ops: ops(`write-new-file|dwrite-extending|dwrite-prealloc`), Since: "7.3",
+		Why: "A write into one large folio (7.2) is one batch, with one reservation and one i_size. The engine goes page by page."},
+	{Name: "large-folios", Step: step(`folio_|writeback_dirty_folio |extent_writepage |mm_filemap_`), Since: "7.3",
+		Why: "The 16 pages of the file are one large folio (7.2): its events have the index 0, and there is one where the engine has one for each page."},
+	{Name: "commit-by-states", Step: step(`transaction_commit`), Marks: []Mark{Missing, Count}, Since: "7.3",
+		Why: "7.3 tells of a commit six times, as often as a transaction changes its state. Older kernels and the engine tell of its start."},
+	{Name: "finishing-bit", Step: step(`(set|clear)_extent_bit LOCKED(\|FINISHING_ORDERED)? `), Marks: []Mark{Value}, Until: "6.12",
+		Why: "The range of an ordered extent that ends was locked by the bit LOCKED, without FINISHING_ORDERED beside it."},
 	{Name: "delayed-items", Step: step(`space_reservation delayed_(inode|item) `), Marks: []Mark{Missing},
 		Why: "Linux puts off changes of inode items and of the index entries of directories (delayed-inode.c), and reserves for them. " +
 			"The engine writes index entries at once, and inode items at the commit from the global reserve."},
 	{Name: "delayed-refs-reserve", Step: step(`space_reservation ((local_)?delayed_refs_rsv|pinned) `), Marks: []Mark{Missing},
 		Why: "Linux reserves for delayed references as they are queued. The engine sizes the global reserve by the queue instead."},
-	{Name: "count-before-space", Step: step(`update_bytes_may_use METADATA \+|space_reservation delalloc \+|inode_mod_outstanding_extents \+`), Marks: []Mark{Order}, Ops: ops(`write-.*|dwrite.*`),
+	{Name: "count-before-space", Step: step(`update_bytes_may_use METADATA \+|space_reservation delalloc \+|inode_mod_outstanding_extents \+`), Marks: []Mark{Order}, Ops: ops(`write-.*|dwrite.*|punch-part`),
 		Why: "The engine counts the outstanding extents before it reserves their metadata, so that a completion that gives surplus back meanwhile leaves theirs."},
 	{Name: "exact-metadata", Step: step(`(update_bytes_may_use METADATA|space_reservation delalloc) `), Ops: ops(`write-again|write-nocow|.*-nocow|write-new-file`),
 		Why: "The engine reserves what the counters of the inode ask for together. It knows that a NOCOW block stays in place, and then reserves no insert."},
@@ -88,11 +147,11 @@ var known = []Known{
 	{Name: "units", Step: step(`space_reservation transaction `),
 		Why: "A handle of the engine reserves for the items that the engine changes, which are not the kernel's: see delayed-items. Changes of an inode alone (chmod) are a transaction here, " +
 			"and truncate, punch and reflink reserve beside their handle."},
-	{Name: "noreserve-with-delalloc", Step: step(`clear_extent_bit (LOCKED\|)?DELALLOC`), Marks: []Mark{Value},
+	{Name: "noreserve-with-delalloc", Step: step(`clear_extent_bit (LOCKED\|)?DELALLOC`),
 		Why: "The engine clears NORESERVE together with DELALLOC, of which it says something. Linux leaves it until the range is written."},
 	{Name: "page-release", Step: step(`clear_extent_bit (ANY|ALL) `), Marks: []Mark{Missing},
 		Why: "When a page goes, Linux clears all bits that its range may have left. The engine's io tree has none left then."},
-	{Name: "truncate-by-page", Step: step(`(set|clear)_extent_bit (LOCKED|ALL|ANY|DELALLOC)`), Ops: ops(`truncate-.*|punch.*|zero|unlink|rename-over`),
+	{Name: "truncate-by-page", Step: step(`(set|clear)_extent_bit (LOCKED|ALL|ANY|DELALLOC)`), Ops: ops(`truncate-.*|punch.*|zero|rmdir|unlink|rename-over`),
 		Why: "Linux invalidates page by page, and clears the rest of the range's bits with each. The engine drops the pages, and ends with the range as a whole; " +
 			"an unlinked file it truncates once more, with the same function."},
 	{Name: "range-locked-once", Step: step(`(set|clear)_extent_bit LOCKED `), Marks: []Mark{Missing, Count, Order}, Ops: ops(withWriteback),
@@ -132,20 +191,20 @@ var known = []Known{
 		Why: "Linux writes the superblock with FUA. The engine's devices have no such flag, so a flush follows."},
 	{Name: "commit-bios", Step: step(`block_bio_queue W `), Ops: ops(commits + `|fsync-.*|write-fsync`),
 		Why: "The engine writes tree blocks that lie side by side with one bio; Linux one block at a time."},
-	{Name: "refs-in-order", Step: step(`run_delayed_|reserved_extent_|tree_(read_)?(lock|unlock) extent|add_delayed_|cow_block |reserve_extent METADATA |tree_lock new`), Marks: []Mark{Order, Count}, Ops: ops(commits),
+	{Name: "refs-in-order", Step: step(`run_delayed_|reserved_extent_|tree_(read_)?(lock|unlock) extent|add_delayed_|cow_block |reserve_extent METADATA |tree_lock new`), Marks: []Mark{Order, Count, Value, Missing}, Ops: ops(commits),
 		Why: "A commit of Linux runs delayed references in several rounds, by its own order, and copies the blocks that come of them when it meets them. The engine runs rounds to a fixpoint, ascending by address. " +
 			"The references and the copies are the same ones."},
-	{Name: "free-space-looks", Step: step(`tree_read_(lock|unlock) free-space`), Marks: []Mark{Extra, Count}, Ops: ops(commits),
+	{Name: "free-space-looks", Step: step(`tree_read_(lock|unlock) free-space`), Ops: ops(commits),
 		Why: "Before a change of the free space tree, the engine reads the block group's item and finds the free extent with searches that lock for reading. Linux searches for what it will change."},
 	{Name: "free-space-runs", Step: step(`tree_(lock|unlock) free-space`), Marks: []Mark{Missing, Count, Order}, Ops: ops(commits),
 		Why: "The engine changes the free space tree once for each run of neighbours, and gives an item another key. Linux does it for each reference, and deletes an item and inserts another."},
 	{Name: "extent-looked-up", Step: step(`tree_read_(lock|unlock) extent`), Marks: []Mark{Extra}, Ops: ops(commits),
 		Why: "Whether references to an extent have items of their own, the engine asks with a search. Linux looks at the next item of the leaf that it has locked for the change."},
-	{Name: "roots-looked-up", Step: step(`tree_(read_)?(lock|unlock) (root|subvolume|fs)`), Marks: []Mark{Missing, Extra, Count, Order}, Ops: ops(commits),
+	{Name: "roots-looked-up", Step: step(`tree_(read_)?(lock|unlock) (root|subvolume|fs|uuid)`), Marks: []Mark{Missing, Extra, Count, Order}, Ops: ops(commits),
 		Why: "Before it changes a root's item or enters a snapshot's name, the engine searches for it once more. Linux updates the item where the search ended."},
 	{Name: "leaf-copied-again", Step: step(`cow_block fs |add_delayed_tree_ref .* fs `), Marks: []Mark{Missing, Count}, Ops: ops(`sync-dirty`),
 		Why: "In some runs of sync Linux copies the leaf of the file's items once more in the commit, as it does with a block that has been written since it was copied. That the first pass of sync wrote it is a guess."},
-	{Name: "flush-states", Step: step(`flush_space `), Ops: ops(`enospc`),
+	{Name: "flush-states", Step: step(`flush_space |reserve_ticket |tree_read_(lock|unlock) fs`), Ops: ops(`enospc`),
 		Why: "The engine flushes on the first task that waits, by its own list of states, and tries each twice. Linux has a worker for it and a list by kind of space."},
 	{Name: "moment-of-inode", Step: step(`inode_(new|evict|request)`),
 		Why: "Linux says so when the inode is in memory, before its items; and it reads a directory's parent or a snapshot's root at other times. The engine puts a new inode into its cache with the items in the tree."},
@@ -198,4 +257,7 @@ var known = []Known{
 		Why: "Linux 6.18.44 locks the extent range of a folio beyond EOF, and so does the engine. 6.18.15, which shows functions, does not yet."},
 	{Name: "completions-in-turn", Step: step(`finish_ordered_extent |ordered_extent_|tree_|add_delayed_|cow_block |space_reservation |(set|clear)_extent_bit |reserve_extent METADATA `), Ops: ops(`writeback-many`),
 		Why: "Eight bios end at once: in which order, and how the workers take turns, is the machine's."},
+	{Name: "page-in-use", Step: step(`folio_unlock |mm_filemap_delete_from_page_cache |set_extent_bit DELALLOC|inode_mod_|writeback_dirty_folio |extent_writepage `), Ops: ops(`dwrite.*`),
+		Why: "A page whose writeback ends at this moment is still in use, and Linux does not get it out of the cache: it stays, and a direct write goes through the cache. " +
+			"The engine waits until it has the page."},
 }

@@ -34,7 +34,7 @@ func TestPlanted(t *testing.T) {
 	var all, worse [3][Groups]int
 	for i := range Ops {
 		op := &Ops[i]
-		ours := engineEvents(t, op)
+		ours := engineEvents(t, op, Policy)
 		for l := range lanes {
 			steps, theirs := inLane(ours, l), OpenRecorded().sequences(op.Name, l)[0]
 			honest := plantedLane(t, op, l, theirs, steps)

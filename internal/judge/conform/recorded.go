@@ -2,20 +2,25 @@ package conform
 
 import (
 	"bufio"
+	"compress/gzip"
 	"embed"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"os"
 	"slices"
 	"strings"
 	"sync"
 )
 
-// A recorded run of the kernel stands in a text: "# Linux 6.18.44", and for each operation "==
+// A recorded run of a kernel is a text, compressed by gzip: "# Linux 6.18.44", "# functions" if it
+// shows their steps, "# lacks NAME" for each step that it does not show, and for each operation "==
 // NAME" and a line for each step, "t" of the task or "e" of others, name and what it says. Where
 // the kernel does not make the same steps each time, "== NAME LANE 2" and so on are the other
 // sequences of a lane that were seen.
 //
-//go:embed recorded/6.18.txt recorded/6.18-functions.txt
+//go:embed recorded/*.gz
 var recordedText embed.FS
 
 // Recorded is the kernel's side of runs that were made before: it can be compared anywhere.
@@ -24,54 +29,159 @@ type Recorded struct {
 	// Functions says that the kernel showed the steps of functions as well as those of tracepoints.
 	Functions bool
 
+	// lacks are the steps that the kernel does not show, because it has no such tracepoint or
+	// function.
+	lacks map[string]bool
+
+	name     string // of the texts, "6.18-functions"
 	steps    map[place][]Event
 	expected expectations // the differences from the engine
+	like     *Recorded    // whose differences are expected, if not its own
 }
 
-// OpenRecorded gives the run that is in the program, with the steps of functions.
-func OpenRecorded() *Recorded { return recordings()[1] }
-
-// recordedAs gives the run of a kernel that shows the steps of functions, or does not.
-func recordedAs(functions bool) *Recorded {
-	if functions {
-		return recordings()[1]
+// OpenRecorded gives the run of Linux KnownRelease, with the steps of functions.
+func OpenRecorded() *Recorded {
+	r, err := OpenRecordedKernel(KnownRelease)
+	if err != nil {
+		panic("conform: " + err.Error())
 	}
-	return recordings()[0]
+	return r
 }
 
-// texts are the names of the two recorded runs' texts, and of those of the expected differences.
-var texts = [2]string{KnownRelease + ".txt", KnownRelease + "-functions.txt"}
-
-var recordings = sync.OnceValue(func() (list [2]*Recorded) {
-	for i, name := range texts {
-		text, err := recordedText.ReadFile("recorded/" + name)
-		if err == nil {
-			list[i] = parseRecorded(string(text))
-			list[i].Functions = i == 1
-			if text, err = expectedText.ReadFile("expected/" + name); err == nil {
-				list[i].expected, err = parseExpected(string(text))
-			}
+// OpenRecordedKernel gives the recorded run of a version, as "5.10". Of several it is the one that
+// shows the steps of functions.
+func OpenRecordedKernel(version string) (best *Recorded, err error) {
+	for _, r := range recordings() {
+		if r.Version() == version && (best == nil || r.Functions) {
+			best = r
 		}
-		if err != nil {
-			panic("conform: " + err.Error())
+	}
+	if best == nil {
+		return nil, fmt.Errorf("bad kernel, have %s want a recorded one: %s", version, strings.Join(RecordedVersions(), ", "))
+	}
+	return best, nil
+}
+
+// RecordedVersions lists the kernels that are recorded, ascending.
+func RecordedVersions() (list []string) {
+	for _, r := range recordings() {
+		if v := r.Version(); !slices.Contains(list, v) {
+			list = append(list, v)
 		}
 	}
 	return list
+}
+
+// Version is the first two numbers of the release: "6.18".
+func (r *Recorded) Version() string { return version(r.Release) }
+
+func version(release string) string {
+	major, rest, _ := strings.Cut(release, ".")
+	minor := rest[:len(rest)-len(strings.TrimLeft(rest, "0123456789"))]
+	return major + "." + minor
+}
+
+// Missing are the steps of the table that the recorded kernel does not show.
+func (r *Recorded) Missing() []string { return slices.Sorted(maps.Keys(r.lacks)) }
+
+// recordedLike gives the run of a kernel that is most like one that shows the steps of functions,
+// or does not: that of its version, or else KnownRelease's.
+func recordedLike(release string, functions bool) *Recorded {
+	for _, want := range []string{version(release), KnownRelease} {
+		for _, r := range recordings() {
+			if r.Version() == want && r.Functions == functions {
+				return r
+			}
+		}
+	}
+	panic("conform: no recorded run of Linux " + KnownRelease)
+}
+
+// recordings are all recorded runs, by ascending version.
+var recordings = sync.OnceValue(func() (list []*Recorded) {
+	entries, err := recordedText.ReadDir("recorded")
+	if err != nil {
+		panic("conform: " + err.Error())
+	}
+	for _, e := range entries {
+		r, err := openRecording(strings.TrimSuffix(e.Name(), ".txt.gz"))
+		if err != nil {
+			panic("conform: " + err.Error())
+		}
+		list = append(list, r)
+	}
+	slices.SortStableFunc(list, func(a, b *Recorded) int { return compareVersions(a.Version(), b.Version()) })
+	return list
 })
 
-func parseRecorded(text string) *Recorded {
-	r := &Recorded{steps: map[place][]Event{}}
+// compareVersions orders "5.10" after "5.9".
+func compareVersions(a, b string) int {
+	number := func(s string) int {
+		var major, minor int
+		_, _ = fmt.Sscanf(s, "%d.%d", &major, &minor) // it is one of ours
+		return major<<16 | minor
+	}
+	return number(a) - number(b)
+}
+
+// openRecording reads the two texts of a name. A run of which no differences are expected yet has
+// none.
+func openRecording(name string) (*Recorded, error) {
+	f, err := recordedText.Open("recorded/" + name + ".txt.gz")
+	if err != nil {
+		return nil, err
+	}
+	r, err := ReadRecorded(f)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return nil, fmt.Errorf("recorded run %s: %w", name, err)
+	}
+	r.name = name
+	text, err := expectedText.ReadFile("expected/" + name + ".txt")
+	if err != nil {
+		return r, nil // a new recording
+	}
+	r.expected, err = parseExpected(string(text))
+	return r, err
+}
+
+// ReadRecorded reads a recorded run, compressed or not.
+func ReadRecorded(in io.Reader) (*Recorded, error) {
+	buf := bufio.NewReader(in)
+	in = buf
+	if magic, err := buf.Peek(2); err == nil && magic[0] == 0x1f && magic[1] == 0x8b {
+		z, err := gzip.NewReader(buf)
+		if err != nil {
+			return nil, err
+		}
+		in = z
+	}
+	text, err := io.ReadAll(in)
+	if err != nil {
+		return nil, err
+	}
+	return parseRecorded(string(text))
+}
+
+func parseRecorded(text string) (*Recorded, error) {
+	r := &Recorded{steps: map[place][]Event{}, lacks: map[string]bool{}}
 	var at place
 	lines := bufio.NewScanner(strings.NewReader(text))
 	for lines.Scan() {
 		first, rest, _ := strings.Cut(lines.Text(), " ")
 		switch first {
 		case "#":
-			r.Release = strings.TrimPrefix(rest, "Linux ")
+			switch word, more, _ := strings.Cut(rest, " "); word {
+			case "Linux":
+				r.Release = more
+			case "functions":
+				r.Functions = true
+			case "lacks":
+				r.lacks[more] = true
+			}
 		case "==":
 			var err error
 			if at, err = parsePlace(rest); err != nil {
-				panic("conform: recorded run: " + err.Error())
+				return nil, err
 			}
 			r.steps[at] = nil
 			if at.n == 1 {
@@ -84,13 +194,16 @@ func parseRecorded(text string) *Recorded {
 			}
 			e, err := parseStep(rest)
 			if err != nil {
-				panic("conform: recorded run: " + err.Error())
+				return nil, err
 			}
 			e.Lane = p.lane
 			r.steps[p] = append(r.steps[p], e)
 		}
 	}
-	return r
+	if r.Release == "" {
+		return nil, errors.New("bad recording, have no line \"# Linux VERSION\"")
+	}
+	return r, nil
 }
 
 // parseStep reads what Event.String gives.
@@ -115,26 +228,39 @@ func (r *Recorded) sequences(op string, l Lane) (list [][]Event) {
 	}
 }
 
-// Compare runs an operation on the engine; the kernel's side is the recorded one, its first
-// sequence where there are several.
-func (r *Recorded) Compare(op *Op) (*Result, error) {
-	var theirs []Event
+// first is the first sequence of each lane, one after the other.
+func (r *Recorded) first(op *Op) (list []Event, err error) {
 	for l := range lanes {
 		all := r.sequences(op.Name, l)
 		if len(all) == 0 {
 			return nil, fmt.Errorf("%s is not in the recorded run of Linux %s", op.Name, r.Release)
 		}
-		theirs = append(theirs, all[0]...)
+		list = append(list, all[0]...)
+	}
+	return list, nil
+}
+
+// Compare runs an operation on the engine under a policy; the kernel's side is the recorded one,
+// its first sequence where there are several.
+func (r *Recorded) Compare(op *Op, policy string) (*Result, error) {
+	theirs, err := r.first(op)
+	if err != nil {
+		return nil, err
 	}
 	img, err := makeImage(op.size())
 	if err != nil {
 		return nil, err
 	}
-	ours, err := runEngine(img, op)
+	ours, err := runEngine(img, op, policy)
 	if err != nil {
 		return nil, fmt.Errorf("%s: engine: %w", op.Name, err)
 	}
-	return r.compare(op, theirs, ours)
+	by := r
+	if r.like != nil {
+		like := *r.like
+		like.lacks, by = r.lacks, &like
+	}
+	return by.compare(op, theirs, ours)
 }
 
 // Recorder collects the kernel's sides of several runs. The zero Recorder is empty.
@@ -151,25 +277,33 @@ type seen struct {
 
 // Add notes the kernel's side of a result.
 func (r *Recorder) Add(x *Result) {
-	if r.seen == nil {
-		r.seen = map[place]*seen{}
-	}
-	if !slices.Contains(r.ops, x.Op.Name) {
-		r.ops = append(r.ops, x.Op.Name)
-	}
+	var steps []Event
 	for l := range lanes {
-		p := place{x.Op.Name, l, 0}
-		s := r.seen[p]
-		if s == nil {
-			s = &seen{}
-			r.seen[p] = s
-		}
-		var steps []Event
 		for _, row := range x.Rows[l] {
 			if row.Kernel != nil {
 				steps = append(steps, *row.Kernel)
 			}
 		}
+	}
+	r.AddSteps(x.Op, steps)
+}
+
+// AddSteps notes what a kernel did in an operation.
+func (r *Recorder) AddSteps(op *Op, all []Event) {
+	if r.seen == nil {
+		r.seen = map[place]*seen{}
+	}
+	if !slices.Contains(r.ops, op.Name) {
+		r.ops = append(r.ops, op.Name)
+	}
+	for l := range lanes {
+		p := place{op.Name, l, 0}
+		s := r.seen[p]
+		if s == nil {
+			s = &seen{}
+			r.seen[p] = s
+		}
+		steps := inLane(all, l)
 		i := slices.IndexFunc(s.sequences, func(other []Event) bool { return slices.Equal(other, steps) })
 		if i < 0 {
 			i = len(s.sequences)
@@ -179,14 +313,37 @@ func (r *Recorder) Add(x *Result) {
 	}
 }
 
+// WriteKernel is Write with what k shows.
+func (r *Recorder) WriteKernel(w io.Writer, k *Kernel) error {
+	lacks := make([]string, 0, len(k.Missing()))
+	for _, name := range k.Missing() {
+		lacks = append(lacks, stepName(short(name)))
+	}
+	release := k.Release()
+	if b, err := os.ReadFile("/proc/version"); err == nil {
+		// Debian's uname -r stays "5.10.0", and the version is that of the package.
+		if _, after, ok := strings.Cut(string(b), " Debian "); ok {
+			release, _, _ = strings.Cut(after, " ")
+		}
+	}
+	return r.Write(w, release, k.Refused() == nil, lacks)
+}
+
 // Write writes what was noted as the text of a recorded run; the sequence that was seen most comes
-// first. The release is that of uname.
-func (r *Recorder) Write(w io.Writer, release string) error {
+// first. The release is that of uname, functions says whether the kernel shows their steps, and
+// lacks are the steps that it does not show.
+func (r *Recorder) Write(w io.Writer, release string, functions bool, lacks []string) error {
 	var b strings.Builder
 	if i := strings.IndexAny(release, "-+"); i >= 0 {
 		release = release[:i]
 	}
 	fmt.Fprintf(&b, "# Linux %s\n", release)
+	if functions {
+		b.WriteString("# functions\n")
+	}
+	for _, name := range lacks {
+		fmt.Fprintf(&b, "# lacks %s\n", name)
+	}
 	sequence := func(l Lane, steps []Event) {
 		for _, e := range steps {
 			fmt.Fprintf(&b, "%.1s %s\n", l, e)
@@ -216,4 +373,13 @@ func (r *Recorder) Write(w io.Writer, release string) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// Expecting gives r, which was recorded just now, the differences that are expected of the recorded
+// kernel that is most like it.
+func (r *Recorded) Expecting() *Recorded {
+	like := recordedLike(r.Release, r.Functions)
+	x := *r
+	x.like = like
+	return &x
 }

@@ -12,12 +12,13 @@ import (
 // Report is a run of several operations.
 type Report struct {
 	Kernel  string   // uname -r
+	Policy  string   // of the engine
 	Missing []string // tracepoints of the table that the kernel does not have
 	Refused string   // why the kernel does not show the steps of functions; "" if it does
 	Results []*Result
 }
 
-// Policy is the engine's policy in every run.
+// Policy is the engine's policy unless another one is asked for.
 const Policy = "modern"
 
 // Totals is the figures of a report.
@@ -97,7 +98,7 @@ func percent(part, whole int) string {
 func (r *Report) WriteText(w io.Writer) error {
 	var b strings.Builder
 	t := r.Totals()
-	fmt.Fprintf(&b, "Linux %s and policy %s\n", r.Kernel, Policy)
+	fmt.Fprintf(&b, "Linux %s and policy %s\n", r.Kernel, r.Policy)
 	r.writeCompared(&b)
 	b.WriteString("\n")
 	fmt.Fprintf(&b, "%-20s%6s%7s%5s", "steps of", "kernel", "engine", "same")
@@ -123,7 +124,7 @@ func (r *Report) WriteText(w io.Writer) error {
 		fmt.Fprintf(&b, "This kernel lacks tracepoints: %s\n", strings.Join(r.Missing, ", "))
 	}
 	if len(t.Named) > 0 {
-		fmt.Fprintf(&b, "\nDifferences, as named for Linux %s:\n", KnownRelease)
+		fmt.Fprintf(&b, "\nDifferences, as named for Linux %s:\n", recordedLike(r.Kernel, r.Refused == "").Version())
 		writeKnown(&b, t.Named)
 	}
 	_, err := io.WriteString(w, b.String())
@@ -194,7 +195,11 @@ func (r *Result) WriteText(w io.Writer) error {
 		fmt.Fprintf(&b, "  before: %s\n", strings.Join(s, "; "))
 	}
 	fmt.Fprintf(&b, "  done:   %s\n", strings.Join(steps(r.Op.Do), "; "))
-	wide := 0
+	left, right := "kernel", "engine"
+	if r.sides != [2]string{} {
+		left, right = "Linux "+r.sides[0], "Linux "+r.sides[1]
+	}
+	wide := len(left)
 	for l := range lanes {
 		for _, row := range r.Rows[l] {
 			if row.Kernel != nil {
@@ -207,16 +212,24 @@ func (r *Result) WriteText(w io.Writer) error {
 		if len(r.Rows[l]) == 0 {
 			continue
 		}
-		fmt.Fprintf(&b, "\n%s\n  %-*s  %-8s %s\n", map[Lane]string{Caller: "on the task", Elsewhere: "elsewhere"}[l], wide, "kernel", "", "engine")
+		fmt.Fprintf(&b, "\n%s\n  %-*s  %-8s %s\n", map[Lane]string{Caller: "on the task", Elsewhere: "elsewhere"}[l], wide, left, "", right)
 		for _, row := range r.Rows[l] {
-			fmt.Fprintln(&b, strings.TrimRight(fmt.Sprintf("  %-*s  %-8s %s", wide, text(row.Kernel), row.Mark, text(row.Engine))+open(&row), " "))
+			unexplained := ""
+			if r.sides == [2]string{} {
+				unexplained = open(&row)
+			}
+			fmt.Fprintln(&b, strings.TrimRight(fmt.Sprintf("  %-*s  %-8s %s", wide, text(row.Kernel), row.Mark, text(row.Engine))+unexplained, " "))
 			if row.Known != "" {
 				names[row.Known]++
 			}
 		}
 	}
 	r.writeGone(&b)
-	fmt.Fprintf(&b, "\n%d of %d steps of the kernel are the same here", r.Same, r.Kernel)
+	if r.sides != [2]string{} {
+		fmt.Fprintf(&b, "\n%d of %d steps of %s are the same in %s", r.Same, r.Kernel, left, right)
+	} else {
+		fmt.Fprintf(&b, "\n%d of %d steps of the kernel are the same here", r.Same, r.Kernel)
+	}
 	if len(names) > 0 {
 		b.WriteString("; the differences:\n")
 		writeKnown(&b, names)
@@ -305,7 +318,7 @@ func jsonRow(l Lane, r *Row) JSONRow {
 
 // JSON is the report with plain names.
 func (r *Report) JSON() JSONReport {
-	j := JSONReport{Kernel: r.Kernel, Policy: Policy, Missing: r.Missing, Refused: r.Refused, Totals: r.Totals(), Reasons: map[string]string{}, LeftOut: map[string]string{}}
+	j := JSONReport{Kernel: r.Kernel, Policy: r.Policy, Missing: r.Missing, Refused: r.Refused, Totals: r.Totals(), Reasons: map[string]string{}, LeftOut: map[string]string{}}
 	for _, x := range r.Results {
 		o := JSONResult{Name: x.Op.Name, About: x.Op.About, Kernel: x.Kernel, Engine: x.Engine, Same: x.Same, Rows: []JSONRow{}}
 		for g := range Groups {

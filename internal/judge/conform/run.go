@@ -43,6 +43,8 @@ type Result struct {
 	// Again is how often the kernel did the operation once more, because its steps were not those
 	// of any recorded run.
 	Again int
+
+	sides [2]string // what the columns are; "" is the kernel and the engine
 }
 
 // Agrees says that the two sides made the same steps in a group.
@@ -82,7 +84,8 @@ func script(m machine, text string) error {
 // Kernel is the running kernel with its tracepoints. Close it.
 type Kernel struct {
 	*tracedKernel
-	ours map[*Op][]Event // the engine's steps, which are the same each time
+	policy string          // the engine's
+	ours   map[*Op][]Event // the engine's steps, which are the same each time
 }
 
 // Open gets at the kernel's tracepoints; images are made in dir, which must be on a real file
@@ -92,13 +95,28 @@ func Open(dir string) (*Kernel, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Kernel{k, map[*Op][]Event{}}, nil
+	return &Kernel{k, Policy, map[*Op][]Event{}}, nil
 }
 
 // tries is how often the kernel may do an operation. Its workers take turns as the machine has it:
 // a run whose steps are not expected is made again, and the nearest counts. An engine that differs
 // differs in each of them.
 const tries = 3
+
+// SetPolicy has the engine run under another policy than Policy.
+func (k *Kernel) SetPolicy(policy string) {
+	k.policy = policy
+	clear(k.ours)
+}
+
+// Steps does an operation on the kernel alone.
+func (k *Kernel) Steps(op *Op) ([]Event, error) {
+	img, err := makeImage(op.size())
+	if err != nil {
+		return nil, err
+	}
+	return k.run(img, op)
+}
 
 // Compare runs an operation on both sides.
 func (k *Kernel) Compare(op *Op) (*Result, error) { return k.compare(op, tries) }
@@ -113,12 +131,16 @@ func (k *Kernel) compare(op *Op, tries int) (*Result, error) {
 	}
 	ours, ok := k.ours[op]
 	if !ok {
-		if ours, err = runEngine(img, op); err != nil {
+		if ours, err = runEngine(img, op, k.policy); err != nil {
 			return nil, fmt.Errorf("%s: engine: %w", op.Name, err)
 		}
 		k.ours[op] = ours
 	}
-	recorded := recordedAs(k.Refused() == nil)
+	recorded := *recordedLike(k.Release(), k.Refused() == nil)
+	recorded.lacks = map[string]bool{}
+	for _, name := range k.Missing() {
+		recorded.lacks[stepName(short(name))] = true
+	}
 	var best *Result
 	for again := range tries {
 		theirs, err := k.run(img, op)
@@ -155,7 +177,7 @@ func (r *Recorded) compare(op *Op, theirs, ours []Event) (*Result, error) {
 // shown are the steps that such a kernel would show.
 func (r *Recorded) shown(events []Event) (list []Event) {
 	for i := range events {
-		if r.Functions || !isFunction(&events[i]) {
+		if (r.Functions || !isFunction(&events[i])) && !r.lacks[events[i].Name] {
 			list = append(list, events[i])
 		}
 	}
