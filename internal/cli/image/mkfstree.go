@@ -92,7 +92,9 @@ func (x *treeFlags) parse(cmd *cobra.Command, o *mkfs.Options) (err error) {
 }
 
 // empty says that nothing fills the file system.
-func (x *treeFlags) empty() bool { return x.rootdir == "" && x.fromTar == "" && x.from == "" && x.plan == "" }
+func (x *treeFlags) empty() bool {
+	return x.rootdir == "" && x.fromTar == "" && x.from == "" && x.plan == ""
+}
 
 // scan lists the source. date is that of a file system that is the same each time, or zero.
 func (x *treeFlags) scan(a verbs, image string, date time.Time) (err error) {
