@@ -267,13 +267,17 @@ func TestPropertyFsync(t *testing.T) {
 	x := fstest.New(t, fstest.Logging(fstest.Wrap(func(d blockdev.Device) blockdev.Device { mem = d.(*blockdev.Memory); return d }))...)
 	f := x.Create("/f")
 	x.Must(x.FS.Setxattr(x.T, "/f", fs.Compression, []byte("lzo")))
-	x.Must(x.FS.Sync(x.T))
-	x.Must(x.FS.Setxattr(x.T, "/f", fs.Compression, []byte("zlib")))
 	text := bytes.Repeat([]byte("0123456789abcde\n"), 8192)
-	x.WriteAt(f, text, 0)
-	x.Must(f.Fsync(x.T))
-	if fstest.SuperOn(t, x.T, mem).LogRoot == 0 {
-		t.Error("the fsync wrote no log")
+	// An fsync may always commit instead, and on a loaded machine one does now and then.
+	for try := 0; fstest.SuperOn(t, x.T, mem).LogRoot == 0; try++ {
+		if try == 20 {
+			t.Fatal("no fsync wrote a log")
+		}
+		x.Must(x.FS.Setxattr(x.T, "/f", fs.Compression, []byte("lzo")))
+		x.Must(x.FS.Sync(x.T))
+		x.Must(x.FS.Setxattr(x.T, "/f", fs.Compression, []byte("zlib")))
+		x.WriteAt(f, text, 0)
+		x.Must(f.Fsync(x.T))
 	}
 	y, err := fs.Open(x.T, []blockdev.Device{mem.Snapshot()}, fs.Options{})
 	x.Must(err)
