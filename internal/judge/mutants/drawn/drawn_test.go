@@ -195,8 +195,7 @@ func TestRooms(t *testing.T) {
 	}
 }
 
-// Faults that nobody chose, drawn by a seed. make bench draws a thousand, CI the thirty of its
-// commit.
+// Faults that nobody chose, drawn by a seed; make bench draws a thousand.
 func TestDrawn(t *testing.T) {
 	if *draw == 0 && *only == "" {
 		t.Skip("draws nothing without -draw; make drawn does")
