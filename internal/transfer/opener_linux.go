@@ -29,8 +29,8 @@ func (o *hostOpener) Close() {
 
 // at makes the directory of e the open one, and returns the path from there.
 func (o *hostOpener) at(e *mkfs.Entry) (fd int, name string, err error) {
-	if s, ok := e.Source.(*hostSource); ok {
-		return unix.AT_FDCWD, s.path, nil
+	if from, ok := fromHost(e); ok {
+		return unix.AT_FDCWD, from.path, nil
 	}
 	d := e.Parent()
 	if o.dir != d {
@@ -46,7 +46,7 @@ func (o *hostOpener) at(e *mkfs.Entry) (fd int, name string, err error) {
 }
 
 func (o *hostOpener) Open(e *mkfs.Entry) (mkfs.Object, error) {
-	if p, err := openPlanned(e); p != nil || err != nil {
+	if p, err := openElsewhere(e); p != nil || err != nil {
 		return p, err
 	}
 	dir, name, err := o.at(e)
@@ -65,10 +65,11 @@ func (o *hostOpener) Open(e *mkfs.Entry) (mkfs.Object, error) {
 		return h, nil
 	}
 	flags := unix.O_RDONLY | unix.O_NONBLOCK | unix.O_CLOEXEC
-	if s, ok := e.Source.(*hostSource); ok && s.bare {
+	from, named := fromHost(e)
+	if from.bare {
 		h.keep = Keep{}
 	}
-	if s, ok := e.Source.(*hostSource); !ok || !s.follow {
+	if !named || !from.follow {
 		flags |= unix.O_NOFOLLOW
 	}
 	h.fd, err = unix.Openat(dir, name, flags, 0)

@@ -15,7 +15,7 @@ type hostOpener struct{ keep Keep }
 func (o *hostOpener) Close() {}
 
 func (o *hostOpener) Open(e *mkfs.Entry) (mkfs.Object, error) {
-	if p, err := openPlanned(e); p != nil || err != nil {
+	if p, err := openElsewhere(e); p != nil || err != nil {
 		return p, err
 	}
 	if e.Mode&format.S_IFMT != format.S_IFREG {

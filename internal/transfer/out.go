@@ -199,15 +199,32 @@ func linkAt(p place, link func(place) error) error {
 	return &unreadable{err}
 }
 
-// dir copies a directory to to, which is at p, and closes that. A second name of one is damage, and
-// may lead to a directory above: then the tree has no end.
-func (c *Out) dir(path string, to *hostDir, p place, at fs.Attr) error {
+// begunOnce notes in dirs that the directory at path begins. A second name of one is damage, and may
+// lead to a directory above: then the tree has no end.
+func begunOnce(dirs map[inode]string, path string, at fs.Attr) error {
 	id := inode{at.Subvol, at.Ino}
-	if first, ok := c.dirs[id]; ok {
-		to.Close()
+	if first, ok := dirs[id]; ok {
 		return &unreadable{fmt.Errorf("bad directory %s, have inode %d of %s want one of its own", path, at.Ino, first)}
 	}
-	c.dirs[id] = path
+	dirs[id] = path
+	return nil
+}
+
+// soundName is an error for a name in the directory path that no sound image has: one that leads
+// elsewhere.
+func soundName(path, name string) error {
+	if name == "." || name == ".." || filepath.Base(name) != name {
+		return &unreadable{fmt.Errorf("directory %s has the name %q, want one without /", path, name)}
+	}
+	return nil
+}
+
+// dir copies a directory to to, which is at p, and closes that.
+func (c *Out) dir(path string, to *hostDir, p place, at fs.Attr) error {
+	if err := begunOnce(c.dirs, path, at); err != nil {
+		to.Close()
+		return err
+	}
 	list, err := c.x.ReadDir(c.t, path)
 	if err != nil { // the names before the damage are there
 		c.count.w.LeaveOut(LeftOut{Name: path, Err: err})
@@ -232,9 +249,8 @@ func (c *Out) dir(path string, to *hostDir, p place, at fs.Attr) error {
 // skips reports whether the entry e of directory path is a snapshot that is not wanted; its error
 // is of a name that no sound image has.
 func (c *Out) skips(path, full string, e fs.DirEntry) (bool, error) {
-	// A name that would leave dest cannot come from a sound image; do not follow it from any other.
-	if e.Name == "." || e.Name == ".." || filepath.Base(e.Name) != e.Name {
-		return false, &unreadable{fmt.Errorf("directory %s has the name %q, want one without /", path, e.Name)}
+	if err := soundName(path, e.Name); err != nil {
+		return false, err
 	}
 	if e.Subvol != 0 && !c.Snapshots {
 		if snap, err := c.x.IsSnapshot(c.t, e.Subvol); err == nil && snap {

@@ -31,8 +31,8 @@ import (
 
 // planWords are the words that Plan knows, with what they mean; those of an empty function are
 // about contents and are of no use here.
-var planWords = map[string]func(p *plan, e *mkfs.Entry, s *hostSource, value string) error{
-	"type": func(p *plan, e *mkfs.Entry, _ *hostSource, v string) error {
+var planWords = map[string]func(p *plan, e *mkfs.Entry, s *source, value string) error{
+	"type": func(p *plan, e *mkfs.Entry, _ *source, v string) error {
 		kind, ok := planTypes[v]
 		if !ok {
 			return fmt.Errorf("want file, dir, link, char, block, fifo or socket")
@@ -42,7 +42,7 @@ var planWords = map[string]func(p *plan, e *mkfs.Entry, s *hostSource, value str
 		}
 		return nil
 	},
-	"mode": func(_ *plan, e *mkfs.Entry, _ *hostSource, v string) error {
+	"mode": func(_ *plan, e *mkfs.Entry, _ *source, v string) error {
 		n, err := strconv.ParseUint(v, 8, 12)
 		if err != nil {
 			return errors.New("want an octal number to 7777")
@@ -50,15 +50,15 @@ var planWords = map[string]func(p *plan, e *mkfs.Entry, s *hostSource, value str
 		e.Mode = e.Mode&format.S_IFMT | uint32(n)
 		return nil
 	},
-	"uid": func(_ *plan, e *mkfs.Entry, _ *hostSource, v string) (err error) {
+	"uid": func(_ *plan, e *mkfs.Entry, _ *source, v string) (err error) {
 		e.UID, err = number32(v)
 		return err
 	},
-	"gid": func(_ *plan, e *mkfs.Entry, _ *hostSource, v string) (err error) {
+	"gid": func(_ *plan, e *mkfs.Entry, _ *source, v string) (err error) {
 		e.GID, err = number32(v)
 		return err
 	},
-	"time": func(_ *plan, e *mkfs.Entry, _ *hostSource, v string) error {
+	"time": func(_ *plan, e *mkfs.Entry, _ *source, v string) error {
 		sec, frac, _ := strings.Cut(v, ".")
 		s, serr := strconv.ParseInt(sec, 10, 64)
 		ns, nerr := strconv.ParseUint("0"+frac, 10, 32)
@@ -69,9 +69,9 @@ var planWords = map[string]func(p *plan, e *mkfs.Entry, s *hostSource, value str
 		e.Atime = e.Mtime
 		return nil
 	},
-	"link":     func(_ *plan, e *mkfs.Entry, _ *hostSource, v string) error { e.Target = v; return nil },
+	"link":     func(_ *plan, e *mkfs.Entry, _ *source, v string) error { e.Target = v; return nil },
 	"hardlink": (*plan).hardlink,
-	"device": func(_ *plan, e *mkfs.Entry, _ *hostSource, v string) error {
+	"device": func(_ *plan, e *mkfs.Entry, _ *source, v string) error {
 		f := strings.Split(v, ",")
 		if len(f) == 3 { // the format of some system comes first
 			f = f[1:]
@@ -86,7 +86,7 @@ var planWords = map[string]func(p *plan, e *mkfs.Entry, s *hostSource, value str
 		}
 		return errors.New("want MAJOR,MINOR, to 4095 and 1048575")
 	},
-	"contents": func(p *plan, e *mkfs.Entry, s *hostSource, v string) error {
+	"contents": func(p *plan, e *mkfs.Entry, s *source, v string) error {
 		if !filepath.IsAbs(v) {
 			v = filepath.Join(p.dir, v)
 		}
@@ -97,14 +97,14 @@ var planWords = map[string]func(p *plan, e *mkfs.Entry, s *hostSource, value str
 		if err != nil {
 			return err
 		}
-		s.path, s.data, s.image, s.bare, s.follow, e.Size = v, nil, nil, true, true, st.Size()
+		s.from, e.Size = hostFile{path: v, follow: true, bare: true}, st.Size()
 		return nil
 	},
-	"content": func(_ *plan, e *mkfs.Entry, s *hostSource, v string) error {
-		s.path, s.data, s.image, s.inline, s.bare, e.Size = "", nil, nil, []byte(v), true, int64(len(v))
+	"content": func(_ *plan, e *mkfs.Entry, s *source, v string) error {
+		s.from, e.Size = text(v), int64(len(v))
 		return nil
 	},
-	"chattr": func(_ *plan, _ *mkfs.Entry, s *hostSource, v string) error {
+	"chattr": func(_ *plan, _ *mkfs.Entry, s *source, v string) error {
 		for _, c := range strings.TrimPrefix(v, "+") {
 			flag := fs.ChattrFlag(string(c))
 			if flag == 0 {
@@ -114,14 +114,14 @@ var planWords = map[string]func(p *plan, e *mkfs.Entry, s *hostSource, value str
 		}
 		return nil
 	},
-	"subvol": func(_ *plan, e *mkfs.Entry, _ *hostSource, v string) error {
+	"subvol": func(_ *plan, e *mkfs.Entry, _ *source, v string) error {
 		if !slices.Contains([]string{"", "rw", "ro", "default", "default-ro"}, v) {
 			return errors.New("want rw, ro, default or default-ro")
 		}
 		e.Subvol, e.ReadOnly, e.Default = true, strings.HasSuffix(v, "ro"), strings.HasPrefix(v, "default")
 		return nil
 	},
-	"compression": func(_ *plan, _ *mkfs.Entry, s *hostSource, v string) error {
+	"compression": func(_ *plan, _ *mkfs.Entry, s *source, v string) error {
 		if _, err := compress.Parse(v); err != nil && v != "none" {
 			return err
 		}
@@ -200,7 +200,7 @@ func (p *plan) entry(name string) *mkfs.Entry {
 	if now.IsZero() {
 		now = time.Now()
 	}
-	e := &mkfs.Entry{Name: name, Mode: format.S_IFREG | 0o644, Atime: now, Mtime: now, Source: &hostSource{trusted: true, bare: true}}
+	e := &mkfs.Entry{Name: name, Mode: format.S_IFREG | 0o644, Atime: now, Mtime: now, Source: &source{trusted: true}}
 	p.made[e] = true
 	return e
 }
@@ -251,9 +251,9 @@ func (p *plan) name(word string, words []string) error {
 	}
 	isNew := p.made[e]
 	delete(p.made, e)
-	s, ok := e.Source.(*hostSource)
+	s, ok := e.Source.(*source)
 	if !ok {
-		s = &hostSource{path: hostPath(e), trusted: true}
+		s = &source{from: hostFile{path: hostPath(e)}, trusted: true}
 		e.Source = s
 	}
 	if isNew {
@@ -295,7 +295,7 @@ func (p *plan) name(word string, words []string) error {
 			return fmt.Errorf("%s: %s without %s", name, o, strings.TrimSuffix(number, "="))
 		}
 	}
-	if hasData && s.path == "" && s.inline == nil && s.data == nil && s.image == nil {
+	if hasData && s.from == nil {
 		return fmt.Errorf("%s: has a size, want contents=FILE, or the file in a directory that the plan is for", name)
 	}
 	return p.settled(name, e, isNew, modeGiven)
@@ -359,7 +359,7 @@ func child(d *mkfs.Entry, name string) *mkfs.Entry {
 }
 
 // hardlink makes an entry another name of a path.
-func (p *plan) hardlink(e *mkfs.Entry, _ *hostSource, path string) error {
+func (p *plan) hardlink(e *mkfs.Entry, _ *source, path string) error {
 	first := p.root
 	for part := range strings.SplitSeq(strings.Trim(gopath.Clean("/"+path), "/"), "/") {
 		if first = child(first, part); first == nil {
@@ -374,7 +374,7 @@ func (p *plan) hardlink(e *mkfs.Entry, _ *hostSource, path string) error {
 	}
 	e.LinkTo(first)
 	if first.Source == nil { // a name in its directory, and not in that of e
-		e.Source = &hostSource{path: hostPath(first), trusted: true}
+		e.Source = &source{from: hostFile{path: hostPath(first)}, trusted: true}
 	}
 	return nil
 }

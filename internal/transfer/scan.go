@@ -39,22 +39,30 @@ type Scan struct {
 // NewScan keeps all.
 func NewScan(w Watcher) *Scan { return &Scan{Keep: All, count: count{w: w}, hidden: !holdsOwners()} }
 
-// hostSource is what the opener needs of an entry: nil for a name in its parent's directory, whose
+// source is what the opener needs of an entry: nil for a name in its parent's directory, whose
 // capabilities stay with their owner.
-type hostSource struct {
-	path    string // empty: there is nothing but what a plan says
+type source struct {
+	from    origin
 	trusted bool
-	follow  bool // a symbolic link at path
 
-	// Of a plan.
-	bare   bool // no attributes of the host
+	// Of a plan: beside what from has.
 	xattrs []mkfs.Xattr
 	flags  uint64
-	inline []byte // contents
-
-	data  *section     // of an archive: contents
-	image *imageSource // of an image
 }
+
+// origin is where the contents of an entry are, and its attributes: hostFile, text, *section of an
+// archive, *imageInode. Nil is nowhere: there is nothing but what a plan says.
+type origin any
+
+// hostFile is a path of the host.
+type hostFile struct {
+	path   string
+	follow bool // a symbolic link there
+	bare   bool // its contents only
+}
+
+// text is the contents that a plan has.
+type text []byte
 
 // Tree lists the directory src. What cannot be read is left out.
 func (s *Scan) Tree(src string) (*mkfs.Entry, error) {
@@ -67,7 +75,7 @@ func (s *Scan) Tree(src string) (*mkfs.Entry, error) {
 	}
 	s.links = map[hostIno]*mkfs.Entry{}
 	e, trusted := s.entry("", st)
-	e.Source = &hostSource{path: src, trusted: trusted, follow: true}
+	e.Source = &source{from: hostFile{path: src, follow: true}, trusted: trusted}
 	return e, s.list(e, src, "")
 }
 
@@ -114,7 +122,7 @@ func (s *Scan) list(d *mkfs.Entry, path, rel string) error {
 func (s *Scan) add(d *mkfs.Entry, path, rel string, st iofs.FileInfo) error {
 	e, trusted := s.entry(st.Name(), st)
 	if !trusted {
-		e.Source = &hostSource{path: path}
+		e.Source = &source{from: hostFile{path: path}}
 	}
 	if e.Mode&format.S_IFMT == format.S_IFLNK {
 		target, err := os.Readlink(path)
@@ -244,21 +252,22 @@ func drop(e *mkfs.Entry) bool {
 
 // hostPath is the path of an entry's source.
 func hostPath(e *mkfs.Entry) string {
-	switch s, ok := e.Source.(*hostSource); {
-	case !ok:
+	s, ok := e.Source.(*source)
+	if !ok {
 		return filepath.Join(hostPath(e.Parent()), e.Name)
-	case s.image != nil:
-		return s.image.path
-	case s.path == "":
-		return e.Path()
-	default:
-		return s.path
 	}
+	switch from := s.from.(type) {
+	case hostFile:
+		return from.path
+	case *imageInode:
+		return from.path
+	}
+	return e.Path()
 }
 
 // kept are the attributes of an entry: those of the host, and those of a plan, which come first.
 func kept(e *mkfs.Entry, list []xattr, flags uint64) (attrs []mkfs.Xattr, _ uint64) {
-	s, ok := e.Source.(*hostSource)
+	s, ok := e.Source.(*source)
 	if ok {
 		attrs, flags = append(attrs, s.xattrs...), flags|s.flags
 	}
@@ -272,19 +281,33 @@ func kept(e *mkfs.Entry, list []xattr, flags uint64) (attrs []mkfs.Xattr, _ uint
 	return attrs, flags
 }
 
-// openPlanned opens what a plan says all of, or an archive or an image has; nil when there is
-// something on the host.
-func openPlanned(e *mkfs.Entry) (mkfs.Object, error) {
-	s, ok := e.Source.(*hostSource)
-	switch {
-	case !ok || s.path != "":
-		return nil, nil
-	case s.image != nil:
-		return s.image.open(e)
-	case s.data != nil && e.Mode&format.S_IFMT == format.S_IFREG:
-		return &archived{planned: planned{e: e}, at: s.data}, nil
+// fromHost is the path of the host that an entry has of its own.
+func fromHost(e *mkfs.Entry) (from hostFile, ok bool) {
+	if s, has := e.Source.(*source); has {
+		from, ok = s.from.(hostFile)
 	}
-	return &planned{*bytes.NewReader(s.inline), e}, nil
+	return from, ok
+}
+
+// openElsewhere opens what is not on the host; nil when it is there.
+func openElsewhere(e *mkfs.Entry) (mkfs.Object, error) {
+	s, ok := e.Source.(*source)
+	if !ok {
+		return nil, nil
+	}
+	switch from := s.from.(type) {
+	case hostFile:
+		return nil, nil
+	case *imageInode:
+		return from.open(e)
+	case *section:
+		if e.Mode&format.S_IFMT == format.S_IFREG {
+			return &archived{planned: planned{e: e}, at: from}, nil
+		}
+	case text:
+		return &planned{*bytes.NewReader(from), e}, nil
+	}
+	return &planned{e: e}, nil
 }
 
 // planned is an object of a plan.

@@ -30,13 +30,12 @@ type imageTree struct {
 	dirs    map[inode]string      // directories that have been begun -> their path
 }
 
-// imageSource is an inode of an image.
-type imageSource struct {
-	x       *fs.FS
-	path    string
-	at      fs.Attr
-	keep    Keep
-	trusted bool
+// imageInode is an inode of an image.
+type imageInode struct {
+	x    *fs.FS
+	path string
+	at   fs.Attr
+	keep Keep
 }
 
 // From lists the directory path of an image, from whose files Build reads: the image stays open
@@ -71,11 +70,9 @@ func (c *imageTree) directory(d *mkfs.Entry, path, rel string, at fs.Attr) error
 	if err := c.s.count.w.Stop(); err != nil {
 		return err
 	}
-	id := inode{at.Subvol, at.Ino}
-	if first, ok := c.dirs[id]; ok {
-		return &unreadable{fmt.Errorf("bad directory %s, have inode %d of %s want one of its own", path, at.Ino, first)}
+	if err := begunOnce(c.dirs, path, at); err != nil {
+		return err
 	}
-	c.dirs[id] = path
 	list, err := c.x.ReadDir(c.t, path)
 	if err != nil { // the names before the damage are there
 		c.s.count.w.LeaveOut(LeftOut{Name: path, Err: err})
@@ -86,7 +83,11 @@ func (c *imageTree) directory(d *mkfs.Entry, path, rel string, at fs.Attr) error
 			continue
 		}
 		full := gopath.Join(path, e.Name)
-		if err := c.s.count.leave(full, c.add(d, at, full, below, e)); err != nil {
+		err := soundName(path, e.Name)
+		if err == nil {
+			err = c.add(d, at, full, below, e)
+		}
+		if err := c.s.count.leave(full, err); err != nil {
 			return err
 		}
 	}
@@ -102,7 +103,7 @@ func (c *imageTree) add(d *mkfs.Entry, dir fs.Attr, path, rel string, n fs.DirEn
 	at, err := c.x.LstatIn(c.t, dir.Subvol, dir.Ino, n.Name, path)
 	if n.Subvol != 0 && errors.Is(err, errno.ENOENT) {
 		// A subvolume of the original, in a snapshot: an empty directory.
-		d.Add(&mkfs.Entry{Name: n.Name, Mode: format.S_IFDIR | 0o755, Atime: dir.Mtime, Mtime: dir.Mtime, Source: &hostSource{}})
+		d.Add(&mkfs.Entry{Name: n.Name, Mode: format.S_IFDIR | 0o755, Atime: dir.Mtime, Mtime: dir.Mtime, Source: &source{}})
 		return nil
 	}
 	if err != nil {
@@ -145,21 +146,21 @@ func (c *imageTree) entry(name, path string, at fs.Attr) *mkfs.Entry {
 	if at.IsRegular() {
 		e.Size = int64(at.Size)
 	}
-	e.Source = &hostSource{image: &imageSource{x: c.x, path: path, at: at, keep: c.s.Keep, trusted: trusted}, trusted: trusted}
+	e.Source = &source{from: &imageInode{x: c.x, path: path, at: at, keep: c.s.Keep}, trusted: trusted}
 	return e
 }
 
 // imaged is an inode of an image, for one worker.
 type imaged struct {
-	*imageSource
+	*imageInode
 	e *mkfs.Entry
 	t *sched.Task
 	f *fs.File // of a regular file
 }
 
 // open opens an inode for a worker.
-func (s *imageSource) open(e *mkfs.Entry) (mkfs.Object, error) {
-	o := &imaged{imageSource: s, e: e, t: sched.NewTask("mkfs")}
+func (s *imageInode) open(e *mkfs.Entry) (mkfs.Object, error) {
+	o := &imaged{imageInode: s, e: e, t: sched.NewTask("mkfs")}
 	if !s.at.IsRegular() {
 		return o, nil
 	}

@@ -14,6 +14,7 @@ import (
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
 	"btrlab/internal/progs/mkfs"
+	"btrlab/internal/sched"
 	"btrlab/internal/testing/fstest"
 )
 
@@ -152,5 +153,64 @@ func TestScanFromDamaged(t *testing.T) {
 	}
 	if !bytes.Equal(z.ReadFile("/good"), noise(64<<10)) {
 		t.Error("/good is not what it was")
+	}
+}
+
+// A directory that is damaged so that an entry leads to one above it, or has a name that leads out,
+// is left out by name, and the new file system has the rest.
+func TestScanFromBadNames(t *testing.T) {
+	x := fstest.New(t, fstest.NoCheck(), fstest.MkfsOptions(func(o *mkfs.Options) { o.MetadataProfile = "single" }))
+	for _, d := range []string{"/t", "/t/a", "/t/a/loop", "/t/zz"} {
+		must(t, x.FS.Mkdir(x.T, d, 0o755))
+	}
+	f := x.Create("/t/a/file")
+	x.WriteAt(f, []byte("text"), 0)
+	must(t, f.Close(x.T))
+	at, err := x.FS.Stat(x.T, "/t/a")
+	must(t, err)
+	x.Close()
+	relink(t, x.T, x.Dev, "loop", uint64(at.Ino))
+	rename(t, x.T, x.Dev, "zz", "..")
+	damaged, err := fs.Open(x.T, []blockdev.Device{x.Dev}, fs.Options{ReadOnly: true})
+	must(t, err)
+	w := &watch{t: t}
+	s := NewScan(w)
+	root, err := s.From(x.T, damaged, "/")
+	must(t, err)
+	z := opened(t, s, root, mkfs.Options{})
+	must(t, damaged.Close(x.T))
+	var left []string
+	for _, l := range w.left {
+		left = append(left, l.Name+": "+l.Err.Error())
+	}
+	text := strings.Join(left, "\n")
+	if len(left) != 2 || !strings.Contains(text, `directory /t has the name ".."`) || !strings.Contains(text, "/t/a/loop: bad directory /t/a/loop") {
+		t.Errorf("left out\n%s", text)
+	}
+	if string(z.ReadFile("/t/a/file")) != "text" {
+		t.Error("the file is not what it was")
+	}
+	list, err := z.FS.ReadDir(z.T, "/t")
+	if err != nil || len(list) != 1 {
+		t.Errorf("/t has %v, %v", list, err)
+	}
+}
+
+// rename gives every entry of a name in the indices of the device another one of the same length.
+func rename(t *testing.T, task *sched.Task, dev blockdev.Device, from, to string) {
+	t.Helper()
+	n := format.Node(make([]byte, 16<<10))
+	for off := int64(0); off+int64(len(n)) <= dev.Size(); off += int64(len(n)) {
+		must(t, blockdev.Read(task, dev, n, off))
+		if n.Nritems() == 0 || n.Level() != 0 || n.Csum() != n.ComputeCsum() {
+			continue
+		}
+		for i := range n.Nritems() {
+			if n.Key(i).Type == format.DIR_INDEX_KEY && string(format.DirItemView(n.Item(i)).Name()) == from {
+				copy(format.DirItemView(n.Item(i)).Name(), to)
+				n.UpdateCsum(format.CsumCRC32C)
+				must(t, blockdev.Write(task, dev, n, off))
+			}
+		}
 	}
 }

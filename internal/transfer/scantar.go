@@ -176,7 +176,7 @@ func (t *tarTree) directory(name string) *mkfs.Entry {
 		now = time.Now()
 	}
 	own, _ := owned(t.s.Keep, t.s.Owner, fs.Owner{}, &inodeAttrs{})
-	return &mkfs.Entry{Name: name, Mode: format.S_IFDIR | 0o755, UID: own.UID, GID: own.GID, Atime: now, Mtime: now, Source: &hostSource{}}
+	return &mkfs.Entry{Name: name, Mode: format.S_IFDIR | 0o755, UID: own.UID, GID: own.GID, Atime: now, Mtime: now, Source: &source{}}
 }
 
 // entry puts an entry of the archive into the tree.
@@ -227,13 +227,13 @@ func (t *tarTree) inode(h *tar.Header, data *section) (*mkfs.Entry, error) {
 		return nil, err
 	}
 	own, trusted := owned(t.s.Keep, t.s.Owner, fs.Owner{}, &a)
-	src := &hostSource{data: data}
+	src := &source{}
 	e := &mkfs.Entry{Mode: kind | modeOf(a.mode, trusted), UID: own.UID, GID: own.GID, Source: src}
 	e.Atime, e.Mtime = dated(t.s.Date, a.atime, a.mtime)
 	switch kind {
 	case format.S_IFREG:
 		if data != nil {
-			e.Size = data.size
+			src.from, e.Size = data, data.size
 		}
 	case format.S_IFLNK:
 		e.Mode, e.Target = kind|0o777, h.Linkname
