@@ -19,6 +19,7 @@ import (
 	"btrlab/internal/fs"
 	"btrlab/internal/hostio"
 	"btrlab/internal/iopath"
+	"btrlab/internal/judge/kernels/jobs"
 	"btrlab/internal/kiocb"
 	"btrlab/internal/policy"
 	"btrlab/internal/sched"
@@ -123,22 +124,6 @@ func (c *cell) file(side string) string {
 	return filepath.Join(dir, fmt.Sprintf("%s-%d-%s-%s", side, i, c.way, c.cache))
 }
 
-// verdictOf words what a write without waiting answered.
-func verdictOf(n int, want int64, err error) string {
-	var no errno.Errno
-	switch {
-	case err == nil && int64(n) == want:
-		return "done"
-	case err == nil:
-		return fmt.Sprintf("short, %d bytes", n)
-	case errors.Is(err, errno.EAGAIN):
-		return "EAGAIN"
-	case errors.As(err, &no):
-		return unix.ErrnoName(no)
-	}
-	return err.Error()
-}
-
 // askLinux makes the files of the cells in an image and tries the write of each by the running
 // kernel. The files of our side are made alike and left as they are.
 func askLinux(t *testing.T, img string, cells []*cell) map[*cell]string {
@@ -205,7 +190,7 @@ func tryLinux(t *testing.T, path string, c *cell) string {
 		defer unix.Close(fd)
 	}
 	n, err := unix.Pwritev2(fd, [][]byte{p}, c.s.off, unix.RWF_NOWAIT)
-	return verdictOf(n, c.s.n, err)
+	return jobs.Verdict(n, c.s.n, err)
 }
 
 // answer is our side's errno, with the step that would have slept.
@@ -250,7 +235,7 @@ func askUs(t *testing.T, img, spec string, cells []*cell) map[*cell]answer {
 			rq.Flags |= kiocb.Direct
 		}
 		n, err := f.WriteIter(k, rq, iopath.Source{Buf: p})
-		a := answer{verdict: verdictOf(n, c.s.n, err), err: err}
+		a := answer{verdict: jobs.Verdict(n, c.s.n, err), err: err}
 		errors.As(err, &a.again)
 		said[c] = a
 		must(t, f.Close(k))

@@ -11,7 +11,7 @@ import (
 	"btrlab/internal/fs"
 )
 
-// SplitSpec takes IMAGE:/path apart. The image is the longest prefix before a ":/" that names a
+// splitSpec takes IMAGE:/path apart. The image is the longest prefix before a ":/" that names a
 // file, so that both names may hold colons.
 func splitSpec(spec string) (image, path string, ok bool) {
 	first := -1
@@ -32,7 +32,7 @@ func splitSpec(spec string) (image, path string, ok bool) {
 	return spec[:first], gopath.Clean(spec[first+1:]), true
 }
 
-// SplitSpec is SplitSpec of a verb's argument; in a shell that is a path of the open image.
+// SplitSpec is splitSpec of a verb's argument; in a shell that is a path of the open image.
 func (a *Run) SplitSpec(spec string) (image, path string, ok bool) {
 	if a.Open != nil && gopath.IsAbs(spec) {
 		return a.Open.Name, gopath.Clean(spec), true

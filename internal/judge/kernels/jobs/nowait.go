@@ -127,24 +127,21 @@ func (c *NowaitCell) File(side string) string {
 	return ""
 }
 
-// Verdict words what a write of want bytes without waiting answered.
+// Verdict words what a write of want bytes without waiting answered: "done", or the errno's name.
 func Verdict(n int, want int64, err error) string {
-	var no errno.Errno
 	switch {
 	case err == nil && int64(n) == want:
 		return "done"
 	case err == nil:
 		return fmt.Sprintf("short, %d bytes", n)
-	case errors.Is(err, errno.EAGAIN):
-		return "EAGAIN"
-	case errors.Is(err, errno.EOPNOTSUPP):
-		return "EOPNOTSUPP"
-	case errors.Is(err, errno.ENOSPC):
-		return "ENOSPC"
-	case errors.Is(err, errno.EDQUOT):
-		return "EDQUOT"
-	case errors.As(err, &no):
-		return no.Error()
+	}
+	for _, e := range []struct {
+		no   errno.Errno
+		name string
+	}{{errno.EAGAIN, "EAGAIN"}, {errno.EOPNOTSUPP, "EOPNOTSUPP"}, {errno.ENOSPC, "ENOSPC"}, {errno.EDQUOT, "EDQUOT"}} {
+		if errors.Is(err, e.no) {
+			return e.name
+		}
 	}
 	return err.Error()
 }
