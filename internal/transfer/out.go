@@ -199,8 +199,8 @@ func linkAt(p place, link func(place) error) error {
 	return &unreadable{err}
 }
 
-// begunOnce notes in dirs that the directory at path begins. A second name of one is damage, and may
-// lead to a directory above: then the tree has no end.
+// begunOnce notes in dirs that the directory at path begins. A second name of one is damage, and
+// may lead to a directory above: then the tree has no end.
 func begunOnce(dirs map[inode]string, path string, at fs.Attr) error {
 	id := inode{at.Subvol, at.Ino}
 	if first, ok := dirs[id]; ok {
