@@ -268,8 +268,9 @@ func TestPropertyFsync(t *testing.T) {
 	f := x.Create("/f")
 	x.Must(x.FS.Setxattr(x.T, "/f", fs.Compression, []byte("lzo")))
 	text := bytes.Repeat([]byte("0123456789abcde\n"), 8192)
-	// An fsync commits where the ordered extents have finished before it logs: a compressed extent of
-	// the tree is not logged (treelog's copier.sums). On a loaded machine that happens now and then.
+	// An fsync commits where the ordered extents have finished before it logs: a compressed extent
+	// of the tree is not logged (treelog's copier.sums). On a loaded machine that happens now and
+	// then.
 	for try := 0; fstest.SuperOn(t, x.T, mem).LogRoot == 0; try++ {
 		if try == 20 {
 			t.Fatal("no fsync wrote a log")
