@@ -3,6 +3,7 @@ package conform
 import (
 	"regexp"
 	"slices"
+	"sync"
 )
 
 // Known is a difference that has a name: why the engine is as it is, and which rows may have the
@@ -57,14 +58,15 @@ func (k *Known) covers(version string, op *Op, r *Row) bool {
 const KnownRelease = "6.18"
 
 // Differences lists the differences that have a name.
-func Differences() []Known { return known }
+func Differences() []Known { return known() }
 
 // proposal is the first name whose difference may cover a row, or "" of a row that none covers. A
 // name holds only for the rows of the expected differences.
 func proposal(version string, op *Op, r *Row) string {
-	for i := range known {
-		if known[i].covers(version, op, r) {
-			return known[i].Name
+	list := known()
+	for i := range list {
+		if list[i].covers(version, op, r) {
+			return list[i].Name
 		}
 	}
 	return ""
@@ -72,9 +74,10 @@ func proposal(version string, op *Op, r *Row) string {
 
 // byDifference is the difference of a name, or nil.
 func byDifference(name string) *Known {
-	for i := range known {
-		if known[i].Name == name {
-			return &known[i]
+	list := known()
+	for i := range list {
+		if list[i].Name == name {
+			return &list[i]
 		}
 	}
 	return nil
@@ -92,172 +95,176 @@ const (
 	withWriteback = `writeback.*|fsync-.*|write-fsync|sync-dirty|dwrite.*`
 )
 
-var known = []Known{
-	// Eras: how an older or a newer kernel differs from the one that policy modern models.
-	{Name: "direct-with-checksums", Step: step(`.`), Ops: ops(`dwrite|dwrite-extending|dwrite-prealloc`), Until: "6.1",
-		Why: "Linux wrote directly with checksums, until 968f19c5b1b7 (6.15, and its stable kernels) let such a write go through the cache, as policy modern does."},
-	{Name: "pages-prepared-together", Step: step(`.`), Ops: ops(`write-new-file`), Until: "6.12",
-		Why: "A buffered write locked all pages of a batch, reserved for them together and made them dirty together, until c87c299776e4 (6.13). Policy modern goes folio by folio."},
-	{Name: "commit-not-log", Step: step(`.`), Ops: ops(`fsync-renamed|fsync-linked`), Until: "5.10",
-		Why: "Where names of the inode have changed in the transaction (last_unlink_trans), fsync of 5.10 commits it. Later kernels log the names, and so does the engine."},
-	{Name: "inode-item-first", Step: step(`cow_block fs|add_delayed_|tree_(lock|unlock) (new|fs)|reserve_extent METADATA|update_bytes_may_use METADATA -`), Ops: ops(`fsync-nocow`), Until: "5.10",
-		Why: "Before it logs, fsync of 5.10 writes the delayed inode item into its tree (btrfs_commit_inode_delayed_inode), and copies the leaf for that. Later kernels log the inode from memory."},
-	{Name: "names-logged-at-once", Step: step(`tree_(read_)?(lock|unlock) (log|new|fs)|update_bytes_may_use METADATA|reserve_extent METADATA`), Ops: ops(`link|rename|rename-over`), Until: "5.10",
-		Why: "A new name, and one that is given up, 5.10 logs at once (btrfs_log_new_name), although the inode is in no log of this transaction. Later kernels do only where it is, and so does the engine."},
-	{Name: "uptodate-bit", Step: step(`(set|clear)_extent_bit (DELALLOC|DELALLOC\|UPTODATE|UPTODATE|LOCKED|DELALLOC\|DO_ACCOUNTING|DELALLOC\|NORESERVE\|DO_ACCOUNTING) `),
-		Ops: ops(`write-.*|read-.*|fault|dwrite.*|truncate-into|punch-part`), Until: "6.1",
-		Why: "A range has a bit that says that its pages are up to date: in 5.10 set with DELALLOC and after a read, in 6.1 for holes that are read. Later kernels ask the page."},
-	{Name: "ordered-first", Step: step(`ordered_extent_add `), Marks: []Mark{Order}, Until: "6.1",
-		Why: "An ordered extent was in its tree before the outstanding extent was counted. Later kernels, and the engine, count first."},
-	{Name: "regular-unmarked", Step: step(`ordered_extent_`), Until: "5.10",
-		Why: "In 5.10 the ordered extent of a buffered write has no type REGULAR."},
-	{Name: "commit-for-space", Step: step(`.`), Ops: ops(`enospc`), Since: "6.1", Until: "6.1",
-		Why: "Before it gives up for want of space, 6.1 commits the transaction, and the engine does not. 5.10 and 6.12 did not in this operation either."},
-	{Name: "bio-by-worker", Step: step(`block_bio_queue W `), Ops: ops(withWriteback + `|enospc`), Until: "6.1",
-		Why: "In 5.10 and 6.1 a worker computes the checksums of a bio of data and submits it. Later kernels do so on the task where the checksum is a fast one, and so does the engine."},
-	{Name: "csums-reserved-always", Step: step(`space_reservation delalloc `), Marks: []Mark{Value}, Ops: ops(`dwrite-nosum.*`), Until: "5.10",
-		Why: "5.10 reserves for checksums of files that have none as well. Later kernels and the engine do not."},
-	{Name: "direct-read-lock", Step: step(`(set|clear)_extent_bit (LOCKED|DIO_LOCKED)`), Ops: ops(`dread`), Until: "6.12",
-		Why: "A direct read locked its range with the bit of all others. DIO_LOCKED is newer."},
-	{Name: "folio-cut-written", Step: step(`.`), Ops: ops(`truncate-dirty`), Since: "7.3",
-		Why: "A large folio (7.2) that the new size cuts stays dirty, and the wait for ordered extents writes it: what lies beyond i_size gets an ordered extent that ends without a bio. " +
-			"The engine has pages, and drops those."},
-	{Name: "large-folio-at-once", Step: step(`.`), Ops: ops(`write-new-file|dwrite-extending|dwrite-prealloc`), Since: "7.3",
-		Why: "A write into one large folio (7.2) is one batch, with one reservation and one i_size. The engine goes page by page."},
-	{Name: "large-folios", Step: step(`folio_|writeback_dirty_folio |extent_writepage |mm_filemap_`), Since: "7.3",
-		Why: "The 16 pages of the file are one large folio (7.2): its events have the index 0, and there is one where the engine has one for each page."},
-	{Name: "commit-by-states", Step: step(`transaction_commit`), Marks: []Mark{Missing, Count}, Since: "7.3",
-		Why: "7.3 tells of a commit six times, as often as a transaction changes its state. Older kernels and the engine tell of its start."},
-	{Name: "finishing-bit", Step: step(`(set|clear)_extent_bit LOCKED(\|FINISHING_ORDERED)? `), Marks: []Mark{Value}, Until: "6.12",
-		Why: "The range of an ordered extent that ends was locked by the bit LOCKED, without FINISHING_ORDERED beside it."},
-	{Name: "delayed-items", Step: step(`space_reservation delayed_(inode|item) `), Marks: []Mark{Missing},
-		Why: "Linux puts off changes of inode items and of the index entries of directories (delayed-inode.c), and reserves for them. " +
-			"The engine writes index entries at once, and inode items at the commit from the global reserve."},
-	{Name: "delayed-refs-reserve", Step: step(`space_reservation ((local_)?delayed_refs_rsv|pinned) `), Marks: []Mark{Missing},
-		Why: "Linux reserves for delayed references as they are queued. The engine sizes the global reserve by the queue instead."},
-	{Name: "count-before-space", Step: step(`update_bytes_may_use METADATA \+|space_reservation delalloc \+|inode_mod_outstanding_extents \+`), Marks: []Mark{Order}, Ops: ops(`write-.*|dwrite.*|punch-part`),
-		Why: "The engine counts the outstanding extents before it reserves their metadata, so that a completion that gives surplus back meanwhile leaves theirs."},
-	{Name: "exact-metadata", Step: step(`(update_bytes_may_use METADATA|space_reservation delalloc) `), Ops: ops(`write-again|write-nocow|.*-nocow|write-new-file`),
-		Why: "The engine reserves what the counters of the inode ask for together. It knows that a NOCOW block stays in place, and then reserves no insert."},
-	{Name: "reserve-goes-along", Step: step(`space_reservation delalloc |inode_mod_outstanding_extents -`), Marks: []Mark{Missing, Extra, Order, Count},
-		Why: "A completion of the engine takes the inode's reservation along into its transaction, and counts the extent off, before the items. Linux lends the inode's reserve " +
-			"to the handle and releases after them."},
-	{Name: "metadata-promises", Step: step(`update_bytes_may_use METADATA `),
-		Why: "Follows from delayed-items, delayed-refs-reserve and reserve-goes-along. Besides, the engine tops the global reserve up at the end of a handle, not in the commit alone."},
-	{Name: "units", Step: step(`space_reservation transaction `),
-		Why: "A handle of the engine reserves for the items that the engine changes, which are not the kernel's: see delayed-items. Changes of an inode alone (chmod) are a transaction here, " +
-			"and truncate, punch and reflink reserve beside their handle."},
-	{Name: "noreserve-with-delalloc", Step: step(`clear_extent_bit (LOCKED\|)?DELALLOC`),
-		Why: "The engine clears NORESERVE together with DELALLOC, of which it says something. Linux leaves it until the range is written."},
-	{Name: "page-release", Step: step(`clear_extent_bit (ANY|ALL) `), Marks: []Mark{Missing},
-		Why: "When a page goes, Linux clears all bits that its range may have left. The engine's io tree has none left then."},
-	{Name: "truncate-by-page", Step: step(`(set|clear)_extent_bit (LOCKED|ALL|ANY|DELALLOC)`), Ops: ops(`truncate-.*|punch.*|zero|rmdir|unlink|rename-over`),
-		Why: "Linux invalidates page by page, and clears the rest of the range's bits with each. The engine drops the pages, and ends with the range as a whole; " +
-			"an unlinked file it truncates once more, with the same function."},
-	{Name: "range-locked-once", Step: step(`(set|clear)_extent_bit LOCKED `), Marks: []Mark{Missing, Count, Order}, Ops: ops(withWriteback),
-		Why: "Writeback of Linux locks a range to find what is delalloc, unlocks it, and locks each extent again once it has its place. The engine holds the range from the first to the last."},
-	{Name: "one-change", Step: step(`clear_extent_bit LOCKED `), Marks: []Mark{Order}, Ops: ops(`write-new-file`),
-		Why: "A batch of the engine sets delalloc and unlocks its range in one change of the tree, in which the range is merged with the one before. Linux merges them when it unlocks."},
-	{Name: "full-fsync-waits", Step: step(`ordered_extent_start |wait_ordered_range \[0,end\)`), Marks: []Mark{Missing}, Ops: ops(`fsync-.*|write-fsync|sync-dirty|dwrite-nosum-cached`),
-		Why: "An fsync of Linux that logs all of an inode (a new one, one whose extent maps are gone, or a directory) waits for its ordered extents, if there are any and they are still unfinished. " +
-			"The engine logs from the ordered extents. A direct write over dirty pages waits on both sides, if there is still something to wait for."},
-	{Name: "fsync-locks-range", Step: step(`(set|clear)_extent_bit LOCKED \[0,end\)`), Marks: []Mark{Extra},
-		Why: "The engine locks the extent range of the whole file while it logs, because what it logs are items and ordered extents. Linux logs extent maps, which have a lock of their own."},
-	{Name: "place-in-hand", Step: step(`get_extent `), Marks: []Mark{Missing, Count},
-		Why: "Linux asks for the extent map once more: to tell new delalloc bytes from old (DELALLOC_NEW), which the engine counts at completion, and for each bio of writeback, " +
-			"where the engine has the place in hand."},
-	{Name: "dirty-then-delalloc", Step: step(`writeback_dirty_folio `), Marks: []Mark{Order},
-		Why: "The engine marks the pages dirty, then the range delalloc; Linux the other way round. Both hold the page locks meanwhile."},
-	{Name: "csum-neighbours", Step: step(`tree_(read_)?(lock|unlock) csum`), Marks: []Mark{Extra, Count, Order},
-		Why: "Before checksums extend an item, the engine looks where the next item begins, and searches again. Linux extends the item in the leaf that it has."},
-	{Name: "nocow-remembered", Step: step(`tree_read_(lock|unlock) (fs|extent|csum)`), Ops: ops(`.*nocow|.*prealloc`),
-		Why: "Whether an extent may be overwritten in place the engine asks at the write, once for each extent, and remembers it. Linux asks at writeback, and of a direct write each time."},
-	{Name: "map-dropped-at-completion", Step: step(`tree_read_(lock|unlock) fs`), Marks: []Mark{Extra}, Ops: ops(`write-half-page-cold|read-.*|dread|fault|dwrite-nosum.*`),
-		Why: "A completion of the engine drops the extent maps of its range, so the next look goes to the tree. Linux keeps the map that the write has made."},
-	{Name: "holes-looked-up", Step: step(`tree_read_(lock|unlock) fs|get_extent `), Marks: []Mark{Missing}, Ops: ops(`write-beyond|truncate-up`),
-		Why: "A write beyond EOF and a truncate upwards look for the holes that they make (btrfs_cont_expand), though with NO_HOLES no item comes of it. The engine has NO_HOLES only."},
-	{Name: "names-looked-up", Step: step(`tree_read_(lock|unlock) fs`), Ops: ops(`create|mkdir|rmdir|link|unlink|rename.*|symlink|chmod|setxattr`),
-		Why: "Names and attributes are looked up by other searches: the engine has no dentry cache, and Linux searches the index entries that it puts off."},
-	{Name: "extents-looked-up", Step: step(`tree_read_(lock|unlock) fs`), Ops: ops(`falloc.*|punch.*|zero|reflink|writeback-inline|dwrite-extending|dwrite-nosum.*`),
-		Why: "The engine searches for the first extent before it changes the range, and for inline data before it clones. Linux drops extents with one path."},
-	{Name: "log-lookups", Step: step(`tree_read_(lock|unlock) (fs|log|csum)`), Ops: ops(`fsync-.*|write-fsync`),
-		Why: "What fsync looks up: the engine logs the names of an inode by its references, all of them, and does not copy the items of whole leaves."},
-	{Name: "items-one-by-one", Step: step(`tree_(lock|unlock) (fs|csum)`), Marks: []Mark{Count, Extra, Order, Missing},
-		Why: "The engine drops a file extent and inserts the next with a search each, inserts checksums after the search for those before, and writes index entries at once. " +
-			"Linux replaces in one path, and puts index entries off."},
-	{Name: "log-items", Step: step(`tree_(lock|unlock) (log|subvolume)`),
-		Why: "What is written into a log, and how often it is searched: the engine logs an inode's names with its items, and locks the log's blocks once more to seal them."},
-	{Name: "flush-after-super", Step: step(`block_bio_queue F `), Marks: []Mark{Extra, Count},
-		Why: "Linux writes the superblock with FUA. The engine's devices have no such flag, so a flush follows."},
-	{Name: "commit-bios", Step: step(`block_bio_queue W `), Ops: ops(commits + `|fsync-.*|write-fsync`),
-		Why: "The engine writes tree blocks that lie side by side with one bio; Linux one block at a time."},
-	{Name: "refs-in-order", Step: step(`run_delayed_|reserved_extent_|tree_(read_)?(lock|unlock) extent|add_delayed_|cow_block |reserve_extent METADATA |tree_lock new`), Marks: []Mark{Order, Count, Value, Missing}, Ops: ops(commits),
-		Why: "A commit of Linux runs delayed references in several rounds, by its own order, and copies the blocks that come of them when it meets them. The engine runs rounds to a fixpoint, ascending by address. " +
-			"The references and the copies are the same ones."},
-	{Name: "free-space-looks", Step: step(`tree_read_(lock|unlock) free-space`), Ops: ops(commits),
-		Why: "Before a change of the free space tree, the engine reads the block group's item and finds the free extent with searches that lock for reading. Linux searches for what it will change."},
-	{Name: "free-space-runs", Step: step(`tree_(lock|unlock) free-space`), Marks: []Mark{Missing, Count, Order}, Ops: ops(commits),
-		Why: "The engine changes the free space tree once for each run of neighbours, and gives an item another key. Linux does it for each reference, and deletes an item and inserts another."},
-	{Name: "extent-looked-up", Step: step(`tree_read_(lock|unlock) extent`), Marks: []Mark{Extra}, Ops: ops(commits),
-		Why: "Whether references to an extent have items of their own, the engine asks with a search. Linux looks at the next item of the leaf that it has locked for the change."},
-	{Name: "roots-looked-up", Step: step(`tree_(read_)?(lock|unlock) (root|subvolume|fs|uuid)`), Marks: []Mark{Missing, Extra, Count, Order}, Ops: ops(commits),
-		Why: "Before it changes a root's item or enters a snapshot's name, the engine searches for it once more. Linux updates the item where the search ended."},
-	{Name: "leaf-copied-again", Step: step(`cow_block fs |add_delayed_tree_ref .* fs `), Marks: []Mark{Missing, Count}, Ops: ops(`sync-dirty`),
-		Why: "In some runs of sync Linux copies the leaf of the file's items once more in the commit, as it does with a block that has been written since it was copied. That the first pass of sync wrote it is a guess."},
-	{Name: "flush-states", Step: step(`flush_space |reserve_ticket |tree_read_(lock|unlock) fs`), Ops: ops(`enospc`),
-		Why: "The engine flushes on the first task that waits, by its own list of states, and tries each twice. Linux has a worker for it and a list by kind of space."},
-	{Name: "moment-of-inode", Step: step(`inode_(new|evict|request)`),
-		Why: "Linux says so when the inode is in memory, before its items; and it reads a directory's parent or a snapshot's root at other times. The engine puts a new inode into its cache with the items in the tree."},
-	{Name: "flusher-of-sync", Step: step(`sync_fs|extent_writepage |folio_|update_bytes_may_use DATA |reserve_extent DATA |inode_mod_|ordered_extent_|clear_extent_bit |set_extent_bit |block_bio_queue W `), Ops: ops(`sync-dirty`),
-		Why: "syncfs of Linux hands dirty data to the flusher's worker and waits. The task that syncs writes it back here."},
-	{Name: "read-window", Step: step(`(set|clear)_extent_bit LOCKED |block_bio_queue R |get_extent |mm_filemap_add_to_page_cache `), Ops: ops(`read-.*|dread|fault|write-half-page-cold`),
-		Why: "How much is read ahead, and how much of a hole one look tells, differ; and a direct read of the engine unlocks at the end of its bio."},
-	{Name: "allocate-under-lock", Step: step(`(set|clear)_extent_bit LOCKED |update_bytes_may_use DATA |reserve_extent DATA `), Ops: ops(`falloc.*|zero|reflink|write-again`),
-		Why: "The order of lock and reservation: Linux reserves space for an allocation with the range locked; the engine before. And the surplus of a block that is dirty already goes back after the range is unlocked."},
-	{Name: "inline-first", Step: step(`(set|clear)_extent_bit |update_bytes_may_use DATA `), Ops: ops(`writeback-inline`),
-		Why: "The engine gives the reservation of an inline file back before the item is inserted, Linux after."},
-	{Name: "direct-lock", Step: step(`(set|clear)_extent_bit (LOCKED\|)?(DIO_LOCKED|LOCKED)|get_extent `), Ops: ops(`dwrite.*`),
-		Why: "A direct write of Linux takes the two locks of its range before it asks whether the range may be overwritten in place, and lets both go in one step."},
-	{Name: "looks-under-lock", Step: step(`inode_(un)?lock_shared dir`), Marks: []Mark{Extra}, Ops: ops(`create|mkdir|rmdir|link|unlink|rename.*|symlink|chmod|setxattr|fsync-.*|snapshot`),
-		Why: "The engine has no dentry cache: it looks a name up in the directory, with i_rwsem shared. Linux has the name in memory."},
-	{Name: "directory-opened", Step: step(`inode_(un)?lock dir`), Marks: []Mark{Missing, Count}, Ops: ops(`fsync-dir|snapshot`),
-		Why: "As Linux opens a directory, it takes i_rwsem for the number of its last index entry. The engine opens none for this."},
-	{Name: "directory-held", Step: step(`inode_unlock dir`), Marks: []Mark{Order}, Ops: ops(`rmdir|unlink|rename-over|snapshot`),
-		Why: "When the last name of an inode goes, Linux drops its items before the directory is unlocked, and the engine after. Of a snapshot the engine unlocks the directory before the lock of snapshots ends."},
-	{Name: "direct-exclusive", Step: step(`inode_(un)?lock(_shared)? file`), Ops: ops(`dwrite.*`),
-		Why: "Inside EOF, a direct write shares i_rwsem if the inode is known to have no capabilities. The engine knows it from the first look on. Linux would remember it in S_NOSEC, but only where the superblock has SB_NOSEC, " +
-			"and that of btrfs has not in 6.18: it takes i_rwsem exclusively each time."},
-	{Name: "nocow-not-asked", Step: step(`drew_(try_)?write_(un)?lock`), Marks: []Mark{Extra}, Ops: ops(`write-nocow|writeback-nocow|dwrite-nocow|dwrite-nosum.*|fsync-nocow`),
-		Why: "The engine keeps snapshots out from the question whether a block may be overwritten in place until it is dirty or written. Linux takes the snapshot lock for that in a buffered write that finds no space, and never in a direct one."},
-	{Name: "grow-against-snapshot", Step: step(`drew_write_(un)?lock`), Marks: []Mark{Missing}, Ops: ops(`truncate-up`),
-		Why: "Linux lets no snapshot begin while it makes a file longer (btrfs_setsize). The engine does not ask."},
-	{Name: "disk-size-each-time", Step: step(`inode_safe_disk_i_size_write `), Ops: ops(withWriteback + `|truncate-.*|punch.*|zero|falloc.*|reflink`),
-		Why: "When the size on disk is set: Linux does so at each completion, before the inode's item, and of a direct write as well. The engine does where the size may have changed."},
-	{Name: "size-after-items", Step: step(`(i_size_write|inode_safe_disk_i_size_write) `), Marks: []Mark{Order}, Ops: ops(`falloc.*|reflink`),
-		Why: "The engine sets the new size after the handle of the last extent, Linux with it, before the range is unlocked."},
-	{Name: "evicted-as-truncated", Step: step(`(i_size_write|inode_safe_disk_i_size_write) 0`), Marks: []Mark{Extra, Count}, Ops: ops(`rmdir|unlink|rename-over`),
-		Why: "The engine drops the items of an inode that has no name left as a truncate to 0 does, sizes and all."},
-	{Name: "writeback-marked-early", Step: step(`folio_start_writeback `), Marks: []Mark{Order, Value}, Ops: ops(withWriteback),
-		Why: "The engine marks a page as under writeback when it takes it, and has its place allocated then. Linux marks it as it puts it into a bio."},
-	{Name: "writeback-ends-first", Step: step(`folio_end_writeback `), Marks: []Mark{Order, Value, Count, Missing, Extra}, Ops: ops(withWriteback),
-		Why: "At the end of a bio the engine ends the writeback of its pages, and then tells the ordered extent. Linux tells it first."},
-	{Name: "bio-after-unlock", Step: step(`block_bio_queue W |folio_unlock `), Marks: []Mark{Order}, Ops: ops(withWriteback),
-		Why: "Linux submits the bio of a run of pages before it unlocks the last one. The engine unlocks first."},
-	{Name: "stable-asked", Step: step(`folio_wait_writeback `), Marks: []Mark{Extra, Count}, Ops: ops(`write-.*|` + withWriteback + `|truncate-into|punch-part|zero`),
-		Why: "The engine asks each page that it is going to change or to write whether the device still reads it. Linux does not ask one that it has just put into the cache, and looks at the bit, inline, before it writes one."},
-	{Name: "pages-in-batches", Step: step(`mm_filemap_delete_from_page_cache |folio_wait_writeback |folio_unlock `), Marks: []Mark{Order, Count}, Ops: ops(`truncate-.*|punch.*|zero|unlink|rename-over`),
-		Why: "Linux invalidates a batch of pages one by one and then takes them out of the cache together, and looks at a part of a page first. The engine takes out each as it comes to it, and comes to the part of a page at another time."},
-	{Name: "read-ends-on-task", Step: step(`folio_unlock `), Ops: ops(`read-.*|fault|write-half-page-cold`),
-		Why: "The end of the bio unlocks the pages of a read in Linux. The engine's task does, after it has looked at the checksums; and it reads more ahead: see read-window."},
-	{Name: "waits-by-blocks", Step: step(`wait_ordered_range `), Marks: []Mark{Value, Extra, Count}, Ops: ops(`punch-part|zero`),
-		Why: "The engine waits for the ordered extents of whole blocks, and once more before it zeroes some; Linux hands on the bytes, and rounds when it waits."},
-	{Name: "reflink-waits", Step: step(`wait_ordered_range |inode_(un)?lock file`), Ops: ops(`reflink`),
-		Why: "The engine takes the capabilities of the destination away under a lock of its own, and waits for ordered extents with i_rwsem; Linux waits before as well, and once more at the end."},
-	{Name: "beyond-eof-unlocked", Step: step(`(set|clear)_extent_bit LOCKED `), Marks: []Mark{Extra, Count}, Ops: ops(`write-extending|write-beyond|write-new-file|dwrite-extending`),
-		Why: "Linux 6.18.44 locks the extent range of a folio beyond EOF, and so does the engine. 6.18.15, which shows functions, does not yet."},
-	{Name: "completions-in-turn", Step: step(`finish_ordered_extent |ordered_extent_|tree_|add_delayed_|cow_block |space_reservation |(set|clear)_extent_bit |reserve_extent METADATA `), Ops: ops(`writeback-many`),
-		Why: "Eight bios end at once: in which order, and how the workers take turns, is the machine's."},
-	{Name: "page-in-use", Step: step(`folio_unlock |mm_filemap_delete_from_page_cache |set_extent_bit DELALLOC|inode_mod_|writeback_dirty_folio |extent_writepage `), Ops: ops(`dwrite.*`),
-		Why: "A page whose writeback ends at this moment is still in use, and Linux does not get it out of the cache: it stays, and a direct write goes through the cache. " +
-			"The engine waits until it has the page."},
-}
+// known is made when it is asked for: its patterns take 1 MiB and 2 ms, and no other verb has any
+// use for them.
+var known = sync.OnceValue(func() []Known {
+	return []Known{
+		// Eras: how an older or a newer kernel differs from the one that policy modern models.
+		{Name: "direct-with-checksums", Step: step(`.`), Ops: ops(`dwrite|dwrite-extending|dwrite-prealloc`), Until: "6.1",
+			Why: "Linux wrote directly with checksums, until 968f19c5b1b7 (6.15, and its stable kernels) let such a write go through the cache, as policy modern does."},
+		{Name: "pages-prepared-together", Step: step(`.`), Ops: ops(`write-new-file`), Until: "6.12",
+			Why: "A buffered write locked all pages of a batch, reserved for them together and made them dirty together, until c87c299776e4 (6.13). Policy modern goes folio by folio."},
+		{Name: "commit-not-log", Step: step(`.`), Ops: ops(`fsync-renamed|fsync-linked`), Until: "5.10",
+			Why: "Where names of the inode have changed in the transaction (last_unlink_trans), fsync of 5.10 commits it. Later kernels log the names, and so does the engine."},
+		{Name: "inode-item-first", Step: step(`cow_block fs|add_delayed_|tree_(lock|unlock) (new|fs)|reserve_extent METADATA|update_bytes_may_use METADATA -`), Ops: ops(`fsync-nocow`), Until: "5.10",
+			Why: "Before it logs, fsync of 5.10 writes the delayed inode item into its tree (btrfs_commit_inode_delayed_inode), and copies the leaf for that. Later kernels log the inode from memory."},
+		{Name: "names-logged-at-once", Step: step(`tree_(read_)?(lock|unlock) (log|new|fs)|update_bytes_may_use METADATA|reserve_extent METADATA`), Ops: ops(`link|rename|rename-over`), Until: "5.10",
+			Why: "A new name, and one that is given up, 5.10 logs at once (btrfs_log_new_name), although the inode is in no log of this transaction. Later kernels do only where it is, and so does the engine."},
+		{Name: "uptodate-bit", Step: step(`(set|clear)_extent_bit (DELALLOC|DELALLOC\|UPTODATE|UPTODATE|LOCKED|DELALLOC\|DO_ACCOUNTING|DELALLOC\|NORESERVE\|DO_ACCOUNTING) `),
+			Ops: ops(`write-.*|read-.*|fault|dwrite.*|truncate-into|punch-part`), Until: "6.1",
+			Why: "A range has a bit that says that its pages are up to date: in 5.10 set with DELALLOC and after a read, in 6.1 for holes that are read. Later kernels ask the page."},
+		{Name: "ordered-first", Step: step(`ordered_extent_add `), Marks: []Mark{Order}, Until: "6.1",
+			Why: "An ordered extent was in its tree before the outstanding extent was counted. Later kernels, and the engine, count first."},
+		{Name: "regular-unmarked", Step: step(`ordered_extent_`), Until: "5.10",
+			Why: "In 5.10 the ordered extent of a buffered write has no type REGULAR."},
+		{Name: "commit-for-space", Step: step(`.`), Ops: ops(`enospc`), Since: "6.1", Until: "6.1",
+			Why: "Before it gives up for want of space, 6.1 commits the transaction, and the engine does not. 5.10 and 6.12 did not in this operation either."},
+		{Name: "bio-by-worker", Step: step(`block_bio_queue W `), Ops: ops(withWriteback + `|enospc`), Until: "6.1",
+			Why: "In 5.10 and 6.1 a worker computes the checksums of a bio of data and submits it. Later kernels do so on the task where the checksum is a fast one, and so does the engine."},
+		{Name: "csums-reserved-always", Step: step(`space_reservation delalloc `), Marks: []Mark{Value}, Ops: ops(`dwrite-nosum.*`), Until: "5.10",
+			Why: "5.10 reserves for checksums of files that have none as well. Later kernels and the engine do not."},
+		{Name: "direct-read-lock", Step: step(`(set|clear)_extent_bit (LOCKED|DIO_LOCKED)`), Ops: ops(`dread`), Until: "6.12",
+			Why: "A direct read locked its range with the bit of all others. DIO_LOCKED is newer."},
+		{Name: "folio-cut-written", Step: step(`.`), Ops: ops(`truncate-dirty`), Since: "7.3",
+			Why: "A large folio (7.2) that the new size cuts stays dirty, and the wait for ordered extents writes it: what lies beyond i_size gets an ordered extent that ends without a bio. " +
+				"The engine has pages, and drops those."},
+		{Name: "large-folio-at-once", Step: step(`.`), Ops: ops(`write-new-file|dwrite-extending|dwrite-prealloc`), Since: "7.3",
+			Why: "A write into one large folio (7.2) is one batch, with one reservation and one i_size. The engine goes page by page."},
+		{Name: "large-folios", Step: step(`folio_|writeback_dirty_folio |extent_writepage |mm_filemap_`), Since: "7.3",
+			Why: "The 16 pages of the file are one large folio (7.2): its events have the index 0, and there is one where the engine has one for each page."},
+		{Name: "commit-by-states", Step: step(`transaction_commit`), Marks: []Mark{Missing, Count}, Since: "7.3",
+			Why: "7.3 tells of a commit six times, as often as a transaction changes its state. Older kernels and the engine tell of its start."},
+		{Name: "finishing-bit", Step: step(`(set|clear)_extent_bit LOCKED(\|FINISHING_ORDERED)? `), Marks: []Mark{Value}, Until: "6.12",
+			Why: "The range of an ordered extent that ends was locked by the bit LOCKED, without FINISHING_ORDERED beside it."},
+		{Name: "delayed-items", Step: step(`space_reservation delayed_(inode|item) `), Marks: []Mark{Missing},
+			Why: "Linux puts off changes of inode items and of the index entries of directories (delayed-inode.c), and reserves for them. " +
+				"The engine writes index entries at once, and inode items at the commit from the global reserve."},
+		{Name: "delayed-refs-reserve", Step: step(`space_reservation ((local_)?delayed_refs_rsv|pinned) `), Marks: []Mark{Missing},
+			Why: "Linux reserves for delayed references as they are queued. The engine sizes the global reserve by the queue instead."},
+		{Name: "count-before-space", Step: step(`update_bytes_may_use METADATA \+|space_reservation delalloc \+|inode_mod_outstanding_extents \+`), Marks: []Mark{Order}, Ops: ops(`write-.*|dwrite.*|punch-part`),
+			Why: "The engine counts the outstanding extents before it reserves their metadata, so that a completion that gives surplus back meanwhile leaves theirs."},
+		{Name: "exact-metadata", Step: step(`(update_bytes_may_use METADATA|space_reservation delalloc) `), Ops: ops(`write-again|write-nocow|.*-nocow|write-new-file`),
+			Why: "The engine reserves what the counters of the inode ask for together. It knows that a NOCOW block stays in place, and then reserves no insert."},
+		{Name: "reserve-goes-along", Step: step(`space_reservation delalloc |inode_mod_outstanding_extents -`), Marks: []Mark{Missing, Extra, Order, Count},
+			Why: "A completion of the engine takes the inode's reservation along into its transaction, and counts the extent off, before the items. Linux lends the inode's reserve " +
+				"to the handle and releases after them."},
+		{Name: "metadata-promises", Step: step(`update_bytes_may_use METADATA `),
+			Why: "Follows from delayed-items, delayed-refs-reserve and reserve-goes-along. Besides, the engine tops the global reserve up at the end of a handle, not in the commit alone."},
+		{Name: "units", Step: step(`space_reservation transaction `),
+			Why: "A handle of the engine reserves for the items that the engine changes, which are not the kernel's: see delayed-items. Changes of an inode alone (chmod) are a transaction here, " +
+				"and truncate, punch and reflink reserve beside their handle."},
+		{Name: "noreserve-with-delalloc", Step: step(`clear_extent_bit (LOCKED\|)?DELALLOC`),
+			Why: "The engine clears NORESERVE together with DELALLOC, of which it says something. Linux leaves it until the range is written."},
+		{Name: "page-release", Step: step(`clear_extent_bit (ANY|ALL) `), Marks: []Mark{Missing},
+			Why: "When a page goes, Linux clears all bits that its range may have left. The engine's io tree has none left then."},
+		{Name: "truncate-by-page", Step: step(`(set|clear)_extent_bit (LOCKED|ALL|ANY|DELALLOC)`), Ops: ops(`truncate-.*|punch.*|zero|rmdir|unlink|rename-over`),
+			Why: "Linux invalidates page by page, and clears the rest of the range's bits with each. The engine drops the pages, and ends with the range as a whole; " +
+				"an unlinked file it truncates once more, with the same function."},
+		{Name: "range-locked-once", Step: step(`(set|clear)_extent_bit LOCKED `), Marks: []Mark{Missing, Count, Order}, Ops: ops(withWriteback),
+			Why: "Writeback of Linux locks a range to find what is delalloc, unlocks it, and locks each extent again once it has its place. The engine holds the range from the first to the last."},
+		{Name: "one-change", Step: step(`clear_extent_bit LOCKED `), Marks: []Mark{Order}, Ops: ops(`write-new-file`),
+			Why: "A batch of the engine sets delalloc and unlocks its range in one change of the tree, in which the range is merged with the one before. Linux merges them when it unlocks."},
+		{Name: "full-fsync-waits", Step: step(`ordered_extent_start |wait_ordered_range \[0,end\)`), Marks: []Mark{Missing}, Ops: ops(`fsync-.*|write-fsync|sync-dirty|dwrite-nosum-cached`),
+			Why: "An fsync of Linux that logs all of an inode (a new one, one whose extent maps are gone, or a directory) waits for its ordered extents, if there are any and they are still unfinished. " +
+				"The engine logs from the ordered extents. A direct write over dirty pages waits on both sides, if there is still something to wait for."},
+		{Name: "fsync-locks-range", Step: step(`(set|clear)_extent_bit LOCKED \[0,end\)`), Marks: []Mark{Extra},
+			Why: "The engine locks the extent range of the whole file while it logs, because what it logs are items and ordered extents. Linux logs extent maps, which have a lock of their own."},
+		{Name: "place-in-hand", Step: step(`get_extent `), Marks: []Mark{Missing, Count},
+			Why: "Linux asks for the extent map once more: to tell new delalloc bytes from old (DELALLOC_NEW), which the engine counts at completion, and for each bio of writeback, " +
+				"where the engine has the place in hand."},
+		{Name: "dirty-then-delalloc", Step: step(`writeback_dirty_folio `), Marks: []Mark{Order},
+			Why: "The engine marks the pages dirty, then the range delalloc; Linux the other way round. Both hold the page locks meanwhile."},
+		{Name: "csum-neighbours", Step: step(`tree_(read_)?(lock|unlock) csum`), Marks: []Mark{Extra, Count, Order},
+			Why: "Before checksums extend an item, the engine looks where the next item begins, and searches again. Linux extends the item in the leaf that it has."},
+		{Name: "nocow-remembered", Step: step(`tree_read_(lock|unlock) (fs|extent|csum)`), Ops: ops(`.*nocow|.*prealloc`),
+			Why: "Whether an extent may be overwritten in place the engine asks at the write, once for each extent, and remembers it. Linux asks at writeback, and of a direct write each time."},
+		{Name: "map-dropped-at-completion", Step: step(`tree_read_(lock|unlock) fs`), Marks: []Mark{Extra}, Ops: ops(`write-half-page-cold|read-.*|dread|fault|dwrite-nosum.*`),
+			Why: "A completion of the engine drops the extent maps of its range, so the next look goes to the tree. Linux keeps the map that the write has made."},
+		{Name: "holes-looked-up", Step: step(`tree_read_(lock|unlock) fs|get_extent `), Marks: []Mark{Missing}, Ops: ops(`write-beyond|truncate-up`),
+			Why: "A write beyond EOF and a truncate upwards look for the holes that they make (btrfs_cont_expand), though with NO_HOLES no item comes of it. The engine has NO_HOLES only."},
+		{Name: "names-looked-up", Step: step(`tree_read_(lock|unlock) fs`), Ops: ops(`create|mkdir|rmdir|link|unlink|rename.*|symlink|chmod|setxattr`),
+			Why: "Names and attributes are looked up by other searches: the engine has no dentry cache, and Linux searches the index entries that it puts off."},
+		{Name: "extents-looked-up", Step: step(`tree_read_(lock|unlock) fs`), Ops: ops(`falloc.*|punch.*|zero|reflink|writeback-inline|dwrite-extending|dwrite-nosum.*`),
+			Why: "The engine searches for the first extent before it changes the range, and for inline data before it clones. Linux drops extents with one path."},
+		{Name: "log-lookups", Step: step(`tree_read_(lock|unlock) (fs|log|csum)`), Ops: ops(`fsync-.*|write-fsync`),
+			Why: "What fsync looks up: the engine logs the names of an inode by its references, all of them, and does not copy the items of whole leaves."},
+		{Name: "items-one-by-one", Step: step(`tree_(lock|unlock) (fs|csum)`), Marks: []Mark{Count, Extra, Order, Missing},
+			Why: "The engine drops a file extent and inserts the next with a search each, inserts checksums after the search for those before, and writes index entries at once. " +
+				"Linux replaces in one path, and puts index entries off."},
+		{Name: "log-items", Step: step(`tree_(lock|unlock) (log|subvolume)`),
+			Why: "What is written into a log, and how often it is searched: the engine logs an inode's names with its items, and locks the log's blocks once more to seal them."},
+		{Name: "flush-after-super", Step: step(`block_bio_queue F `), Marks: []Mark{Extra, Count},
+			Why: "Linux writes the superblock with FUA. The engine's devices have no such flag, so a flush follows."},
+		{Name: "commit-bios", Step: step(`block_bio_queue W `), Ops: ops(commits + `|fsync-.*|write-fsync`),
+			Why: "The engine writes tree blocks that lie side by side with one bio; Linux one block at a time."},
+		{Name: "refs-in-order", Step: step(`run_delayed_|reserved_extent_|tree_(read_)?(lock|unlock) extent|add_delayed_|cow_block |reserve_extent METADATA |tree_lock new`), Marks: []Mark{Order, Count, Value, Missing}, Ops: ops(commits),
+			Why: "A commit of Linux runs delayed references in several rounds, by its own order, and copies the blocks that come of them when it meets them. The engine runs rounds to a fixpoint, ascending by address. " +
+				"The references and the copies are the same ones."},
+		{Name: "free-space-looks", Step: step(`tree_read_(lock|unlock) free-space`), Ops: ops(commits),
+			Why: "Before a change of the free space tree, the engine reads the block group's item and finds the free extent with searches that lock for reading. Linux searches for what it will change."},
+		{Name: "free-space-runs", Step: step(`tree_(lock|unlock) free-space`), Marks: []Mark{Missing, Count, Order}, Ops: ops(commits),
+			Why: "The engine changes the free space tree once for each run of neighbours, and gives an item another key. Linux does it for each reference, and deletes an item and inserts another."},
+		{Name: "extent-looked-up", Step: step(`tree_read_(lock|unlock) extent`), Marks: []Mark{Extra}, Ops: ops(commits),
+			Why: "Whether references to an extent have items of their own, the engine asks with a search. Linux looks at the next item of the leaf that it has locked for the change."},
+		{Name: "roots-looked-up", Step: step(`tree_(read_)?(lock|unlock) (root|subvolume|fs|uuid)`), Marks: []Mark{Missing, Extra, Count, Order}, Ops: ops(commits),
+			Why: "Before it changes a root's item or enters a snapshot's name, the engine searches for it once more. Linux updates the item where the search ended."},
+		{Name: "leaf-copied-again", Step: step(`cow_block fs |add_delayed_tree_ref .* fs `), Marks: []Mark{Missing, Count}, Ops: ops(`sync-dirty`),
+			Why: "In some runs of sync Linux copies the leaf of the file's items once more in the commit, as it does with a block that has been written since it was copied. That the first pass of sync wrote it is a guess."},
+		{Name: "flush-states", Step: step(`flush_space |reserve_ticket |tree_read_(lock|unlock) fs`), Ops: ops(`enospc`),
+			Why: "The engine flushes on the first task that waits, by its own list of states, and tries each twice. Linux has a worker for it and a list by kind of space."},
+		{Name: "moment-of-inode", Step: step(`inode_(new|evict|request)`),
+			Why: "Linux says so when the inode is in memory, before its items; and it reads a directory's parent or a snapshot's root at other times. The engine puts a new inode into its cache with the items in the tree."},
+		{Name: "flusher-of-sync", Step: step(`sync_fs|extent_writepage |folio_|update_bytes_may_use DATA |reserve_extent DATA |inode_mod_|ordered_extent_|clear_extent_bit |set_extent_bit |block_bio_queue W `), Ops: ops(`sync-dirty`),
+			Why: "syncfs of Linux hands dirty data to the flusher's worker and waits. The task that syncs writes it back here."},
+		{Name: "read-window", Step: step(`(set|clear)_extent_bit LOCKED |block_bio_queue R |get_extent |mm_filemap_add_to_page_cache `), Ops: ops(`read-.*|dread|fault|write-half-page-cold`),
+			Why: "How much is read ahead, and how much of a hole one look tells, differ; and a direct read of the engine unlocks at the end of its bio."},
+		{Name: "allocate-under-lock", Step: step(`(set|clear)_extent_bit LOCKED |update_bytes_may_use DATA |reserve_extent DATA `), Ops: ops(`falloc.*|zero|reflink|write-again`),
+			Why: "The order of lock and reservation: Linux reserves space for an allocation with the range locked; the engine before. And the surplus of a block that is dirty already goes back after the range is unlocked."},
+		{Name: "inline-first", Step: step(`(set|clear)_extent_bit |update_bytes_may_use DATA `), Ops: ops(`writeback-inline`),
+			Why: "The engine gives the reservation of an inline file back before the item is inserted, Linux after."},
+		{Name: "direct-lock", Step: step(`(set|clear)_extent_bit (LOCKED\|)?(DIO_LOCKED|LOCKED)|get_extent `), Ops: ops(`dwrite.*`),
+			Why: "A direct write of Linux takes the two locks of its range before it asks whether the range may be overwritten in place, and lets both go in one step."},
+		{Name: "looks-under-lock", Step: step(`inode_(un)?lock_shared dir`), Marks: []Mark{Extra}, Ops: ops(`create|mkdir|rmdir|link|unlink|rename.*|symlink|chmod|setxattr|fsync-.*|snapshot`),
+			Why: "The engine has no dentry cache: it looks a name up in the directory, with i_rwsem shared. Linux has the name in memory."},
+		{Name: "directory-opened", Step: step(`inode_(un)?lock dir`), Marks: []Mark{Missing, Count}, Ops: ops(`fsync-dir|snapshot`),
+			Why: "As Linux opens a directory, it takes i_rwsem for the number of its last index entry. The engine opens none for this."},
+		{Name: "directory-held", Step: step(`inode_unlock dir`), Marks: []Mark{Order}, Ops: ops(`rmdir|unlink|rename-over|snapshot`),
+			Why: "When the last name of an inode goes, Linux drops its items before the directory is unlocked, and the engine after. Of a snapshot the engine unlocks the directory before the lock of snapshots ends."},
+		{Name: "direct-exclusive", Step: step(`inode_(un)?lock(_shared)? file`), Ops: ops(`dwrite.*`),
+			Why: "Inside EOF, a direct write shares i_rwsem if the inode is known to have no capabilities. The engine knows it from the first look on. Linux would remember it in S_NOSEC, but only where the superblock has SB_NOSEC, " +
+				"and that of btrfs has not in 6.18: it takes i_rwsem exclusively each time."},
+		{Name: "nocow-not-asked", Step: step(`drew_(try_)?write_(un)?lock`), Marks: []Mark{Extra}, Ops: ops(`write-nocow|writeback-nocow|dwrite-nocow|dwrite-nosum.*|fsync-nocow`),
+			Why: "The engine keeps snapshots out from the question whether a block may be overwritten in place until it is dirty or written. Linux takes the snapshot lock for that in a buffered write that finds no space, and never in a direct one."},
+		{Name: "grow-against-snapshot", Step: step(`drew_write_(un)?lock`), Marks: []Mark{Missing}, Ops: ops(`truncate-up`),
+			Why: "Linux lets no snapshot begin while it makes a file longer (btrfs_setsize). The engine does not ask."},
+		{Name: "disk-size-each-time", Step: step(`inode_safe_disk_i_size_write `), Ops: ops(withWriteback + `|truncate-.*|punch.*|zero|falloc.*|reflink`),
+			Why: "When the size on disk is set: Linux does so at each completion, before the inode's item, and of a direct write as well. The engine does where the size may have changed."},
+		{Name: "size-after-items", Step: step(`(i_size_write|inode_safe_disk_i_size_write) `), Marks: []Mark{Order}, Ops: ops(`falloc.*|reflink`),
+			Why: "The engine sets the new size after the handle of the last extent, Linux with it, before the range is unlocked."},
+		{Name: "evicted-as-truncated", Step: step(`(i_size_write|inode_safe_disk_i_size_write) 0`), Marks: []Mark{Extra, Count}, Ops: ops(`rmdir|unlink|rename-over`),
+			Why: "The engine drops the items of an inode that has no name left as a truncate to 0 does, sizes and all."},
+		{Name: "writeback-marked-early", Step: step(`folio_start_writeback `), Marks: []Mark{Order, Value}, Ops: ops(withWriteback),
+			Why: "The engine marks a page as under writeback when it takes it, and has its place allocated then. Linux marks it as it puts it into a bio."},
+		{Name: "writeback-ends-first", Step: step(`folio_end_writeback `), Marks: []Mark{Order, Value, Count, Missing, Extra}, Ops: ops(withWriteback),
+			Why: "At the end of a bio the engine ends the writeback of its pages, and then tells the ordered extent. Linux tells it first."},
+		{Name: "bio-after-unlock", Step: step(`block_bio_queue W |folio_unlock `), Marks: []Mark{Order}, Ops: ops(withWriteback),
+			Why: "Linux submits the bio of a run of pages before it unlocks the last one. The engine unlocks first."},
+		{Name: "stable-asked", Step: step(`folio_wait_writeback `), Marks: []Mark{Extra, Count}, Ops: ops(`write-.*|` + withWriteback + `|truncate-into|punch-part|zero`),
+			Why: "The engine asks each page that it is going to change or to write whether the device still reads it. Linux does not ask one that it has just put into the cache, and looks at the bit, inline, before it writes one."},
+		{Name: "pages-in-batches", Step: step(`mm_filemap_delete_from_page_cache |folio_wait_writeback |folio_unlock `), Marks: []Mark{Order, Count}, Ops: ops(`truncate-.*|punch.*|zero|unlink|rename-over`),
+			Why: "Linux invalidates a batch of pages one by one and then takes them out of the cache together, and looks at a part of a page first. The engine takes out each as it comes to it, and comes to the part of a page at another time."},
+		{Name: "read-ends-on-task", Step: step(`folio_unlock `), Ops: ops(`read-.*|fault|write-half-page-cold`),
+			Why: "The end of the bio unlocks the pages of a read in Linux. The engine's task does, after it has looked at the checksums; and it reads more ahead: see read-window."},
+		{Name: "waits-by-blocks", Step: step(`wait_ordered_range `), Marks: []Mark{Value, Extra, Count}, Ops: ops(`punch-part|zero`),
+			Why: "The engine waits for the ordered extents of whole blocks, and once more before it zeroes some; Linux hands on the bytes, and rounds when it waits."},
+		{Name: "reflink-waits", Step: step(`wait_ordered_range |inode_(un)?lock file`), Ops: ops(`reflink`),
+			Why: "The engine takes the capabilities of the destination away under a lock of its own, and waits for ordered extents with i_rwsem; Linux waits before as well, and once more at the end."},
+		{Name: "beyond-eof-unlocked", Step: step(`(set|clear)_extent_bit LOCKED `), Marks: []Mark{Extra, Count}, Ops: ops(`write-extending|write-beyond|write-new-file|dwrite-extending`),
+			Why: "Linux 6.18.44 locks the extent range of a folio beyond EOF, and so does the engine. 6.18.15, which shows functions, does not yet."},
+		{Name: "completions-in-turn", Step: step(`finish_ordered_extent |ordered_extent_|tree_|add_delayed_|cow_block |space_reservation |(set|clear)_extent_bit |reserve_extent METADATA `), Ops: ops(`writeback-many`),
+			Why: "Eight bios end at once: in which order, and how the workers take turns, is the machine's."},
+		{Name: "page-in-use", Step: step(`folio_unlock |mm_filemap_delete_from_page_cache |set_extent_bit DELALLOC|inode_mod_|writeback_dirty_folio |extent_writepage `), Ops: ops(`dwrite.*`),
+			Why: "A page whose writeback ends at this moment is still in use, and Linux does not get it out of the cache: it stays, and a direct write goes through the cache. " +
+				"The engine waits until it has the page."},
+	}
+})

@@ -145,8 +145,9 @@ func (r *Report) writeCompared(b *strings.Builder) {
 
 // writeKnown lists the differences that have rows, in the order of the table.
 func writeKnown(b *strings.Builder, rows map[string]int) {
-	for i := range known {
-		if k := &known[i]; rows[k.Name] > 0 {
+	list := known()
+	for i := range list {
+		if k := &list[i]; rows[k.Name] > 0 {
 			fmt.Fprintf(b, "  %-26s %4d rows\n", k.Name, rows[k.Name])
 			for _, line := range prose.Hang("      ", "      ", k.Why, prose.Width) {
 				fmt.Fprintln(b, line)
@@ -340,8 +341,8 @@ func (r *Report) JSON() JSONReport {
 	for g := range Groups {
 		j.Parts = append(j.Parts, JSONPart{g.String(), j.Totals.Cells[g], j.Totals.Agreeing[g]})
 	}
-	for i := range known {
-		j.Reasons[known[i].Name] = known[i].Why
+	for _, k := range known() {
+		j.Reasons[k.Name] = k.Why
 	}
 	for _, l := range leftOut {
 		j.LeftOut[l.Name] = l.Why
