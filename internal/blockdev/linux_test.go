@@ -46,6 +46,19 @@ func TestBlockDeviceAndMounted(t *testing.T) {
 	loop := run("losetup", "-f", "--show", path)
 	defer exec.Command("losetup", "-d", loop).Run()
 
+	twice := run("losetup", "-f", "--show", path)
+	defer exec.Command("losetup", "-d", twice).Run()
+	other := filepath.Join(t.TempDir(), "other")
+	d, err = Create(other, size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Close()
+	if !Same(loop, path) || !Same(path, loop) || !Same(loop, twice) || Same(loop, other) || Same(other, loop) {
+		t.Errorf("%s and %s are loop devices of %s, and not of %s", loop, twice, path, other)
+	}
+	run("losetup", "-d", twice)
+
 	k := sched.NewTask("test")
 	for _, flags := range []Flags{0, Direct} {
 		d, err := Open(loop, flags)

@@ -298,6 +298,13 @@ type Subvol struct {
 // Snapshot reports whether it was made as a snapshot.
 func (s *Subvol) Snapshot() bool { return !s.ParentUUID.IsZero() }
 
+// TopUUID is the identifier of the top-level subvolume, of which a snapshot has it as its
+// ParentUUID; zero in images of old programs.
+func (f *FS) TopUUID(t *sched.Task) (format.UUID, error) {
+	it, err := f.trans.RootItem(t, format.FS_TREE_OBJECTID)
+	return it.UUID, err
+}
+
 // Subvolumes lists all subvolumes but the top-level one, by id. One that is deleted meanwhile may
 // be missing.
 func (f *FS) Subvolumes(t *sched.Task) (list []Subvol, err error) {

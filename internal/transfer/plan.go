@@ -259,7 +259,7 @@ func (p *plan) name(word string, words []string) error {
 	if isNew {
 		words = append(slices.Clone(p.set), words...)
 	} else if e.Link != nil {
-		return fmt.Errorf("%s: is another name of %s, whose attributes it has", name, e.Link.Name)
+		return fmt.Errorf("%s: is another name of %s, whose attributes it has", name, e.Link.Path())
 	}
 	// The type decides what the rest means.
 	slices.SortStableFunc(words, func(a, b string) int {

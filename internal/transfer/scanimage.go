@@ -25,6 +25,7 @@ type imageTree struct {
 	t       *sched.Task
 	x       *fs.FS
 	subvols map[uint64]fs.Subvol
+	uuids   map[format.UUID]bool  // of the subvolumes that are there
 	base    uint64                // the subvolume that a mount opens
 	first   map[inode]*mkfs.Entry // of inodes with several names
 	dirs    map[inode]string      // directories that have been begun -> their path
@@ -40,8 +41,8 @@ type imageInode struct {
 
 // From lists the directory path of an image, from whose files Build reads: the image stays open
 // until then. A subvolume below path is one in the new file system, read-only if it was, and the
-// one that a mount opens stays that. A snapshot is left out, as by get, unless Snapshots is set: it
-// would take the room of a copy. What is damaged is left out.
+// one that a mount opens stays that. A snapshot of a subvolume that is there is left out unless
+// Snapshots is set: it would take the room of a copy. What is damaged is left out.
 func (s *Scan) From(t *sched.Task, x *fs.FS, path string) (*mkfs.Entry, error) {
 	at, err := x.Stat(t, path)
 	if err != nil {
@@ -50,14 +51,19 @@ func (s *Scan) From(t *sched.Task, x *fs.FS, path string) (*mkfs.Entry, error) {
 	if !at.IsDir() {
 		return nil, fmt.Errorf("%s is no directory", path)
 	}
-	c := &imageTree{s: s, t: t, x: x, subvols: map[uint64]fs.Subvol{}, first: map[inode]*mkfs.Entry{}, dirs: map[inode]string{}}
+	c := &imageTree{s: s, t: t, x: x, subvols: map[uint64]fs.Subvol{}, uuids: map[format.UUID]bool{}, first: map[inode]*mkfs.Entry{}, dirs: map[inode]string{}}
 	list, err := x.Subvolumes(t)
 	if err != nil {
 		return nil, err
 	}
 	for _, v := range list {
-		c.subvols[v.ID] = v
+		c.subvols[v.ID], c.uuids[v.UUID] = v, true
 	}
+	top, err := x.TopUUID(t)
+	if err != nil {
+		return nil, err
+	}
+	c.uuids[top] = true
 	if c.base, err = x.DefaultSubvolume(t); err != nil {
 		return nil, err
 	}
@@ -96,7 +102,7 @@ func (c *imageTree) directory(d *mkfs.Entry, path, rel string, at fs.Attr) error
 
 // add lists a name in d, with all below.
 func (c *imageTree) add(d *mkfs.Entry, dir fs.Attr, path, rel string, n fs.DirEntry) error {
-	if v, ok := c.subvols[n.Subvol]; ok && v.Snapshot() && !c.s.Snapshots {
+	if v, ok := c.subvols[n.Subvol]; ok && c.copyOf(&v) && !c.s.Snapshots {
 		c.s.count.w.LeaveOut(LeftOut{Name: path, Snapshot: true})
 		return nil
 	}
@@ -135,6 +141,12 @@ func (c *imageTree) add(d *mkfs.Entry, dir fs.Attr, path, rel string, n fs.DirEn
 	c.s.count.known++
 	d.Add(e)
 	return nil
+}
+
+// copyOf reports whether a subvolume is a snapshot of one that is there, and not the one that a
+// mount opens. What a system was rolled back to is neither.
+func (c *imageTree) copyOf(v *fs.Subvol) bool {
+	return v.Snapshot() && v.ID != c.base && c.uuids[v.ParentUUID]
 }
 
 // entry is what at says of an inode.

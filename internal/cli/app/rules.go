@@ -48,6 +48,18 @@ func Excludes(flags, others, says string) Rule {
 	}}
 }
 
+// NotEmpty: none of flags is given without a text, as by a variable that a script has not set.
+func NotEmpty(flags, says string) Rule {
+	return Rule{says: says, broken: func(cmd *cobra.Command) (bool, []any) {
+		for name := range strings.FieldsSeq(flags) {
+			if f := cmd.Flag(name); f.Changed && slices.Contains([]string{"", "[]"}, f.Value.String()) {
+				return true, []any{name}
+			}
+		}
+		return false, nil
+	}}
+}
+
 // given are those of the names whose flag is on the command line: a list or a text that is not
 // empty, a switch that is on, or any number.
 func given(cmd *cobra.Command, names string) (l []string) {

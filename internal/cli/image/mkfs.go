@@ -43,7 +43,8 @@ size that the tree needs, and 1G at least; with --shrink no more than the tree n
 and the exit code is 1. With --from-tar it is filled with what is in a tar archive, as put --from-tar does it. A file is read
 in place; what comes by standard input or a pipe is kept in a file of TMPDIR meanwhile.
 With --from it is filled with what is in another image of one device, or in a directory of it: with another size, features, profiles,
-compression. Paths begin at the top level there; subvolumes stay subvolumes, snapshots come with --snapshots only and share nothing then.
+compression. Paths begin at the top level there. Subvolumes stay subvolumes; a snapshot of one that is there comes with --snapshots only.
+Nothing is shared any more, and space that is allocated and not written is a hole.
 A hard link does not lead into another subvolume: there it is a file of its own.
 With --features block-group-tree it has what mkfs.btrfs gives every image since 6.19, for Linux 6.1 and later.
 With --reproducible, or with --uuid and the environment's SOURCE_DATE_EPOCH, seconds since 1970, the image is the same bytes each time.
@@ -152,7 +153,7 @@ func (v *making) run(image string) (err error) {
 		from, path = v.tree.from, "/"
 	}
 	for _, to := range append([]string{image}, v.Devices...) {
-		if sameFile(from, to) {
+		if blockdev.Same(from, to) {
 			return app.Usagef(v.cmd, "--from %s, want another image than the one that is made", from)
 		}
 	}
@@ -160,13 +161,6 @@ func (v *making) run(image string) (err error) {
 		v.tree.source, v.tree.path = x, path
 		return v.fill(image, dated)
 	})
-}
-
-// sameFile reports whether two names are of one file that is there.
-func sameFile(a, b string) bool {
-	x, err := os.Stat(a)
-	y, err2 := os.Stat(b)
-	return err == nil && err2 == nil && os.SameFile(x, y)
 }
 
 // fill makes the file system, with what the flags name.

@@ -64,6 +64,7 @@ const excludeHelp = "leave out what matches, with what is below: a name, or with
 // parse checks the flags.
 func (x *treeFlags) parse(cmd *cobra.Command, o *mkfs.Options) (err error) {
 	err = app.Check(cmd,
+		app.NotEmpty("rootdir from-tar from plan", "--%s is empty, want a name"),
 		app.Excludes("rootdir", "from-tar", "--rootdir with --from-tar, want one of them"),
 		app.Excludes("rootdir", "from", "--rootdir with --from, want one of them"),
 		app.Excludes("from-tar", "from", "--from-tar with --from, want one of them"),
@@ -129,12 +130,7 @@ func (x *treeFlags) scan(a verbs, image string, date time.Time) (err error) {
 			return fmt.Errorf("%s: %w", x.plan, err)
 		}
 	}
-	for _, v := range x.subvols {
-		if err := markSubvol(x.root, v); err != nil {
-			return err
-		}
-	}
-	return nil
+	return x.markSubvols()
 }
 
 // archived is the tree of an archive, which close closes.
@@ -175,14 +171,35 @@ func (x *treeFlags) planned(a verbs, s *transfer.Scan) (*mkfs.Entry, error) {
 	return s.Plan(f, filepath.Dir(x.plan), x.root)
 }
 
+// markSubvols makes directories of the tree subvolumes. The default one of the source gives way to
+// one that is named.
+func (x *treeFlags) markSubvols() error {
+	named := ""
+	for _, v := range x.subvols {
+		e, isDefault, err := markSubvol(x.root, v)
+		if err != nil {
+			return err
+		}
+		if !isDefault {
+			continue
+		}
+		if named != "" {
+			return fmt.Errorf("--subvol %s: the default one is %s already", v, named)
+		}
+		named = v
+		x.each(func(o *mkfs.Entry) { o.Default = o == e })
+	}
+	return nil
+}
+
 // markSubvol makes a directory of the tree a subvolume: [default:|ro:|rw:|default-ro:]PATH.
-func markSubvol(root *mkfs.Entry, arg string) error {
+func markSubvol(root *mkfs.Entry, arg string) (e *mkfs.Entry, isDefault bool, err error) {
 	kind, path, ok := strings.Cut(arg, ":")
 	isDefault, readOnly := kind == "default" || kind == "default-ro", kind == "ro" || kind == "default-ro"
 	if !ok || !isDefault && !readOnly && kind != "rw" {
 		path, isDefault, readOnly = arg, false, false
 	}
-	e := root
+	e = root
 	for name := range strings.SplitSeq(strings.Trim(gopath.Clean("/"+path), "/"), "/") {
 		var next *mkfs.Entry
 		for _, c := range e.Entries {
@@ -191,15 +208,15 @@ func markSubvol(root *mkfs.Entry, arg string) error {
 			}
 		}
 		if next == nil {
-			return fmt.Errorf("--subvol %s: no such directory in the tree", arg)
+			return nil, false, fmt.Errorf("--subvol %s: no such directory in the tree", arg)
 		}
 		e = next
 	}
 	if !e.IsDir() {
-		return fmt.Errorf("--subvol %s: is no directory", arg)
+		return nil, false, fmt.Errorf("--subvol %s: is no directory", arg)
 	}
-	e.Subvol, e.Default, e.ReadOnly = true, isDefault, readOnly
-	return nil
+	e.Subvol, e.Default, e.ReadOnly = true, e.Default || isDefault, readOnly
+	return e, isDefault, nil
 }
 
 // build makes the file system, and returns its size.

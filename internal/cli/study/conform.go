@@ -88,6 +88,7 @@ Exit code 1 means that a difference is open, or an expected one is gone.`,
 			return err
 		}
 		err = app.Check(cmd,
+			app.NotEmpty("kernel policy between op record", "--%s is empty"),
 			app.Excludes("record", "recorded", "--record is for the running kernel, not for --recorded"),
 			app.Not(c.runs < 1 || c.runs > 1 && c.record == "", "--runs %d, want 1 or more, and more with --record only", c.runs))
 		if err != nil {

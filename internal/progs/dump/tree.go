@@ -157,7 +157,7 @@ func Log(t *sched.Task, w io.Writer, dev blockdev.Device, more ...blockdev.Devic
 func Tree(t *sched.Task, w io.Writer, dev blockdev.Device, name string, more ...blockdev.Device) error {
 	id, ok := TreeID(name)
 	if !ok {
-		return fmt.Errorf("no tree %q, want root, chunk, dev, extent, fs, csum, free-space, uuid, data-reloc, log or a number", name)
+		return fmt.Errorf("no tree %q, want root, chunk, dev, extent, fs, csum, free-space, block-group, uuid, quota, data-reloc, log or a number", name)
 	}
 	im, err := image.Open(t, dev, more...)
 	if err != nil {

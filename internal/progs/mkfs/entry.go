@@ -19,8 +19,8 @@ type Entry struct {
 	Target   string    // of a symbolic link
 	Entries  []*Entry  // of a directory
 
-	// Link, if set, is another entry of the same subvolume for the same inode. The rest counts when
-	// it is in another subvolume.
+	// Link, if set, is another entry for the same inode, whose attributes count. In another
+	// subvolume it is an inode of its own.
 	Link *Entry
 
 	// Subvol makes a directory a subvolume, ReadOnly one that takes no writes, and Default the one

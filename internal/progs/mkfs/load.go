@@ -72,6 +72,12 @@ func (m *maker) plan(root *Entry) error {
 				case k > 0 && e.Name == d.Entries[k-1].Name:
 					return &SourceError{e, errno.EEXIST}
 				}
+				if e.Link != nil { // whichever of the names comes first
+					at := e.Source
+					if e.LinkTo(e.Link); e.Source == nil {
+						e.Source = at
+					}
+				}
 				e.parent, e.index, e.names = d, uint64(k)+2, nil
 				if e.Subvol {
 					child := m.nextSubvol
