@@ -158,11 +158,12 @@ func askLinux(t *testing.T, img string, cells []*cell) map[*cell]string {
 	return said
 }
 
-// tryLinux brings the file into its cache state and tries the write. An EAGAIN is asked again: tree
-// blocks are locked now and then by what the machine does besides.
+// tryLinux brings the file into its cache state and tries the write. An EAGAIN is asked again, many
+// times: tree blocks are locked now and then by what the machine does besides, and without waiting
+// there is no memory while it is short of some. An answer that is the kernel's stays EAGAIN.
 func tryLinux(t *testing.T, path string, c *cell) (said string) {
 	t.Helper()
-	for range 5 {
+	for range 40 {
 		if said = tryOnce(t, path, c); said != "EAGAIN" {
 			break
 		}
