@@ -61,3 +61,14 @@ func Aligned(n int) []byte {
 	skip := -int(uintptr(unsafe.Pointer(unsafe.SliceData(p)))) & (Align - 1)
 	return p[skip : skip+n : skip+n]
 }
+
+// Resident is Aligned with every page in memory already. Memory that Go has fresh from the system
+// has no pages before they are touched, and a write that must not wait (RWF_NOWAIT) cannot fault
+// them in: Linux answers EAGAIN, which says nothing of the file.
+func Resident(n int) []byte {
+	p := Aligned(n)
+	for i := 0; i < n; i += Align {
+		p[i] = 0
+	}
+	return p
+}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -322,5 +323,22 @@ func BenchmarkQueue(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// The memory of Resident has its pages before anybody writes into it. A direct write with
+// RWF_NOWAIT from memory without pages is answered with EAGAIN for ever.
+func TestResident(t *testing.T) {
+	p := Resident(8 << 20)
+	in := make([]byte, len(p)/Align)
+	_, _, e := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)),
+		uintptr(unsafe.Pointer(&in[0])))
+	if e != 0 {
+		t.Fatal(e)
+	}
+	for i, b := range in {
+		if b&1 == 0 {
+			t.Fatalf("page %d of %d is not in memory", i, len(in))
+		}
 	}
 }

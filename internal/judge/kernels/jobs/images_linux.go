@@ -490,7 +490,7 @@ func (c *NowaitCell) try(path string) (string, error) {
 	if err := unix.Fadvise(fd, 0, 0, unix.FADV_DONTNEED); err != nil {
 		return "", err
 	}
-	p := hostio.Aligned(int(c.State.Len))
+	p := hostio.Resident(int(c.State.Len))
 	switch c.Cache {
 	case "cached":
 		read()
