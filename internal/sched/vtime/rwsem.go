@@ -315,8 +315,14 @@ func (l *rwsem) pass() {
 		l.endSpin(k)
 		l.handTo(k)
 	}
-	if len(l.queue) > 0 && !l.queue[0].wait.read && (!taken || l.fair()) {
-		l.wakeFirst()
+	switch {
+	case len(l.queue) == 0:
+	case !l.queue[0].wait.read:
+		if !taken || l.fair() {
+			l.wakeFirst()
+		}
+	case !taken: // noise has taken the spinners that came before the readers
+		l.grantReaders()
 	}
 }
 

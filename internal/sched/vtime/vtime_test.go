@@ -782,6 +782,42 @@ func TestNoiseOfTheOwner(t *testing.T) {
 	}
 }
 
+// TestNoiseBeforeReaders: a writer has the lock, a reader sleeps for it, and a second writer spins
+// for it, whose CPU noise takes before the lock becomes free. The reader got nothing then, because
+// somebody spun, nor did the spinner: both slept with the lock free, for ever.
+func TestNoiseBeforeReaders(t *testing.T) {
+	hits := 0
+	for seed := range uint64(20) {
+		m := free(4)
+		m.Noise = vtime.Noise{PerSec: 2000, Mean: 50 * time.Microsecond, Seed: seed}
+		st := simulate(t, m, func(k *sched.Task) {
+			var s lock.RWSem
+			s.Init(classSem)
+			var tasks []*sched.Task
+			for i, read := range []bool{false, true, false} {
+				tasks = append(tasks, k.Go("task", func(k *sched.Task) {
+					k.Sleep(time.Duration(i) * time.Microsecond)
+					if read {
+						s.RLock(k)
+						s.RUnlock(k)
+						return
+					}
+					s.Lock(k)
+					k.Charge(time.Millisecond)
+					s.Unlock(k)
+				}))
+			}
+			for _, x := range tasks {
+				k.Join(x)
+			}
+		})
+		hits += int(st.Hits)
+	}
+	if hits < 10 {
+		t.Errorf("%d hits in all, want some for each seed or two", hits)
+	}
+}
+
 // TestEndedTaskLetsGo: what a task had is free once it has ended, while the run goes on. A
 // comparison of thirty runs, each with 2 GiB of buffers, had held those of all.
 func TestEndedTaskLetsGo(t *testing.T) {
