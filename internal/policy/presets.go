@@ -97,6 +97,7 @@ func unaligned(name, about string, on Switch) Policy {
 // does not list them.
 var FsyncPresets = []Policy{
 	like(NowaitPresets, "nowait-5.8", "fsync-commit", "Linux 5.17 with notreelog: every fsync commits the transaction", func(p *Policy) { p.Put(FsyncLog, false) }),
+	like(NowaitPresets, "nowait-5.8", "fsync-wait", "Linux before seed 005: an fsync by log waits for completions, too", func(p *Policy) { p.Put(FsyncWaitOrdered, true) }),
 	like(NowaitPresets, "nowait-5.8", "fsync-5.17", "Linux 5.17: an fsync writes a log tree; the kernel before seed 003", func(*Policy) {}),
 	like(NowaitPresets, "nowait-5.8", "fsync-5.18", "Linux 5.18: the same kernel with the six patches of seed 003", func(p *Policy) {
 		p.Set = p.Or(logPatches)

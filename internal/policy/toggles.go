@@ -53,6 +53,7 @@ const (
 	NowaitTryTree
 	NocowAskAlways
 	FsyncLog
+	FsyncWaitOrdered
 	LogNoRecheck
 	LogPushMin
 	LogLazySum
@@ -579,6 +580,15 @@ var toggles = [switches]Toggle{
 		Shows:    "an fsync of one file writes three tree blocks, and waits for no writer of another file",
 		Scenario: "fsync-writer", Base: "fsync-5.17",
 		Course: true,
+	},
+	FsyncWaitOrdered: {
+		Name:     "FSYNC_WAIT_ORDERED",
+		Does:     "an fsync by log waits for the ordered extents of the file as well, not for writeback alone, and logs what the trees have",
+		Effect:   "prevents a commit from having to wait for what a log has; each fsync waits until completion workers have put its extents and checksums into the trees",
+		Source:   "kernels of 2020 and older; seed 005 takes it away",
+		Kernel:   "fs/btrfs/file.c:btrfs_sync_file()",
+		Shows:    "without it a log has an extent before the trees have it, and a commit that does not wait for it loses the fsync",
+		Scenario: "log-commit-files", Base: "fsync-wait+WRONG_LOG_UNATTACHED",
 	},
 	LogNoRecheck: {
 		Name:   "L1_NO_RECHECK",

@@ -54,6 +54,8 @@ type Params struct {
 	Shared bool
 	Jitter float64       // sigma of the lognormal factor on each service time
 	Flush  time.Duration // of a flush, after all writes that came before it
+	// FlushJitter is the sigma of the lognormal factor on Flush.
+	FlushJitter float64
 
 	// After GCBytes written to a member, on average (exponential), the channel that wrote last
 	// collects garbage and serves nothing for a time between GCMin and GCMax (bounded Pareto with
@@ -130,8 +132,8 @@ func Names() []string {
 
 // Parse reads "NAME" or "NAME:key=value,...": a model with some of its parameters changed. The keys
 // are disks, channels, depth, queues, chunk, handle, interrupt, read, write, rate, jitter, flush,
-// gc-bytes, gc-min, gc-max, gc-shape, cache, seed, plug and shared (0 or 1), and slower, which
-// multiplies every time.
+// flush-jitter, gc-bytes, gc-min, gc-max, gc-shape, cache, seed, plug and shared (0 or 1), and
+// slower, which multiplies every time.
 func Parse(spec string) (Params, error) {
 	name, rest, _ := strings.Cut(spec, ":")
 	for _, p := range table {
@@ -158,7 +160,7 @@ func Parse(spec string) (Params, error) {
 func (p *Params) set(k, v string) error {
 	ints := map[string]*int{"disks": &p.Disks, "channels": &p.Channels, "depth": &p.Depth, "queues": &p.Queues, "chunk": &p.ChunkBytes}
 	longs := map[string]*int64{"gc-bytes": &p.GCBytes, "cache": &p.CacheBytes}
-	floats := map[string]*float64{"rate": &p.BytesPerSec, "jitter": &p.Jitter, "gc-shape": &p.GCShape}
+	floats := map[string]*float64{"rate": &p.BytesPerSec, "jitter": &p.Jitter, "flush-jitter": &p.FlushJitter, "gc-shape": &p.GCShape}
 	times := map[string]*time.Duration{"handle": &p.Handle, "interrupt": &p.Interrupt, "read": &p.Read, "write": &p.Write, "flush": &p.Flush, "gc-min": &p.GCMin, "gc-max": &p.GCMax}
 	var err error
 	switch {
@@ -205,7 +207,7 @@ func (p *Params) check() error {
 		return fmt.Errorf("device model %s: disks %d, channels %d, depth %d, want at least 1 and at most 65536 channels", p.Name, p.Disks, p.Channels, p.Depth)
 	case p.Parity && (p.Disks < 3 || p.ChunkBytes < 4096):
 		return fmt.Errorf("device model %s: RAID 5 with %d disks and chunks of %d bytes, want at least 3 and 4096", p.Name, p.Disks, p.ChunkBytes)
-	case p.Queues < 0 || p.Handle < 0 || p.Interrupt < 0 || p.Read < 0 || p.Write < 0 || p.Flush < 0 || p.Jitter < 0 || p.BytesPerSec < 0 || p.ChunkBytes < 0:
+	case p.Queues < 0 || p.Handle < 0 || p.Interrupt < 0 || p.Read < 0 || p.Write < 0 || p.Flush < 0 || p.Jitter < 0 || p.FlushJitter < 0 || p.BytesPerSec < 0 || p.ChunkBytes < 0:
 		return fmt.Errorf("device model %s: a parameter is negative", p.Name)
 	case p.Shared && (p.BytesPerSec <= 0 || p.Disks > 1 || p.CacheBytes > 0):
 		return fmt.Errorf("device model %s: shared needs a rate, one disk and no cache", p.Name)

@@ -54,7 +54,7 @@ func (q *queue) nextGC() int64 {
 func (q *queue) end(now int64, op blockdev.Op, off, n int64) int64 {
 	switch op {
 	case blockdev.OpFlush:
-		return max(now, q.lastWrite) + int64(q.p.Flush)
+		return max(now, q.lastWrite) + int64(q.vary(float64(q.p.Flush), q.p.FlushJitter))
 	case blockdev.OpRead:
 		return q.transfer(now, op, off, n)
 	}
@@ -197,10 +197,15 @@ func (q *queue) service(op blockdev.Op, n int64) int64 {
 	if n > 4096 && q.p.BytesPerSec > 0 && !q.p.Shared {
 		s += float64(n-4096) / q.p.BytesPerSec * float64(time.Second)
 	}
-	if q.p.Jitter > 0 {
-		s *= math.Exp(q.p.Jitter * q.rng.NormFloat64())
+	return int64(q.vary(s, q.p.Jitter))
+}
+
+// vary is a time with a lognormal factor.
+func (q *queue) vary(time, sigma float64) float64 {
+	if sigma > 0 {
+		time *= math.Exp(sigma * q.rng.NormFloat64())
 	}
-	return int64(s)
+	return time
 }
 
 // pareto draws the length of a stall.

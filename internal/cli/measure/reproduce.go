@@ -169,7 +169,7 @@ func (a verbs) reproduceSeed(seed *seeds.Seed, o reproduce.Options, c *reproduce
 		short := o
 		if seed.Study.FitSeconds > 0 {
 			short.Seconds, short.Warm = seed.Study.FitSeconds, seed.Study.FitWarm
-		} else if o.Seconds == 0 {
+		} else if o.Seconds == 0 && seed.Study.Seconds > 0 {
 			short.Seconds = 1
 		}
 		if o.Calibration, err = reproduce.Fit(seed, short, c.fit, a.Note); err != nil {

@@ -1,10 +1,11 @@
 // Package fsync makes files durable.
 //
 // Sync writes the file's data back and waits for its ordered extents. Under a policy with FSYNC_LOG
-// it waits until the data is written, not until the trees have it, and copies what has changed of
-// the file to a log tree, which the superblock then names; a commit waits for the ordered extents
-// that a log has. Where a log cannot tell all (package treelog), and under every other policy, it
-// commits the transaction. What is durable afterwards is the same, at a higher price.
+// it waits until the data is written, not until the trees have it (unless FSYNC_WAIT_ORDERED says
+// so), and copies what has changed of the file to a log tree, which the superblock then names; a
+// commit waits for the ordered extents that a log has. Where a log cannot tell all (package
+// treelog), and under every other policy, it commits the transaction. What is durable afterwards is
+// the same, at a higher price.
 //
 // Lock order:
 //
@@ -123,7 +124,11 @@ func (s *fsync) writeLog(t *sched.Task) (*transaction.Handle, treelog.Ticket, er
 	}
 	s.lock(t)
 	defer s.unlock(t)
-	if err := s.env.Writeback.FlushPages(t, s.ip, 0, pagecache.MaxFileEnd); err != nil {
+	flush := s.env.Writeback.FlushPages
+	if s.pl.Has(policy.FsyncWaitOrdered) {
+		flush = s.env.Writeback.WaitOrderedRange
+	}
+	if err := flush(t, s.ip, 0, pagecache.MaxFileEnd); err != nil {
 		return nil, treelog.Ticket{}, err
 	}
 	return s.log(t)

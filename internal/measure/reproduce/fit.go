@@ -33,15 +33,16 @@ var knobs = []knob{
 	{"interrupt_ns", func(c *seeds.Calibration) *float64 { return &c.InterruptNs }, 500, 20000},
 }
 
-// wakeup and slower are not among the choices of seed 002: its tasks seldom wake each other, and
-// its device's data sheet is known.
+// wakeup, slower and flush are not among the choices of seed 002: its tasks seldom wake each other,
+// and its device's data sheet is known.
 var (
+	flush  = knob{"device_flush_ns", func(c *seeds.Calibration) *float64 { return &c.FlushNs }, 1000, 1e8}
 	wakeup = knob{"wakeup_ns", func(c *seeds.Calibration) *float64 { return &c.WakeupNs }, 20, 5000}
 	slower = knob{"device_slower", func(c *seeds.Calibration) *float64 { return &c.Slower }, 0.001, 100}
 )
 
 func knobsNamed(names []string) (list []*knob) {
-	all := append(slices.Clone(knobs), wakeup, slower)
+	all := append(slices.Clone(knobs), wakeup, slower, flush)
 	for _, name := range names {
 		i := slices.IndexFunc(all, func(k knob) bool { return k.name == name })
 		list = append(list, &all[i])

@@ -21,7 +21,7 @@ func (r *Result) WriteHTML(w io.Writer) error {
 	var b draw.Writer
 	b.Add(`<h1>%s</h1>`, title)
 	b.Add(`<p class="conclusion">%s</p>`, r.conclusion(seed))
-	b.Add(`<p class="meta">%s, file of %.4g GiB, %g virtual seconds. Content %s.</p>`, r.Job, float64(r.Size)/(1<<30), r.Seconds, r.Content)
+	b.Add(`<p class="meta">%s, file of %.4g GiB, %s. Content %s.</p>`, r.Job, float64(r.Size)/(1<<30), r.long(), r.Content)
 	r.throughput(&b, seed)
 	if r.distributions() {
 		for _, row := range r.published() {
@@ -149,8 +149,11 @@ func near(row *Row) (within, of int) {
 }
 
 // concludes says in a sentence what came of a ratio. Where a gain was published and less than a
-// quarter of it is simulated, it says so.
+// quarter of it is simulated, it says so. A published ratio of 0 is one that is not known.
 func concludes(of, to, what string, published, simulated float64) string {
+	if published == 0 {
+		return fmt.Sprintf("Predicted: %s does %.4g times the %s of %s. What was published is not known here.", of, simulated, what, to)
+	}
 	s := fmt.Sprintf("Published: %s does %.4g times the %s of %s. Simulated: %.4g times, %+.1f %%.", of, published, what, to, simulated, 100*(simulated/published-1))
 	if published > 1 && simulated-1 < (published-1)/4 {
 		s += " The simulation does not show the published gain."

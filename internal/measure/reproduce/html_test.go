@@ -22,6 +22,7 @@ func TestConcludes(t *testing.T) {
 		{1.376, 1.234, "Published: after does 1.376 times the iops of before. Simulated: 1.234 times, -10.3 %."},
 		{1.078, 1.001, "Published: after does 1.078 times the iops of before. Simulated: 1.001 times, -7.1 %. The simulation does not show the published gain."},
 		{185.07, 176.6, "Published: after does 185.1 times the iops of before. Simulated: 176.6 times, -4.6 %."},
+		{0, 1.04, "Predicted: after does 1.04 times the iops of before. What was published is not known here."},
 	} {
 		if have := concludes("after", "before", "iops", c.published, c.simulated); have != c.want {
 			t.Errorf("have %q, want %q", have, c.want)

@@ -93,6 +93,9 @@ func (s *study) device() (dm.Params, error) {
 	if c.Slower > 0 {
 		p = p.Slower(c.Slower)
 	}
+	if c.FlushNs > 0 {
+		p.Flush = time.Duration(c.FlushNs)
+	}
 	if c.Share > 0 {
 		s.transfer(&p, c)
 	}

@@ -88,6 +88,7 @@ type Row struct {
 	Role      string        `json:"role"` // "calibrated on", "predicted" or "ablation"
 	Fits      string        `json:"fits,omitempty"`
 	About     string        `json:"about,omitempty"`
+	Over      string        `json:"over,omitempty"` // the row before the change
 	Published seeds.Figures `json:"published"`
 	Simulated seeds.Figures `json:"simulated"`
 	// Errors is simulated by published, less one, for every figure by its name in the text.
@@ -141,7 +142,7 @@ func Run(seed *seeds.Seed, o Options) (*Result, error) {
 	r.Jobs, r.IODepth = jf.Jobs[0].NumJobs, jf.Jobs[0].IODepth
 	for i := range seed.Rows {
 		row := &seed.Rows[i]
-		r.Rows = append(r.Rows, &Row{Name: row.Name, Policy: row.Policy, Role: row.Role(), Fits: strings.TrimSpace(strings.Join(append(slices.Clone(row.Fits), row.Chose), " ")), About: row.About, Published: row.Published})
+		r.Rows = append(r.Rows, &Row{Name: row.Name, Policy: row.Policy, Role: row.Role(), Fits: strings.TrimSpace(strings.Join(append(slices.Clone(row.Fits), row.Chose), " ")), About: row.About, Over: row.Over, Published: row.Published})
 	}
 	if err := s.rows(r.Rows); err != nil {
 		return nil, err
@@ -256,7 +257,7 @@ func (s *study) config() rig.Config {
 	part := float64(s.size) / float64(s.seed.Study.Size)
 	return rig.Config{Size: s.size + s.size/8 + 1<<30 + s.seed.Study.Room, NoPayload: true, Files: s.seed.Files, DirtyBackground: int64(part * float64(c.DirtyBackground)),
 		DirtyLimit: int64(part * float64(c.DirtyLimit)), EndioWorkers: c.EndioWorkers, Model: c.Model, Seed: c.Seed, CommitInterval: s.seed.Study.Commit,
-		SmallLeaf: c.SmallLeaf}
+		SmallLeaf: c.SmallLeaf, CacheLimit: s.seed.Study.CacheLimit}
 }
 
 // makeFile makes the test file in a fresh image, and writes it once if it is to be written.
@@ -330,8 +331,10 @@ func (s *study) job(seconds float64, randseed uint64, set [][2]string) (*fio.Job
 	if jf.Jobs[0].FileSizeMax > 0 {
 		file = "filesize"
 	}
-	all := [][2]string{{file, fmt.Sprint(s.size / int64(max(s.seed.Files, 1)))}, {"runtime", fmt.Sprintf("%dms", int64(seconds*1000))},
-		{"randseed", fmt.Sprint(randseed)}}
+	all := [][2]string{{file, fmt.Sprint(s.size / int64(max(s.seed.Files, 1)))}, {"randseed", fmt.Sprint(randseed)}}
+	if seconds > 0 {
+		all = append(all, [2]string{"runtime", fmt.Sprintf("%dms", int64(seconds*1000))})
+	}
 	if ramp := s.seed.Study.Ramp; ramp > 0 {
 		all = append(all, [2]string{"ramp_time", fmt.Sprintf("%dms", int64(seconds*1000*ramp/s.seed.Study.Seconds))})
 	}
@@ -339,6 +342,15 @@ func (s *study) job(seconds float64, randseed uint64, set [][2]string) (*fio.Job
 		all = append(all, [2]string{"invalidate", "0"})
 	}
 	return jf.With(append(all, set...))
+}
+
+// ofRow is the study with files of the row's own, as much smaller as the study's are.
+func (s *study) ofRow(row *seeds.Row) *study {
+	own, seed := *s, *s.seed
+	seed.Files, seed.Study.Size = row.Files, row.Size
+	own.size = int64(float64(row.Size) * float64(s.size) / float64(s.seed.Study.Size))
+	own.seed = &seed
+	return &own
 }
 
 // row simulates row i.
@@ -350,6 +362,12 @@ func (s *study) row(i int, out *Row, image *blockdev.Memory) error {
 		s = &own
 	}
 	var err error
+	if row.Files != 0 {
+		s = s.ofRow(row)
+		if image, err = s.image(); err != nil {
+			return err
+		}
+	}
 	st, verr := vtime.Run(s.machine(), func(t *sched.Task) { err = s.measure(t, image, row, out) })
 	out.Stats = st
 	if err := errors.Join(err, verr); err != nil {

@@ -287,3 +287,37 @@ func TestSeed003Commits(t *testing.T) {
 		t.Errorf("a commit every %v, want 30 s", have)
 	}
 }
+
+// TestSeed005: each job has a row before and one after, with files of its own; one row has a
+// published figure, and the text has the gains of all.
+func TestSeed005(t *testing.T) {
+	s := *seeds.Get("005")
+	if len(s.Rows) != 28 {
+		t.Fatalf("%d rows, want 28: fourteen jobs, before and after", len(s.Rows))
+	}
+	of := func(names ...string) (rows []seeds.Row) {
+		for _, name := range names {
+			rows = append(rows, *s.Row(name))
+		}
+		return rows
+	}
+	s.Rows = of("sequential 8 before", "sequential 8 after", "random 2 before", "random 2 after")
+	r, err := reproduce.Run(&s, reproduce.Options{Calibration: s.Study.Calibration, Size: 32 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Half of 32 MiB by 2 jobs as by 8: 64 KiB, and 4 KiB with an fsync after sixteen.
+	for i, x := range r.Rows {
+		writes := uint64(512)
+		if i >= 2 {
+			writes = 8192
+		}
+		if x.Writes != writes || x.Log == nil || x.Log.Fsyncs < 500 || x.Log.Fsyncs > 512 {
+			t.Errorf("%s: %d writes and the log %+v, want %d and 512 fsyncs, of which a few may commit", x.Name, x.Writes, x.Log, writes)
+		}
+		if (x.Published.Write != 0) != (i == 0) || x.Simulated.Write == 0 {
+			t.Errorf("%s: published %v, simulated %v", x.Name, x.Published.Write, x.Simulated.Write)
+		}
+	}
+	written(t, r, "written once", "random 2")
+}

@@ -62,7 +62,7 @@ func (r *Result) WriteText(out io.Writer) error {
 	say := func(format string, args ...any) {
 		b.WriteString(prose.Wrap(fmt.Sprintf(format, args...), prose.Width) + "\n")
 	}
-	say("seed %s: %s, file of %.4g GiB, %g virtual seconds; content %s", r.Seed, r.Job, float64(r.Size)/(1<<30), r.Seconds, r.Content)
+	say("seed %s: %s, file of %.4g GiB, %s; content %s", r.Seed, r.Job, float64(r.Size)/(1<<30), r.long(), r.Content)
 	b.WriteByte('\n')
 	if r.distributions() {
 		say("The published rows, each followed by its simulation:")
@@ -75,7 +75,11 @@ func (r *Result) WriteText(out io.Writer) error {
 		}
 		b.WriteString(prose.Table(1, r.oneByOne()))
 	}
-	fmt.Fprintf(&b, "\n%s / %s: published %.3f, simulated %.3f, error %+.1f%%\n\n", r.Ratio.Of, r.Ratio.To, r.Ratio.Published, r.Ratio.Simulated, 100*r.Ratio.Error)
+	if table := r.gains(); len(table) > 0 {
+		b.WriteByte('\n')
+		b.WriteString(prose.Table(1, table))
+	}
+	fmt.Fprintf(&b, "\n%s\n\n", r.ratio())
 	if r.distributions() {
 		say("%s", ranksAbout)
 		b.WriteByte('\n')
@@ -108,6 +112,42 @@ func (r *Result) WriteText(out io.Writer) error {
 	fmt.Fprintf(&b, "\ncalibration%s: %s\n", misfit, cal)
 	_, err = io.WriteString(out, b.String())
 	return err
+}
+
+// long says how long a row ran.
+func (r *Result) long() string {
+	if r.Seconds == 0 {
+		return "written once"
+	}
+	return fmt.Sprintf("%g virtual seconds", r.Seconds)
+}
+
+// ratio is the sentence of Ratio.
+func (r *Result) ratio() string {
+	x := &r.Ratio
+	if x.Published == 0 {
+		return fmt.Sprintf("%s / %s: simulated %.3f", x.Of, x.To, x.Simulated)
+	}
+	return fmt.Sprintf("%s / %s: published %.3f, simulated %.3f, error %+.1f%%", x.Of, x.To, x.Published, x.Simulated, 100*x.Error)
+}
+
+// gains is the table of an experiment with two rows for each job: before, after, and what was
+// gained. Empty for others.
+func (r *Result) gains() (table [][]string) {
+	at := map[string]*Row{}
+	for _, x := range r.Rows {
+		at[x.Name] = x
+		before := at[x.Over]
+		if x.Over == "" || before == nil {
+			continue
+		}
+		a, b := before.Simulated.Write, x.Simulated.Write
+		table = append(table, []string{strings.TrimSuffix(x.Over, " before"), fmt.Sprintf("%.1f", a), fmt.Sprintf("%.1f", b), fmt.Sprintf("%+.1f%%", 100*(b/a-1))})
+	}
+	if len(table) > 0 {
+		table = slices.Insert(table, 0, []string{"job", "before", "after", "gain"})
+	}
+	return table
 }
 
 // oneByOne is the table of rows of which few figures were published: a line for each.

@@ -42,6 +42,8 @@ type Calibration struct {
 	InterruptNs float64 `json:"device_interrupt_ns"`
 	// Slower multiplies every time of the device; 0 is 1.
 	Slower float64 `json:"device_slower,omitempty"`
+	// FlushNs, if it is not 0, is the time of a flush of the device, which Slower leaves alone.
+	FlushNs float64 `json:"device_flush_ns,omitempty"`
 	// Share is the part of the device's mean time for a request that grows with its size, for
 	// requests of Study.Request bytes on average: a transfer. The mean stays what Model and Slower
 	// say. Spread, if it is not 0, is the sigma of the lognormal factor on each time.

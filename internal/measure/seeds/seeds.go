@@ -43,6 +43,12 @@ type Row struct {
 	Name   string
 	Policy string
 	Set    [][2]string // options of the job
+	// Files and Size, if they are not 0, are this row's instead of the seed's.
+	Files int
+	Size  int64
+	// Over names the row before the change; empty for all but those after it, where each job has
+	// two rows.
+	Over string
 	// Fits names the knobs that are fitted to the row; none for a row that is predicted.
 	Fits []string
 	// Chose names what was chosen in the calibration so that the row comes out, from a surface.
@@ -126,7 +132,8 @@ type Compared struct {
 type Study struct {
 	// About is a paragraph of reproduce's help.
 	About string
-	// Size is that of all files, in bytes; Seconds are those of a run.
+	// Size is that of all files, in bytes; Seconds are those of a run, 0 until each job has written
+	// its file.
 	Size    int64
 	Seconds float64
 	// Ramp is the part of the run before what is measured, in seconds of the published run; a
@@ -139,7 +146,10 @@ type Study struct {
 	// commit frees them.
 	Room int64
 	// Commit is the age at which a transaction is committed; 0 is never.
-	Commit      time.Duration
+	Commit time.Duration
+	// CacheLimit is fs.Options: what the machine's memory holds of clean pages, as far as it does
+	// not matter; 0 is all of them.
+	CacheLimit  int64
 	Calibration Calibration
 	// NoEngines says that the calibration was fitted without the costs of libaio and of its events.
 	NoEngines bool

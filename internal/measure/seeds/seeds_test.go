@@ -30,6 +30,9 @@ func TestSeeds(t *testing.T) {
 		if _, err := os.Stat("../../../" + page); err != nil {
 			t.Error(err)
 		}
+		if ratio == 0 {
+			continue // predicted before it was read
+		}
 		digits := 3
 		if ratio >= 100 {
 			digits = 0
@@ -40,7 +43,7 @@ func TestSeeds(t *testing.T) {
 			t.Errorf("seed %s: README's table has %q, want the published ratio, %q", s.Name, line, want)
 		}
 	}
-	if have := seeds.With(func(s *seeds.Seed) bool { return s.MiB }); have != "seeds 000 and 003" {
+	if have := seeds.With(func(s *seeds.Seed) bool { return s.MiB }); have != "seeds 000, 003 and 005" {
 		t.Errorf("seeds with MiB/s: %q", have)
 	}
 }
