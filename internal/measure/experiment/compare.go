@@ -378,12 +378,11 @@ func (r *Result) finish(rows []*rowSum, pairs [][2]string) {
 		}
 	}
 	for _, s := range rows {
-		row := &Row{Policy: s.Name, Published: s.Published, PublishedMiB: s.PublishedMiB, About: s.About, IOPS: median(s.iops), RoundIOPS: s.iops, Hist: s.clat, Content: "ok", Check: "clean",
+		row := &Row{Policy: s.Name, Published: s.Published, PublishedMiB: s.PublishedMiB, About: s.About, IOPS: stats.Median(s.iops), RoundIOPS: s.iops, Hist: s.clat, Content: "ok", Check: "clean",
 			Clat: Clat{Mean: s.clat.Mean(), P50: s.clat.Percentile(50), P99: s.clat.Percentile(99), P999: s.clat.Percentile(99.9), Max: s.clat.Max()}}
-		row.ratios = ratios(s.iops, base)
-		row.Ratio, row.RatioMin, row.RatioMax = ratio(row.ratios)
-		if s.Name != r.Baseline {
-			row.Sure = IntervalOf(row.ratios)
+		row.Versus = stats.Compare(s.iops, base)
+		if s.Name == r.Baseline {
+			row.Sure = nil
 		}
 		if !s.unchecked { // a file of the running kernel, whose locks nobody sees
 			row.Waits = map[string]float64{}
@@ -413,9 +412,7 @@ func (r *Result) finish(rows []*rowSum, pairs [][2]string) {
 			return rows[slices.IndexFunc(rows, func(s *rowSum) bool { return s.Name == name })]
 		}
 		a, b := at(p[0]), at(p[1])
-		x := PairRatio{Row: p[0], To: p[1], ratios: ratios(a.iops, b.iops)}
-		x.Ratio, x.RatioMin, x.RatioMax = ratio(x.ratios)
-		x.Sure = IntervalOf(x.ratios)
+		x := PairRatio{Row: p[0], To: p[1], Versus: stats.Compare(a.iops, b.iops)}
 		switch {
 		case b.Published > 0:
 			x.Published = a.Published / b.Published
@@ -424,36 +421,6 @@ func (r *Result) finish(rows []*rowSum, pairs [][2]string) {
 		}
 		r.Pairs = append(r.Pairs, x)
 	}
-}
-
-// ratios are iops by base, round by round.
-func ratios(iops, base []float64) (list []float64) {
-	for i := range min(len(iops), len(base)) {
-		if base[i] > 0 {
-			list = append(list, iops[i]/base[i])
-		}
-	}
-	return list
-}
-
-// ratio is the median, the least and the largest of a list.
-func ratio(list []float64) (mid, least, most float64) {
-	if len(list) == 0 {
-		return 0, 0, 0
-	}
-	return median(list), slices.Min(list), slices.Max(list)
-}
-
-func median(v []float64) float64 {
-	if len(v) == 0 {
-		return 0
-	}
-	v = append([]float64(nil), v...)
-	sort.Float64s(v)
-	if n := len(v); n%2 == 0 {
-		return (v[n/2-1] + v[n/2]) / 2
-	}
-	return v[len(v)/2]
 }
 
 // TopWaits lists the classes, at most most, that some policy waited for at least a thousandth of
