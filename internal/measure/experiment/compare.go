@@ -80,61 +80,22 @@ func fileSize(jf *fio.JobFile) (size int64, block int, err error) {
 }
 
 func compare(t *sched.Task, rig Rig, opt Options) (*Result, error) {
-	if opt.Rounds == 0 {
-		opt.Rounds = DefaultRounds
-	}
-	if len(opt.Variants) == 0 {
-		for _, p := range opt.Policies {
-			opt.Variants = append(opt.Variants, Variant{Name: p, Policy: p})
-		}
-	}
-	if len(opt.Variants) == 0 {
-		return nil, errors.New("no policy to compare")
-	}
-	tasks := opt.Job.Tasks()
-	if tasks > maxWriters-1 {
-		return nil, fmt.Errorf("compare tells apart %d tasks, the job has %d", maxWriters-1, tasks)
-	}
-	total := opt.Rounds * (len(opt.Variants) + len(opt.Others))
-	if total > maxRuns {
-		return nil, fmt.Errorf("compare tells apart %d runs, have %d", maxRuns, total)
-	}
-	size, block, err := fileSize(opt.Job)
+	size, block, err := opt.plan()
 	if err != nil {
 		return nil, err
 	}
-	if opt.Files > 0 {
-		for _, j := range opt.Job.Jobs {
-			if tasks != opt.Files || j.Filenames != nil {
-				return nil, fmt.Errorf("job %s: each task needs a file of its own, have %d tasks, %d files and filename=%s", j.Name, tasks, opt.Files, j.Filename())
-			}
-		}
-		size *= int64(opt.Files)
-	}
+	total := opt.Rounds * (len(opt.Variants) + len(opt.Others))
 	first := opt.Job.Jobs[0]
 	res := &Result{Virtual: t.Runtime() != nil, Job: filepath.Base(opt.Job.Name), Device: opt.Device, Model: opt.Model, Runtime: first.Runtime.Seconds(),
 		Baseline: opt.Variants[0].Name, Parameters: append(append([]stats.Option(nil), opt.Job.Global...), first.Options...)}
-	rows := make([]*rowSum, len(opt.Variants))
-	for i, v := range opt.Variants {
+	for _, v := range opt.Variants {
 		if v.Name == "locked" || v.Name == opt.Baseline {
 			res.Baseline = v.Name
 		}
-		job, err := opt.Job.With(v.Set)
-		if err != nil {
-			return nil, fmt.Errorf("row %s: %w", v.Name, err)
-		}
-		rows[i] = &rowSum{Variant: v, job: job, clat: new(stats.Hist)}
 	}
-
-	for _, row := range rows {
-		row.rig = rig
-	}
-	for _, o := range opt.Others {
-		job, err := opt.Job.With(o.Set)
-		if err != nil {
-			return nil, fmt.Errorf("row %s: %w", o.Name, err)
-		}
-		rows = append(rows, &rowSum{Variant: Variant{Name: o.Name, About: o.About, Policy: cmp.Or(o.Open, o.Name)}, job: job, clat: new(stats.Hist), rig: o.Rig})
+	rows, err := opt.rows(rig)
+	if err != nil {
+		return nil, err
 	}
 	contents := map[Rig]*content{} // of each rig's test file
 	for _, row := range rows {
@@ -177,6 +138,61 @@ func compare(t *sched.Task, rig Rig, opt Options) (*Result, error) {
 		res.Pairs = slices.DeleteFunc(res.Pairs, func(p PairRatio) bool { return p.Ratio == 0 })
 	}
 	return res, nil
+}
+
+// plan fills in what the options leave open and refuses what compare cannot tell apart. size is the
+// size of the test file, or of all files, and block that of a write, in bytes.
+func (opt *Options) plan() (size int64, block int, err error) {
+	if opt.Rounds == 0 {
+		opt.Rounds = DefaultRounds
+	}
+	if len(opt.Variants) == 0 {
+		for _, p := range opt.Policies {
+			opt.Variants = append(opt.Variants, Variant{Name: p, Policy: p})
+		}
+	}
+	if len(opt.Variants) == 0 {
+		return 0, 0, errors.New("no policy to compare")
+	}
+	tasks := opt.Job.Tasks()
+	if tasks > maxWriters-1 {
+		return 0, 0, fmt.Errorf("compare tells apart %d tasks, the job has %d", maxWriters-1, tasks)
+	}
+	if total := opt.Rounds * (len(opt.Variants) + len(opt.Others)); total > maxRuns {
+		return 0, 0, fmt.Errorf("compare tells apart %d runs, have %d", maxRuns, total)
+	}
+	size, block, err = fileSize(opt.Job)
+	if err != nil {
+		return 0, 0, err
+	}
+	if opt.Files > 0 {
+		for _, j := range opt.Job.Jobs {
+			if tasks != opt.Files || j.Filenames != nil {
+				return 0, 0, fmt.Errorf("job %s: each task needs a file of its own, have %d tasks, %d files and filename=%s", j.Name, tasks, opt.Files, j.Filename())
+			}
+		}
+		size *= int64(opt.Files)
+	}
+	return size, block, nil
+}
+
+// rows are the rows of a comparison, in order: those on rig, then those on rigs of their own.
+func (opt *Options) rows(rig Rig) (rows []*rowSum, err error) {
+	for _, v := range opt.Variants {
+		job, err := opt.Job.With(v.Set)
+		if err != nil {
+			return nil, fmt.Errorf("row %s: %w", v.Name, err)
+		}
+		rows = append(rows, &rowSum{Variant: v, job: job, clat: new(stats.Hist), rig: rig})
+	}
+	for _, o := range opt.Others {
+		job, err := opt.Job.With(o.Set)
+		if err != nil {
+			return nil, fmt.Errorf("row %s: %w", o.Name, err)
+		}
+		rows = append(rows, &rowSum{Variant: Variant{Name: o.Name, About: o.About, Policy: cmp.Or(o.Open, o.Name)}, job: job, clat: new(stats.Hist), rig: o.Rig})
+	}
+	return rows, nil
 }
 
 func prepare(t *sched.Task, row *rowSum, opt *Options, c *content) error {
