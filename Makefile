@@ -14,7 +14,7 @@ SLIDES := labs/guide/instructor/slides
 RACE := ./internal/fs/... ./internal/sched ./internal/lock/... ./internal/blockdev/... ./internal/meta/... ./internal/data/... \
 	./internal/iopath/... ./internal/measure/fio ./internal/measure/experiment ./internal/measure/profile
 
-# Packages with tests that Linux, btrfs-progs, fio or a browser judge, and those tests: internal/interop has no others.
+# Packages with tests that Linux, btrfs-progs, fio or a browser judge, and those tests: those of internal/interop are no others.
 INTEROP := ./internal/blockdev ./internal/blockdev/guest ./internal/hostio ./internal/meta/fstree ./internal/progs/... ./internal/measure/stats \
 	./internal/study/timeline ./internal/site/pages ./internal/transfer
 JUDGED := Linux|Chromium|BtrfsCheck|Against|OnLoop|BlockDeviceAndMounted|Converted|Clat2CSV|ReadMkfsRootdir|FirstMove|Probe
@@ -104,14 +104,14 @@ labs: ## grade every solution (full marks), every planted mistake and every host
 
 interop: build ## let Linux, btrfs-progs and a browser judge (root, btrfs-progs, chromium)
 	BTRLAB_INTEROP=1 BTRLAB_LONG=$(LONG) $(GO) test -count=1 -v -run '$(JUDGED)' -timeout 45m $(INTEROP)
-	BTRLAB_INTEROP=1 BTRLAB_LONG=$(LONG) $(GO) test -count=1 -v -skip "^Test(Numbers|Kernel)" -timeout 45m ./internal/interop
+	BTRLAB_INTEROP=1 BTRLAB_LONG=$(LONG) $(GO) test -count=1 -v -p 1 -skip "^Test(Numbers|Kernel)" -timeout 45m ./internal/interop/...
 
 # Where the kernels are that conform --kernel and the tests look for, by version.
 BTRLAB_KERNELS ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/btrlab/kernels
 kernels: build ## fetch other kernels, boot each and let it judge: images, logs, verdicts, steps (qemu, btrfs-progs, root; V="5.10 6.1")
 	@if ! command -v qemu-system-x86_64 >/dev/null; then echo "bad qemu-system-x86_64, have none want that of package qemu-system-x86: it boots the kernels" >&2; exit 2; fi
 	bash internal/judge/kernels/fetch.sh '$(BTRLAB_KERNELS)' $(V)
-	BTRLAB_INTEROP=1 BTRLAB_KERNELS='$(BTRLAB_KERNELS)' $(GO) test -count=1 -v -timeout 3h -run '^TestKernel' ./internal/interop -kernels.all
+	BTRLAB_INTEROP=1 BTRLAB_KERNELS='$(BTRLAB_KERNELS)' $(GO) test -count=1 -v -timeout 3h -run '^TestKernel' ./internal/interop/kernel -kernels.all
 
 judges: build ## let fsx, fsstress, pjdfstest and xfstests judge a mounted image (root; XFSTESTS= and PJDFSTEST= name clones)
 	bash internal/mount/judges.sh $(BIN) $(ART)/judges '$(PJDFSTEST)' '$(XFSTESTS)'
@@ -126,12 +126,13 @@ bench: build ## run the long tests, and measure the numbers of the project, as r
 	$(MAKE) --no-print-directory long
 	$(BIN) compare --policy locked,unlocked,range-lock --device-model ssd-raid5 --rounds 5 --runtime-seconds 3
 	for policy in fsync-5.17 fsync-5.18 fsync-commit; do $(BIN) crash --bounded 2 --policy $$policy; done
-	BTRLAB_NUMBERS=1 $(GO) test -count=1 -v -timeout 90m -run '^TestNumbers' ./internal/interop
+	BTRLAB_NUMBERS=1 $(GO) test -count=1 -v -p 1 -timeout 90m -run '^TestNumbers' ./internal/interop/...
 	$(GO) test -count=1 -v -timeout 60m -run '^Test(Inside|OtherPath)$$' ./internal/study/handout -handout.all
-	BTRLAB_INTEROP=1 $(GO) test -count=1 -v -timeout 20m -run '^TestNowaitPolicies$$' ./internal/interop -policies.runtime 30s
-	BTRLAB_INTEROP=1 $(GO) test -count=1 -v -timeout 30m -run '^TestFsyncLog$$' ./internal/interop -fsynclog.sequences 2000
-	BTRLAB_INTEROP=1 $(GO) test -count=1 -timeout 30m -run '^Test(Twin|Makers)$$' ./internal/interop -twin.sequences 300 -makers.all
-	BTRLAB_INTEROP=1 $(GO) test -count=1 -v -timeout 40m -run '^TestMount(Mapped|Faults)$$' ./internal/interop -mount.mapped 100000 -mount.faults 200
+	BTRLAB_INTEROP=1 $(GO) test -count=1 -v -timeout 20m -run '^TestNowaitPolicies$$' ./internal/interop/kernel -policies.runtime 30s
+	BTRLAB_INTEROP=1 $(GO) test -count=1 -v -timeout 30m -run '^TestFsyncLog$$' ./internal/interop/kernel -fsynclog.sequences 2000
+	BTRLAB_INTEROP=1 $(GO) test -count=1 -timeout 30m -run '^TestTwin$$' ./internal/interop/kernel -twin.sequences 300
+	BTRLAB_INTEROP=1 $(GO) test -count=1 -timeout 30m -run '^TestMakers$$' ./internal/interop/progs -makers.all
+	BTRLAB_INTEROP=1 $(GO) test -count=1 -v -timeout 40m -run '^TestMount(Mapped|Faults)$$' ./internal/interop/mount -mount.mapped 100000 -mount.faults 200
 	$(GO) test -count=1 -v -timeout 60m -run '^TestFaultsAnywhere$$' ./internal/cli -faults 200
 	BTRLAB_INTEROP=1 $(GO) test -count=1 -v -timeout 60m -run '^TestDamagesLinux$$' ./internal/progs/repair -damages.one 112 -damages.several 60 -damages.seed 41
 	$(GO) test -run '^$$' -bench '^BenchmarkNowaitDirectOverwrite$$' ./internal/fs

@@ -30,106 +30,26 @@ func (k *checker) extentItem(b []byte) error {
 	}
 	var it ExtentItem
 	it.Decode(b)
-	refs, flags := it.Refs, it.Flags
-	if refs == 0 {
+	if it.Refs == 0 {
 		return k.err("bad extent refs", "0", "")
 	}
 	if err := k.generation("extent generation", it.Generation); err != nil {
 		return err
 	}
-	length := k.key.Offset
-	p := ExtentItemSize
-	tree := false
-	switch flags & (ExtentFlagData | ExtentFlagTreeBlock) {
-	case ExtentFlagTreeBlock:
-		tree = true
-		if k.key.Type == METADATA_ITEM_KEY {
-			if length >= MaxLevel {
-				return k.err("bad tree block level", dec(length), fmt.Sprintf("at most %d", MaxLevel-1))
-			}
-			length = uint64(k.c.NodeSize)
-			break
-		}
-		if length != uint64(k.c.NodeSize) {
-			return k.err("bad tree block length", dec(length), dec(k.c.NodeSize))
-		}
-		p += TreeBlockInfoSize
-		if len(b) < p {
-			return k.err("bad extent item size", dec(len(b)), fmt.Sprintf("at least %d", p))
-		}
-		if l := b[p-1]; l >= MaxLevel {
-			return k.err("bad tree block level", dec(l), fmt.Sprintf("at most %d", MaxLevel-1))
-		}
-	case ExtentFlagData:
-		if k.key.Type != EXTENT_ITEM_KEY {
-			return k.err("bad key type of a data extent", dec(k.key.Type), dec(EXTENT_ITEM_KEY))
-		}
-		if length == 0 || length&k.mask != 0 {
-			return k.err("bad extent length", dec(length), fmt.Sprintf("a nonzero multiple of %d", k.c.SectorSize))
-		}
-		if flags&BlockFlagFullBackref != 0 {
-			return k.err("bad extent flags", fmt.Sprintf("0x%x: a data extent with FULL_BACKREF", flags), "")
-		}
-	default:
-		return k.err("bad extent flags", hexa(flags), "DATA (0x1) or TREE_BLOCK (0x2)")
+	tree := it.Flags&(ExtentFlagData|ExtentFlagTreeBlock) == ExtentFlagTreeBlock
+	p, length, err := k.extentKind(b, it.Flags)
+	if err != nil {
+		return err
 	}
 	if k.key.Objectid+length < k.key.Objectid {
 		return k.err("extent end overflows", fmt.Sprintf("length %d", length), "")
 	}
-	var total uint64
-	lastType, lastSeq := uint8(0), uint64(0)
-	for p < len(b) {
-		typ := b[p]
-		n := InlineRefSize(typ)
-		if n == 0 {
-			return k.err("bad inline ref type", fmt.Sprintf("%d at %d of %d bytes", typ, p, len(b)), "")
-		}
-		if p+n > len(b) {
-			return k.err("inline ref exceeds item", fmt.Sprintf("%d bytes left", len(b)-p), dec(n))
-		}
-		var r InlineRef
-		r.Decode(b[p:])
-		seq := r.Offset
-		switch typ {
-		case TREE_BLOCK_REF_KEY, SHARED_BLOCK_REF_KEY:
-			if !tree {
-				return k.err("bad inline ref type", fmt.Sprintf("%d on a data extent", typ), "")
-			}
-			if typ == SHARED_BLOCK_REF_KEY && seq&k.mask != 0 {
-				return k.err("unaligned parent of a shared ref", dec(seq), "")
-			}
-		case EXTENT_OWNER_REF_KEY:
-			if tree {
-				return k.err("bad inline ref type", fmt.Sprintf("%d on a tree block", typ), "")
-			}
-		case SHARED_DATA_REF_KEY:
-			if tree {
-				return k.err("bad inline ref type", fmt.Sprintf("%d on a tree block", typ), "")
-			}
-			if seq&k.mask != 0 {
-				return k.err("unaligned parent of a shared ref", dec(seq), "")
-			}
-			if r.Count == 0 {
-				return k.err("bad shared data ref count", "0", "")
-			}
-		case EXTENT_DATA_REF_KEY:
-			if tree {
-				return k.err("bad inline ref type", fmt.Sprintf("%d on a tree block", typ), "")
-			}
-			if err := k.dataRef(&r.Data); err != nil {
-				return err
-			}
-			seq = r.Data.Hash()
-		}
-		total += uint64(r.Count)
-		if typ < lastType || typ == lastType && seq > lastSeq {
-			return k.err("inline refs out of order", fmt.Sprintf("type %d seq 0x%x after type %d seq 0x%x", typ, seq, lastType, lastSeq), "")
-		}
-		lastType, lastSeq = typ, seq
-		p += n
+	total, err := k.inlineRefs(b, p, tree)
+	if err != nil {
+		return err
 	}
-	if total > refs {
-		return k.err("bad extent refs", dec(refs), fmt.Sprintf("at least %d", total))
+	if total > it.Refs {
+		return k.err("bad extent refs", dec(it.Refs), fmt.Sprintf("at least %d", total))
 	}
 	if k.slot > 0 && (k.prev.Type == EXTENT_ITEM_KEY || k.prev.Type == METADATA_ITEM_KEY) {
 		end := k.prev.Objectid + k.prev.Offset
@@ -139,6 +59,102 @@ func (k *checker) extentItem(b []byte) error {
 		if end > k.key.Objectid {
 			return k.err("extent overlaps the one before", dec(k.key.Objectid), fmt.Sprintf("at least %d", end))
 		}
+	}
+	return nil
+}
+
+// extentKind checks the part of an extent's item that only a tree block or only data has: refs is
+// where in b the inline references begin, length is the extent's in bytes.
+func (k *checker) extentKind(b []byte, flags uint64) (refs int, length uint64, err error) {
+	refs, length = ExtentItemSize, k.key.Offset
+	switch flags & (ExtentFlagData | ExtentFlagTreeBlock) {
+	case ExtentFlagTreeBlock:
+		if k.key.Type == METADATA_ITEM_KEY {
+			if length >= MaxLevel {
+				return 0, 0, k.err("bad tree block level", dec(length), fmt.Sprintf("at most %d", MaxLevel-1))
+			}
+			return refs, uint64(k.c.NodeSize), nil
+		}
+		if length != uint64(k.c.NodeSize) {
+			return 0, 0, k.err("bad tree block length", dec(length), dec(k.c.NodeSize))
+		}
+		refs += TreeBlockInfoSize
+		if len(b) < refs {
+			return 0, 0, k.err("bad extent item size", dec(len(b)), fmt.Sprintf("at least %d", refs))
+		}
+		if l := b[refs-1]; l >= MaxLevel {
+			return 0, 0, k.err("bad tree block level", dec(l), fmt.Sprintf("at most %d", MaxLevel-1))
+		}
+	case ExtentFlagData:
+		if k.key.Type != EXTENT_ITEM_KEY {
+			return 0, 0, k.err("bad key type of a data extent", dec(k.key.Type), dec(EXTENT_ITEM_KEY))
+		}
+		if length == 0 || length&k.mask != 0 {
+			return 0, 0, k.err("bad extent length", dec(length), fmt.Sprintf("a nonzero multiple of %d", k.c.SectorSize))
+		}
+		if flags&BlockFlagFullBackref != 0 {
+			return 0, 0, k.err("bad extent flags", fmt.Sprintf("0x%x: a data extent with FULL_BACKREF", flags), "")
+		}
+	default:
+		return 0, 0, k.err("bad extent flags", hexa(flags), "DATA (0x1) or TREE_BLOCK (0x2)")
+	}
+	return refs, length, nil
+}
+
+// inlineRefs checks the references from p on in the item b of a tree block or of data, and counts
+// them.
+func (k *checker) inlineRefs(b []byte, p int, tree bool) (total uint64, err error) {
+	lastType, lastSeq := uint8(0), uint64(0)
+	for p < len(b) {
+		typ := b[p]
+		n := InlineRefSize(typ)
+		if n == 0 {
+			return 0, k.err("bad inline ref type", fmt.Sprintf("%d at %d of %d bytes", typ, p, len(b)), "")
+		}
+		if p+n > len(b) {
+			return 0, k.err("inline ref exceeds item", fmt.Sprintf("%d bytes left", len(b)-p), dec(n))
+		}
+		var r InlineRef
+		r.Decode(b[p:])
+		if err := k.inlineRef(&r, typ, tree); err != nil {
+			return 0, err
+		}
+		seq := r.Offset
+		if typ == EXTENT_DATA_REF_KEY {
+			seq = r.Data.Hash()
+		}
+		total += uint64(r.Count)
+		if typ < lastType || typ == lastType && seq > lastSeq {
+			return 0, k.err("inline refs out of order", fmt.Sprintf("type %d seq 0x%x after type %d seq 0x%x", typ, seq, lastType, lastSeq), "")
+		}
+		lastType, lastSeq = typ, seq
+		p += n
+	}
+	return total, nil
+}
+
+// inlineRef checks one of them.
+func (k *checker) inlineRef(r *InlineRef, typ uint8, tree bool) error {
+	switch typ {
+	case TREE_BLOCK_REF_KEY, SHARED_BLOCK_REF_KEY:
+		if !tree {
+			return k.err("bad inline ref type", fmt.Sprintf("%d on a data extent", typ), "")
+		}
+	default:
+		if tree {
+			return k.err("bad inline ref type", fmt.Sprintf("%d on a tree block", typ), "")
+		}
+	}
+	switch typ {
+	case SHARED_BLOCK_REF_KEY, SHARED_DATA_REF_KEY:
+		if r.Offset&k.mask != 0 {
+			return k.err("unaligned parent of a shared ref", dec(r.Offset), "")
+		}
+		if typ == SHARED_DATA_REF_KEY && r.Count == 0 {
+			return k.err("bad shared data ref count", "0", "")
+		}
+	case EXTENT_DATA_REF_KEY:
+		return k.dataRef(&r.Data)
 	}
 	return nil
 }

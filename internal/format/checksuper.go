@@ -70,6 +70,9 @@ func superErr(bytenr uint64, b Breach) error {
 	return &CorruptError{Block: "superblock", Bytenr: bytenr, Slot: -1, Breach: b}
 }
 
+// badSuper makes the error of a superblock that breaks a rule.
+type badSuper = func(what, have, want string) error
+
 // CheckSuper reports the first rule that the primary superblock in b (SuperSize bytes) breaks, or
 // nil. devSize is the device's size in bytes. A file system that is sound but needs a feature that
 // this program does not have is an *UnsupportedError; every other error is a *CorruptError.
@@ -103,6 +106,23 @@ func CheckSuperAt(b []byte, devSize int64, bytenr uint64) error {
 		return bad("bad bytenr", dec(s.Bytenr), dec(bytenr))
 	}
 	// Features first: what follows need not hold for a format we do not know.
+	if err := superFeatures(&s, bad); err != nil {
+		return err
+	}
+	if err := superSizes(v, &s, bad); err != nil {
+		return err
+	}
+	if err := superTrees(&s, bad); err != nil {
+		return err
+	}
+	if err := superSpace(&s, uint64(devSize), bad); err != nil {
+		return err
+	}
+	return sysArrayErr(b, &s, bad)
+}
+
+// superFeatures refuses features that are unknown, and those that need others.
+func superFeatures(s *Super, bad badSuper) error {
 	if f := s.IncompatFlags &^ incompatKnown; f != 0 {
 		return unsupported("incompat", incompatNames, f)
 	}
@@ -118,6 +138,11 @@ func CheckSuperAt(b []byte, devSize int64, bytenr uint64) error {
 	if s.IncompatFlags&IncompatMixedBackref == 0 {
 		return &UnsupportedError{"no mixed-backref: a file system of before 2009"}
 	}
+	return nil
+}
+
+// superSizes checks the sizes of blocks.
+func superSizes(v superView, s *Super, bad badSuper) error {
 	if ss := s.SectorSize; bits.OnesCount32(ss) != 1 || ss < 4096 || ss > 65536 {
 		return bad("bad sectorsize", dec(ss), "a power of two in 4096..65536")
 	} else if ss != SectorSize {
@@ -135,6 +160,11 @@ func CheckSuperAt(b []byte, devSize int64, bytenr uint64) error {
 	if bits.OnesCount32(s.StripeSize) != 1 {
 		return bad("bad stripesize", dec(s.StripeSize), "a power of two")
 	}
+	return nil
+}
+
+// superTrees checks where the trees begin, and their generations.
+func superTrees(s *Super, bad badSuper) error {
 	for _, r := range [...]struct {
 		name   string
 		bytenr uint64
@@ -157,6 +187,12 @@ func CheckSuperAt(b []byte, devSize int64, bytenr uint64) error {
 	if s.CacheGeneration > s.Generation && s.CacheGeneration != ^uint64(0) {
 		return bad("bad cache_generation", dec(s.CacheGeneration), fmt.Sprintf("at most %d", s.Generation))
 	}
+	return nil
+}
+
+// superSpace checks the devices and what of their bytes is in use, and the place of the default
+// subvolume's name.
+func superSpace(s *Super, devSize uint64, bad badSuper) error {
 	if id := s.TreeFSID(); s.DevItem.FSID != id {
 		return bad("bad dev_item fsid", s.DevItem.FSID.String(), id.String())
 	}
@@ -175,17 +211,17 @@ func CheckSuperAt(b []byte, devSize int64, bytenr uint64) error {
 	if s.TotalBytes%SectorSize != 0 {
 		return bad("unaligned total_bytes", dec(s.TotalBytes), fmt.Sprintf("a multiple of %d", SectorSize))
 	}
-	if s.DevItem.TotalBytes > uint64(devSize) {
+	if s.DevItem.TotalBytes > devSize {
 		return bad("device is too small", fmt.Sprintf("%d bytes", devSize), dec(s.DevItem.TotalBytes))
 	}
 	if s.DevItem.BytesUsed > s.DevItem.TotalBytes {
 		return bad("bad dev_item bytes_used", dec(s.DevItem.BytesUsed), fmt.Sprintf("at most %d", s.DevItem.TotalBytes))
 	}
-	return sysArrayErr(b, &s, bad)
+	return nil
 }
 
 // sysArrayErr checks the system chunks in the superblock.
-func sysArrayErr(b []byte, s *Super, bad func(what, have, want string) error) error {
+func sysArrayErr(b []byte, s *Super, bad badSuper) error {
 	n := superView(b).sysChunkArraySize()
 	if min := KeySize + ChunkSize(1); n < min || n > SysChunkArrayMax {
 		return bad("bad sys_chunk_array_size", dec(n), fmt.Sprintf("%d..%d", min, SysChunkArrayMax))

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"btrlab/internal/measure/served"
+	"btrlab/internal/measure/stats"
 	"btrlab/internal/sched"
 )
 
@@ -75,22 +76,22 @@ func (d *Disk) row(policy string) served.Row {
 
 // Rate is the requests a second of a policy, in the middle of the rounds; NaN if it was not
 // measured.
-func (d *Disk) Rate(policy string) float64 { return served.Middle(d.row(policy).Rate) }
+func (d *Disk) Rate(policy string) float64 { return stats.Median(d.row(policy).Rate) }
 
 // Ratio is the same by the first policy's in the same round.
-func (d *Disk) Ratio(policy string) float64 { return served.Middle(d.row(policy).Ratio) }
+func (d *Disk) Ratio(policy string) float64 { return stats.Median(d.row(policy).Ratio) }
 
 // Stable is the percent of the time of all requests that went into waits for stable pages.
-func (d *Disk) Stable(policy string) float64 { return 100 * served.Middle(d.row(policy).Stable) }
+func (d *Disk) Stable(policy string) float64 { return 100 * stats.Median(d.row(policy).Stable) }
 
 // Lock is the percent that went into waits for the lock of the inode, or of a range of it.
-func (d *Disk) Lock(policy string) float64 { return 100 * served.Middle(d.row(policy).Lock) }
+func (d *Disk) Lock(policy string) float64 { return 100 * stats.Median(d.row(policy).Lock) }
 
 // Table has a row for each policy.
 func (d *Disk) Table() Table {
 	t := Table{Caption: "A served disk", Head: []string{"policy", "requests/s", "ratio", "write p50", "p99", "stable pages", "inode lock", "ordered extents"}}
 	for _, r := range d.rows {
-		m := served.Middle
+		m := stats.Median
 		t.Rows = append(t.Rows, []string{r.Policy, fmt.Sprintf("%.0f", m(r.Rate)), fmt.Sprintf("%.2f (%.2f-%.2f)", m(r.Ratio), slices.Min(r.Ratio), slices.Max(r.Ratio)),
 			ns(int64(m(r.P50))), ns(int64(m(r.P99))), fmt.Sprintf("%.1f %%", 100*m(r.Stable)), fmt.Sprintf("%.1f %%", 100*m(r.Lock)), fmt.Sprintf("%.1f %%", 100*m(r.Ordered))})
 	}
@@ -112,7 +113,8 @@ func (d *Disk) Ratios() (Figure, error) {
 	var names []string
 	for _, r := range d.rows {
 		names = append(names, r.Policy)
-		list = append(list, ratio{r.Policy, served.Middle(r.Ratio), slices.Min(r.Ratio), slices.Max(r.Ratio)})
+		mid, low, high := stats.Spread(r.Ratio)
+		list = append(list, ratio{r.Policy, mid, low, high})
 	}
 	return ratioBars("requests a second, relative to "+names[0], "Ratios of requests a second:", list, names)
 }

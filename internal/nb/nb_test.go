@@ -84,8 +84,8 @@ func sample() *Comparison {
 		for j := range int64(100) {
 			h.Add((j + 1) * 1000 * int64(i+1))
 		}
-		res.Rows = append(res.Rows, &experiment.Row{Policy: p, IOPS: 1000 * float64(i+1), Ratio: float64(i + 1), RatioMin: float64(i) + 0.9,
-			RatioMax: float64(i) + 1.2, Waits: map[string]float64{"i_rwsem": 0.5 / float64(i+1), "page": 0.1}, Content: "ok", Check: "clean", Hist: h})
+		res.Rows = append(res.Rows, &experiment.Row{Policy: p, IOPS: 1000 * float64(i+1), Versus: stats.Versus{Ratio: float64(i + 1), RatioMin: float64(i) + 0.9,
+			RatioMax: float64(i) + 1.2}, Waits: map[string]float64{"i_rwsem": 0.5 / float64(i+1), "page": 0.1}, Content: "ok", Check: "clean", Hist: h})
 	}
 	return &Comparison{res}
 }

@@ -12,6 +12,7 @@ import (
 
 	"btrlab/internal/cli/app"
 	"btrlab/internal/measure/served"
+	"btrlab/internal/measure/stats"
 )
 
 // Bounds of serve measure.
@@ -90,8 +91,8 @@ func printServed(out io.Writer, rows []served.Row) error {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(w, "policy\trequests/s\tratio\trange\twrite p50\tp99\tstable pages\tinode lock\tordered extents")
 	for _, r := range rows {
-		fmt.Fprintf(w, "%s\t%.0f\t%.2f\t%.2f-%.2f\t%s\t%s\t%.1f %%\t%.1f %%\t%.1f %%\n", r.Policy, served.Middle(r.Rate), served.Middle(r.Ratio), slices.Min(r.Ratio), slices.Max(r.Ratio),
-			micros(served.Middle(r.P50)), micros(served.Middle(r.P99)), 100*served.Middle(r.Stable), 100*served.Middle(r.Lock), 100*served.Middle(r.Ordered))
+		fmt.Fprintf(w, "%s\t%.0f\t%.2f\t%.2f-%.2f\t%s\t%s\t%.1f %%\t%.1f %%\t%.1f %%\n", r.Policy, stats.Median(r.Rate), stats.Median(r.Ratio), slices.Min(r.Ratio), slices.Max(r.Ratio),
+			micros(stats.Median(r.P50)), micros(stats.Median(r.P99)), 100*stats.Median(r.Stable), 100*stats.Median(r.Lock), 100*stats.Median(r.Ordered))
 	}
 	if err := w.Flush(); err != nil {
 		return err

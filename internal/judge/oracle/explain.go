@@ -437,6 +437,17 @@ func (d *deduction) take(i int, s int32) {
 	d.ext = append(d.ext, x)
 }
 
+// narrowest is the index of the open question with the fewest candidates.
+func (d *deduction) narrowest() (best int) {
+	candidates := func(i int) int { return count(row(d.c.s.cand[d.open[i].at:], 0, d.w)) }
+	for i := range d.open {
+		if candidates(i) < candidates(best) {
+			best = i
+		}
+	}
+	return best
+}
+
 func (d *deduction) prove(left *int) Proof {
 	if *left--; *left < 0 {
 		return Proof{Omitted: true}
@@ -477,12 +488,7 @@ func (d *deduction) prove(left *int) Proof {
 		return p
 	}
 	if len(d.open) > 0 {
-		best := 0
-		for i, h := range d.open {
-			if count(row(c.s.cand[h.at:], 0, d.w)) < count(row(c.s.cand[d.open[best].at:], 0, d.w)) {
-				best = i
-			}
-		}
+		best := d.narrowest()
 		h := d.open[best]
 		src := row(c.s.cand[h.at:], 0, d.w)
 		if count(src) == 0 {

@@ -25,6 +25,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"btrlab/internal/measure/stats"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/cost"
 )
@@ -305,18 +306,13 @@ func result(rounds []round, units [][cost.Count]float64, cpus int) *Result {
 	return r
 }
 
+// middleOf is the median of what of takes of each round, the least and the most.
 func middleOf(rounds []round, of func(r *round) float64) (median, low, high float64) {
 	v := make([]float64, len(rounds))
 	for i := range rounds {
 		v[i] = of(&rounds[i])
 	}
-	return middle(v)
-}
-
-// middle is the median of v, the least and the most.
-func middle(v []float64) (median, low, high float64) {
-	slices.Sort(v)
-	return v[len(v)/2], v[0], v[len(v)-1]
+	return stats.Spread(v)
 }
 
 // Table is the costs as virtual time takes them.

@@ -16,6 +16,7 @@ import (
 	"btrlab/internal/fs"
 	"btrlab/internal/measure/fio"
 	"btrlab/internal/measure/rig"
+	"btrlab/internal/measure/stats"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/cost"
 	"btrlab/internal/sched/vtime"
@@ -279,7 +280,7 @@ func Verify(t *sched.Task, costs *cost.Table, o VerifyOptions) ([]Agreement, err
 	}
 	for i := range out {
 		a := &out[i]
-		a.Real, a.Low, a.High = middle(all[i])
+		a.Real, a.Low, a.High = stats.Spread(all[i])
 		a.Ratio = a.Virtual / a.Real
 	}
 	return out, nil

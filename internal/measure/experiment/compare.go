@@ -80,61 +80,22 @@ func fileSize(jf *fio.JobFile) (size int64, block int, err error) {
 }
 
 func compare(t *sched.Task, rig Rig, opt Options) (*Result, error) {
-	if opt.Rounds == 0 {
-		opt.Rounds = DefaultRounds
-	}
-	if len(opt.Variants) == 0 {
-		for _, p := range opt.Policies {
-			opt.Variants = append(opt.Variants, Variant{Name: p, Policy: p})
-		}
-	}
-	if len(opt.Variants) == 0 {
-		return nil, errors.New("no policy to compare")
-	}
-	tasks := opt.Job.Tasks()
-	if tasks > maxWriters-1 {
-		return nil, fmt.Errorf("compare tells apart %d tasks, the job has %d", maxWriters-1, tasks)
-	}
-	total := opt.Rounds * (len(opt.Variants) + len(opt.Others))
-	if total > maxRuns {
-		return nil, fmt.Errorf("compare tells apart %d runs, have %d", maxRuns, total)
-	}
-	size, block, err := fileSize(opt.Job)
+	size, block, err := opt.plan()
 	if err != nil {
 		return nil, err
 	}
-	if opt.Files > 0 {
-		for _, j := range opt.Job.Jobs {
-			if tasks != opt.Files || j.Filenames != nil {
-				return nil, fmt.Errorf("job %s: each task needs a file of its own, have %d tasks, %d files and filename=%s", j.Name, tasks, opt.Files, j.Filename())
-			}
-		}
-		size *= int64(opt.Files)
-	}
+	total := opt.Rounds * (len(opt.Variants) + len(opt.Others))
 	first := opt.Job.Jobs[0]
 	res := &Result{Virtual: t.Runtime() != nil, Job: filepath.Base(opt.Job.Name), Device: opt.Device, Model: opt.Model, Runtime: first.Runtime.Seconds(),
 		Baseline: opt.Variants[0].Name, Parameters: append(append([]stats.Option(nil), opt.Job.Global...), first.Options...)}
-	rows := make([]*rowSum, len(opt.Variants))
-	for i, v := range opt.Variants {
+	for _, v := range opt.Variants {
 		if v.Name == "locked" || v.Name == opt.Baseline {
 			res.Baseline = v.Name
 		}
-		job, err := opt.Job.With(v.Set)
-		if err != nil {
-			return nil, fmt.Errorf("row %s: %w", v.Name, err)
-		}
-		rows[i] = &rowSum{Variant: v, job: job, clat: new(stats.Hist)}
 	}
-
-	for _, row := range rows {
-		row.rig = rig
-	}
-	for _, o := range opt.Others {
-		job, err := opt.Job.With(o.Set)
-		if err != nil {
-			return nil, fmt.Errorf("row %s: %w", o.Name, err)
-		}
-		rows = append(rows, &rowSum{Variant: Variant{Name: o.Name, About: o.About, Policy: cmp.Or(o.Open, o.Name)}, job: job, clat: new(stats.Hist), rig: o.Rig})
+	rows, err := opt.rows(rig)
+	if err != nil {
+		return nil, err
 	}
 	contents := map[Rig]*content{} // of each rig's test file
 	for _, row := range rows {
@@ -177,6 +138,61 @@ func compare(t *sched.Task, rig Rig, opt Options) (*Result, error) {
 		res.Pairs = slices.DeleteFunc(res.Pairs, func(p PairRatio) bool { return p.Ratio == 0 })
 	}
 	return res, nil
+}
+
+// plan fills in what the options leave open and refuses what compare cannot tell apart. size is the
+// size of the test file, or of all files, and block that of a write, in bytes.
+func (opt *Options) plan() (size int64, block int, err error) {
+	if opt.Rounds == 0 {
+		opt.Rounds = DefaultRounds
+	}
+	if len(opt.Variants) == 0 {
+		for _, p := range opt.Policies {
+			opt.Variants = append(opt.Variants, Variant{Name: p, Policy: p})
+		}
+	}
+	if len(opt.Variants) == 0 {
+		return 0, 0, errors.New("no policy to compare")
+	}
+	tasks := opt.Job.Tasks()
+	if tasks > maxWriters-1 {
+		return 0, 0, fmt.Errorf("compare tells apart %d tasks, the job has %d", maxWriters-1, tasks)
+	}
+	if total := opt.Rounds * (len(opt.Variants) + len(opt.Others)); total > maxRuns {
+		return 0, 0, fmt.Errorf("compare tells apart %d runs, have %d", maxRuns, total)
+	}
+	size, block, err = fileSize(opt.Job)
+	if err != nil {
+		return 0, 0, err
+	}
+	if opt.Files > 0 {
+		for _, j := range opt.Job.Jobs {
+			if tasks != opt.Files || j.Filenames != nil {
+				return 0, 0, fmt.Errorf("job %s: each task needs a file of its own, have %d tasks, %d files and filename=%s", j.Name, tasks, opt.Files, j.Filename())
+			}
+		}
+		size *= int64(opt.Files)
+	}
+	return size, block, nil
+}
+
+// rows are the rows of a comparison, in order: those on rig, then those on rigs of their own.
+func (opt *Options) rows(rig Rig) (rows []*rowSum, err error) {
+	for _, v := range opt.Variants {
+		job, err := opt.Job.With(v.Set)
+		if err != nil {
+			return nil, fmt.Errorf("row %s: %w", v.Name, err)
+		}
+		rows = append(rows, &rowSum{Variant: v, job: job, clat: new(stats.Hist), rig: rig})
+	}
+	for _, o := range opt.Others {
+		job, err := opt.Job.With(o.Set)
+		if err != nil {
+			return nil, fmt.Errorf("row %s: %w", o.Name, err)
+		}
+		rows = append(rows, &rowSum{Variant: Variant{Name: o.Name, About: o.About, Policy: cmp.Or(o.Open, o.Name)}, job: job, clat: new(stats.Hist), rig: o.Rig})
+	}
+	return rows, nil
 }
 
 func prepare(t *sched.Task, row *rowSum, opt *Options, c *content) error {
@@ -378,12 +394,11 @@ func (r *Result) finish(rows []*rowSum, pairs [][2]string) {
 		}
 	}
 	for _, s := range rows {
-		row := &Row{Policy: s.Name, Published: s.Published, PublishedMiB: s.PublishedMiB, About: s.About, IOPS: median(s.iops), RoundIOPS: s.iops, Hist: s.clat, Content: "ok", Check: "clean",
+		row := &Row{Policy: s.Name, Published: s.Published, PublishedMiB: s.PublishedMiB, About: s.About, IOPS: stats.Median(s.iops), RoundIOPS: s.iops, Hist: s.clat, Content: "ok", Check: "clean",
 			Clat: Clat{Mean: s.clat.Mean(), P50: s.clat.Percentile(50), P99: s.clat.Percentile(99), P999: s.clat.Percentile(99.9), Max: s.clat.Max()}}
-		row.ratios = ratios(s.iops, base)
-		row.Ratio, row.RatioMin, row.RatioMax = ratio(row.ratios)
-		if s.Name != r.Baseline {
-			row.Sure = IntervalOf(row.ratios)
+		row.Versus = stats.Compare(s.iops, base)
+		if s.Name == r.Baseline {
+			row.Sure = nil
 		}
 		if !s.unchecked { // a file of the running kernel, whose locks nobody sees
 			row.Waits = map[string]float64{}
@@ -413,9 +428,7 @@ func (r *Result) finish(rows []*rowSum, pairs [][2]string) {
 			return rows[slices.IndexFunc(rows, func(s *rowSum) bool { return s.Name == name })]
 		}
 		a, b := at(p[0]), at(p[1])
-		x := PairRatio{Row: p[0], To: p[1], ratios: ratios(a.iops, b.iops)}
-		x.Ratio, x.RatioMin, x.RatioMax = ratio(x.ratios)
-		x.Sure = IntervalOf(x.ratios)
+		x := PairRatio{Row: p[0], To: p[1], Versus: stats.Compare(a.iops, b.iops)}
 		switch {
 		case b.Published > 0:
 			x.Published = a.Published / b.Published
@@ -424,36 +437,6 @@ func (r *Result) finish(rows []*rowSum, pairs [][2]string) {
 		}
 		r.Pairs = append(r.Pairs, x)
 	}
-}
-
-// ratios are iops by base, round by round.
-func ratios(iops, base []float64) (list []float64) {
-	for i := range min(len(iops), len(base)) {
-		if base[i] > 0 {
-			list = append(list, iops[i]/base[i])
-		}
-	}
-	return list
-}
-
-// ratio is the median, the least and the largest of a list.
-func ratio(list []float64) (mid, least, most float64) {
-	if len(list) == 0 {
-		return 0, 0, 0
-	}
-	return median(list), slices.Min(list), slices.Max(list)
-}
-
-func median(v []float64) float64 {
-	if len(v) == 0 {
-		return 0
-	}
-	v = append([]float64(nil), v...)
-	sort.Float64s(v)
-	if n := len(v); n%2 == 0 {
-		return (v[n/2-1] + v[n/2]) / 2
-	}
-	return v[len(v)/2]
 }
 
 // TopWaits lists the classes, at most most, that some policy waited for at least a thousandth of

@@ -463,9 +463,6 @@ func TestStatistics(t *testing.T) {
 	if p := res.Pairs; len(p) != 1 || p[0].Row != "locked" || p[0].To != "free" || p[0].RatioMin != 0.5 || p[0].RatioMax != 2 || math.Abs(p[0].Ratio-(0.5+1/1.1)/2) > 1e-9 {
 		t.Errorf("pairs %+v", p)
 	}
-	if m := median([]float64{3, 1, 2}); m != 2 {
-		t.Errorf("median %v", m)
-	}
 }
 
 // A block is torn wherever the second write begins or ends in it.
@@ -603,7 +600,7 @@ func TestImageWord(t *testing.T) {
 	res := &Result{Job: "j", Baseline: "unlocked-drain"}
 	want := []string{"ok", "ok", "ok", "-", "WRONG", "WRONG"}
 	for _, c := range [][2]string{{"ok", "clean"}, {"ok", Unchecked}, {Unverified, "clean"}, {Unverified, Unchecked}, {"block 3 differs", "clean"}, {"ok", "2 found"}} {
-		row := &Row{Policy: "unlocked-drain", IOPS: 71785, Ratio: 1.55, RatioMin: 1.45, RatioMax: 1.55, Content: c[0], Check: c[1]}
+		row := &Row{Policy: "unlocked-drain", IOPS: 71785, Versus: stats.Versus{Ratio: 1.55, RatioMin: 1.45, RatioMax: 1.55}, Content: c[0], Check: c[1]}
 		row.Clat.Mean, row.Clat.P50, row.Clat.P99, row.Clat.P999, row.Clat.Max = 5.47e6, 55000, 44.3e6, 70.8e6, 86.6e6
 		res.Rows = append(res.Rows, row)
 	}

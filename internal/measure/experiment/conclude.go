@@ -2,71 +2,12 @@ package experiment
 
 import (
 	"fmt"
-	"math"
-	"slices"
 	"strings"
 
-	"gonum.org/v1/gonum/stat"
-	"gonum.org/v1/gonum/stat/distuv"
-
 	"btrlab/internal/draw"
+	"btrlab/internal/measure/stats"
 	"btrlab/internal/prose"
 )
-
-// Interval is where a ratio lies with a confidence of 95 %.
-type Interval struct {
-	Low  float64 `json:"low"`
-	High float64 `json:"high"`
-}
-
-func (i *Interval) String() string {
-	return fmt.Sprintf("95 %% confidence %.2f to %.2f", i.Low, i.High)
-}
-
-// Excludes1 reports whether the ratio is another one than 1.
-func (i *Interval) Excludes1() bool { return i != nil && (i.Low > 1 || i.High < 1) }
-
-// confidence of an Interval.
-const confidence = 0.95
-
-// IntervalOf is the interval of the ratio of which each round gave one: by Student's t of their
-// logarithms, since rounds come in pairs and a ratio is as likely to be twice as half. It is nil
-// for one round, which says nothing of the spread.
-func IntervalOf(ratios []float64) *Interval {
-	logs := make([]float64, len(ratios))
-	for i, r := range ratios {
-		logs[i] = math.Log(r)
-	}
-	if len(logs) < 2 || slices.ContainsFunc(logs, func(x float64) bool { return math.IsInf(x, 0) || math.IsNaN(x) }) {
-		return nil
-	}
-	mean, dev := stat.MeanStdDev(logs, nil)
-	n := float64(len(logs))
-	half := quantile(n-1) * stat.StdErr(dev, n)
-	return &Interval{math.Exp(mean - half), math.Exp(mean + half)}
-}
-
-// quantile is that of Student's t for a two-sided interval.
-func quantile(freedom float64) float64 {
-	return distuv.StudentsT{Mu: 0, Sigma: 1, Nu: freedom}.Quantile(1 - (1-confidence)/2)
-}
-
-// roundsToTell is how many rounds would tell the ratio from 1, if their spread stays; 0 is more
-// than anybody runs.
-func roundsToTell(ratios []float64) int {
-	logs := make([]float64, len(ratios))
-	for i, r := range ratios {
-		logs[i] = math.Log(r)
-	}
-	mean, dev := stat.MeanStdDev(logs, nil)
-	const most = 1000
-	for n := len(logs) + 1; n <= most; n++ {
-		if quantile(float64(n-1))*stat.StdErr(dev, float64(n)) < math.Abs(mean) {
-			return n
-		}
-	}
-	return 0
-}
 
 // Conclusion is what the comparison shows, in a sentence or two: the ratios that were asked for, or
 // the fastest row beside the baseline. It is empty when there is nothing to compare.
@@ -95,13 +36,13 @@ func (r *Result) Conclusion() string {
 	case best.Sure == nil:
 		return fmt.Sprintf("%s did the most: %.2f times the iops of %s. One round says nothing of the spread.", best.Policy, best.Ratio, base.Policy)
 	case best.Sure.Low <= 1:
-		return fmt.Sprintf("Nothing is faster than %s beyond the spread of the rounds: %s has %.2f (%v).%s", base.Policy, best.Policy, best.Ratio, best.Sure,
-			best.wanted())
+		return fmt.Sprintf("Nothing is faster than %s beyond the spread of the rounds: %s has %.2f (%v). %s", base.Policy, best.Policy, best.Ratio, best.Sure,
+			best.Wanted())
 	}
 	s := fmt.Sprintf("%s does %.2f times the iops of %s (%v)", best.Policy, best.Ratio, base.Policy, best.Sure)
 	var tied []string
 	for _, row := range r.Rows {
-		if row != best && row != base && !best.differs(row) {
+		if row != best && row != base && !stats.Compare(best.RoundIOPS, row.RoundIOPS).Differs() {
 			tied = append(tied, row.Policy)
 		}
 	}
@@ -115,41 +56,15 @@ func (r *Result) Conclusion() string {
 		draw.Time(float64(base.Clat.P99)))
 }
 
-// differs reports whether the rounds tell the rows apart.
-func (row *Row) differs(o *Row) bool {
-	return IntervalOf(ratios(row.RoundIOPS, o.RoundIOPS)).Excludes1()
-}
-
-// wanted says how many rounds it would take to tell the row from the baseline.
-func (row *Row) wanted() string { return wanted(row.ratios) }
-
-func wanted(ratios []float64) string {
-	if n := roundsToTell(ratios); n > 0 {
-		return fmt.Sprintf(" If that is so, some %d rounds would tell.", n)
-	}
-	return " No number of rounds that anybody runs would tell more here."
-}
-
 func (p *PairRatio) conclusion() string {
 	if p.Ratio == 0 {
 		return ""
 	}
-	s := fmt.Sprintf("%s does %.2f times the iops of %s", p.Row, p.Ratio, p.To)
-	switch {
-	case p.Sure == nil:
-		s += "; one round says nothing of the spread"
-	case p.Sure.Excludes1():
-		s += fmt.Sprintf(" (%v)", p.Sure)
-	default:
-		s += fmt.Sprintf(" (%v), which may be no difference at all", p.Sure)
-	}
+	var published string
 	if p.Published > 0 {
-		s += fmt.Sprintf("; %.2f was published", p.Published)
+		published = fmt.Sprintf("; %.2f was published", p.Published)
 	}
-	if p.Sure != nil && !p.Sure.Excludes1() {
-		return s + "." + wanted(p.ratios)
-	}
-	return s + "."
+	return p.Sentence(p.Row, "iops", p.To, published)
 }
 
 // Bounds of Notes.
@@ -192,7 +107,8 @@ func (row *Row) apart() float64 {
 	if len(row.RoundIOPS) < 2 {
 		return 1
 	}
-	return slices.Max(row.RoundIOPS) / slices.Min(row.RoundIOPS)
+	_, slow, fast := stats.Spread(row.RoundIOPS)
+	return fast / slow
 }
 
 // writeConclusion writes Conclusion and Notes.

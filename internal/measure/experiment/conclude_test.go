@@ -1,47 +1,24 @@
 package experiment
 
 import (
-	"math"
 	"strings"
 	"testing"
+
+	"btrlab/internal/measure/stats"
 )
 
 // rounds makes a row of which each round did so much.
 func rounds(name string, iops ...float64) *Row {
-	return &Row{Policy: name, IOPS: median(iops), RoundIOPS: iops}
+	return &Row{Policy: name, IOPS: stats.Median(iops), RoundIOPS: iops}
 }
 
 // result compares rows with the first.
 func result(rows ...*Row) *Result {
 	base := rows[0]
 	for _, row := range rows {
-		row.ratios = ratios(row.RoundIOPS, base.RoundIOPS)
-		row.Ratio, row.RatioMin, row.RatioMax = ratio(row.ratios)
-		row.Sure = IntervalOf(row.ratios)
+		row.Versus = stats.Compare(row.RoundIOPS, base.RoundIOPS)
 	}
 	return &Result{Baseline: base.Policy, Rows: rows, Runtime: 10}
-}
-
-// The interval of Student's t over logarithms: of two ratios, x and 1/x, it lies about 1, and of
-// one, or of none that is a number, there is none.
-func TestInterval(t *testing.T) {
-	if IntervalOf([]float64{2}) != nil || IntervalOf(nil) != nil || IntervalOf([]float64{2, 0}) != nil {
-		t.Error("an interval of one ratio, of none, or of 0")
-	}
-	i := IntervalOf([]float64{1.25, 0.8})
-	if math.Abs(i.Low*i.High-1) > 1e-9 || i.Excludes1() {
-		t.Errorf("of 1.25 and 0.8: %v", i)
-	}
-	// t is 4.303 for two degrees of freedom; the logarithms 0.1, 0.2, 0.3 have a mean of 0.2 and a
-	// standard error of 0.1/sqrt(3).
-	i = IntervalOf([]float64{math.Exp(0.1), math.Exp(0.2), math.Exp(0.3)})
-	half := 4.302653 * 0.1 / math.Sqrt(3)
-	if math.Abs(math.Log(i.Low)-(0.2-half)) > 1e-5 || math.Abs(math.Log(i.High)-(0.2+half)) > 1e-5 {
-		t.Errorf("have %v, want %.4f and %.4f", i, math.Exp(0.2-half), math.Exp(0.2+half))
-	}
-	if i.Excludes1() || !(&Interval{1.01, 2}).Excludes1() || !(&Interval{0.5, 0.99}).Excludes1() || (*Interval)(nil).Excludes1() {
-		t.Error("Excludes1 is wrong")
-	}
 }
 
 // A sentence says no more than the rounds do.
@@ -74,9 +51,7 @@ func TestConclusion(t *testing.T) {
 			"1.07 was published. If that is so, some "},
 		{[]float64{87}, []float64{100}, "after does 0.87 times the iops of before; one round says nothing of the spread; 1.07 was published."},
 	} {
-		p := PairRatio{Row: "after", To: "before", Published: 1.07, ratios: ratios(c.a, c.b)}
-		p.Ratio, _, _ = ratio(p.ratios)
-		p.Sure = IntervalOf(p.ratios)
+		p := PairRatio{Row: "after", To: "before", Published: 1.07, Versus: stats.Compare(c.a, c.b)}
 		if have := (&Result{Pairs: []PairRatio{p}}).Conclusion(); !strings.HasPrefix(have, c.want) {
 			t.Errorf("have %q\nwant %q", have, c.want)
 		}

@@ -85,17 +85,11 @@ type Variant struct {
 
 // PairRatio is how the iops of one row are to those of another, by round.
 type PairRatio struct {
-	Row      string  `json:"row"`
-	To       string  `json:"to"`
-	Ratio    float64 `json:"ratio"` // median
-	RatioMin float64 `json:"ratio_min"`
-	RatioMax float64 `json:"ratio_max"`
-	// Sure is where the ratio lies; nil after one round.
-	Sure *Interval `json:"ratio_ci95,omitempty"`
+	Row string `json:"row"`
+	To  string `json:"to"`
+	stats.Versus
 	// Published is the ratio of the published figures, if both were.
 	Published float64 `json:"published,omitempty"`
-
-	ratios []float64 // by round
 }
 
 // Options says what to compare.
@@ -150,14 +144,10 @@ type Row struct {
 	Policy string `json:"policy"`
 	// IOPS is the median over the rounds.
 	IOPS float64 `json:"iops"`
-	// Ratio is the median over the rounds of iops by the baseline's iops in the same round; the
-	// baseline is "locked", or the first policy when locked is not compared.
-	Ratio    float64 `json:"ratio"`
-	RatioMin float64 `json:"ratio_min"`
-	RatioMax float64 `json:"ratio_max"`
-	// Sure is where the ratio lies; nil after one round.
-	Sure *Interval `json:"ratio_ci95,omitempty"`
-	Clat Clat      `json:"clat_ns"`
+	// Versus is its iops by the baseline's: of "locked", or of the first policy when locked is not
+	// compared.
+	stats.Versus
+	Clat Clat `json:"clat_ns"`
 	// Waits is, by lock class, the share of the writers' time spent waiting for it. Nil is not
 	// known: the running kernel tells nothing of its locks.
 	Waits map[string]float64 `json:"waits"`
@@ -187,8 +177,6 @@ type Row struct {
 	Hist *stats.Hist `json:"-"`
 	// RoundIOPS is the iops of each round.
 	RoundIOPS []float64 `json:"-"`
-
-	ratios []float64 // by round
 }
 
 // Result is a comparison.

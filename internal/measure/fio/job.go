@@ -267,16 +267,9 @@ func (x Syntax) Parse(name string, r io.Reader) (*JobFile, error) {
 			continue
 		}
 		if s[0] == '[' {
-			end := strings.IndexByte(s, ']')
-			if end < 0 {
-				return fail(fmt.Errorf("section %q has no closing ]", s))
-			}
-			section = strings.TrimSpace(s[1:end])
-			if section == "" {
-				return fail(fmt.Errorf("section without a name"))
-			}
-			if rest := strings.TrimSpace(s[end+1:]); rest != "" {
-				return fail(fmt.Errorf("%q after section [%s]", rest, section))
+			var err error
+			if section, err = sectionOf(s); err != nil {
+				return fail(err)
 			}
 			job = nil
 			if !strings.EqualFold(section, "global") {
@@ -328,6 +321,21 @@ func (x Syntax) Parse(name string, r io.Reader) (*JobFile, error) {
 		}
 	}
 	return jf, nil
+}
+
+// sectionOf is the name in a line that begins with "[".
+func sectionOf(s string) (string, error) {
+	name, rest, ok := strings.Cut(s[1:], "]")
+	if !ok {
+		return "", fmt.Errorf("section %q has no closing ]", s)
+	}
+	if name = strings.TrimSpace(name); name == "" {
+		return "", errors.New("section without a name")
+	}
+	if rest = strings.TrimSpace(rest); rest != "" {
+		return "", fmt.Errorf("%q after section [%s]", rest, name)
+	}
+	return name, nil
 }
 
 // check looks at options that only make sense together.

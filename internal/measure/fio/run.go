@@ -121,24 +121,9 @@ func run(t *sched.Task, jf *JobFile, opt Options) (*stats.Run, error) {
 		}
 		w := waves[len(waves)-1]
 		for of := range j.NumJobs {
-			var parts []part
-			for i, name := range j.fileNames(of) {
-				f := files[name]
-				if f == nil {
-					target, err := opt.Open(t, j, name)
-					if err != nil {
-						return nil, fmt.Errorf("job %s: open %s: %w", j.Name, name, err)
-					}
-					f = &file{name: name, target: target}
-					f.direct, _ = target.(DirectTarget)
-					f.iter, _ = target.(IterTarget)
-					files[name] = f
-				}
-				if j.Direct && f.direct == nil {
-					return nil, fmt.Errorf("job %s: %s: the target does not support direct=1", j.Name, name)
-				}
-				f.users++
-				parts = append(parts, part{file: f, of: i})
+			parts, err := openParts(t, j, of, files, &opt)
+			if err != nil {
+				return nil, err
 			}
 			inGroup++
 			if w.halts[group] == nil {
@@ -185,6 +170,30 @@ func run(t *sched.Task, jf *JobFile, opt Options) (*stats.Run, error) {
 		out.End = time.Unix(0, t.Now()).UTC() // the same every time
 	}
 	return out, nil
+}
+
+// openParts opens the files of task number of of a job, but for those that another task has opened
+// already: files has all, by name.
+func openParts(t *sched.Task, j *Job, of int, files map[string]*file, opt *Options) (parts []part, err error) {
+	for i, name := range j.fileNames(of) {
+		f := files[name]
+		if f == nil {
+			target, err := opt.Open(t, j, name)
+			if err != nil {
+				return nil, fmt.Errorf("job %s: open %s: %w", j.Name, name, err)
+			}
+			f = &file{name: name, target: target}
+			f.direct, _ = target.(DirectTarget)
+			f.iter, _ = target.(IterTarget)
+			files[name] = f
+		}
+		if j.Direct && f.direct == nil {
+			return nil, fmt.Errorf("job %s: %s: the target does not support direct=1", j.Name, name)
+		}
+		f.users++
+		parts = append(parts, part{file: f, of: i})
+	}
+	return parts, nil
 }
 
 // invalidate drops what the jobs of the wave will use from the cache, as fio does by

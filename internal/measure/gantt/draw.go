@@ -161,19 +161,56 @@ const (
 	gap     = 5
 )
 
-func (d *drawing) picture(w *window, of int) *picture {
-	now := d.r.ended
-	end := min(w.end(), now)
-	span := end - w.from
-	cols := int((span + w.width - 1) / w.width)
-	locks, events := w.waits(span*waitLeast/100, rowsMost)
-	name := func(l vtime.LockID) string { return name(l, locks) }
+// span is the length of the window, in nanoseconds: the run may end in it.
+func (d *drawing) span(w *window) int64 { return min(w.end(), d.r.ended) - w.from }
 
+// sentence says how busy the CPUs were in a window, and which lock and event tasks waited for the
+// most: the first of each list.
+func (d *drawing) sentence(w *window, locks, events []vtime.LockID) string {
+	span := d.span(w)
 	busy, spun := int64(0), int64(0)
 	for _, l := range w.cpus {
 		busy += l.busy.sum()
 		spun += l.wait.sum()
 	}
+	share := func(ns int64) float64 { return float64(ns) / float64(span) }
+	s := fmt.Sprintf("In %s of virtual time %.1f of %d CPUs were busy", when(span), share(busy), d.r.opt.CPUs)
+	if spun > 0 {
+		s += fmt.Sprintf(", %.1f of them spinning for a lock", share(spun))
+	}
+	switch {
+	case len(locks) > 0 && share(w.locks[locks[0]].wait.sum()) >= 0.05:
+		l := w.locks[locks[0]]
+		s += fmt.Sprintf("; %s was held %.0f %% of the time, and %.1f tasks waited for it on average", name(locks[0], locks), 100*share(l.busy.sum()), share(l.wait.sum()))
+	case len(locks) > 0:
+		s += "; no lock had a twentieth of a task waiting for it on average"
+	default:
+		s += "; no lock had a hundredth of a task waiting for it on average"
+	}
+	if len(events) > 0 && share(w.locks[events[0]].wait.sum()) >= 0.05 {
+		s += fmt.Sprintf("; %.1f waited for %s", share(w.locks[events[0]].wait.sum()), name(events[0], locks))
+	}
+	return s + "."
+}
+
+// axis draws the grid and below it, at y, when its lines are.
+func (d *drawing) axis(v *draw.Writer, w *window, cols int, x func(col float64) float64, y int) {
+	for i := 0; i <= 5; i++ {
+		at := float64(cols) * float64(i) / 5
+		anchor := "middle"
+		if i == 5 {
+			anchor = "end"
+		}
+		v.Add(`<path class="grid" d="M%.1f 0V%d"/><text x="%.1f" y="%d" text-anchor="%s">%s</text>`, x(at), y, x(at), y+14, anchor, when(w.from-d.r.began+d.span(w)*int64(i)/5))
+	}
+}
+
+func (d *drawing) picture(w *window, of int) *picture {
+	span := d.span(w)
+	cols := int((span + w.width - 1) / w.width)
+	locks, events := w.waits(span*waitLeast/100, rowsMost)
+	name := func(l vtime.LockID) string { return name(l, locks) }
+
 	share := func(ns int64) float64 { return float64(ns) / float64(span) }
 	p := &picture{Title: "The whole run"}
 	if !w.grows {
@@ -183,23 +220,7 @@ func (d *drawing) picture(w *window, of int) *picture {
 			p.Caption += fmt.Sprintf("Of %d windows of this length, at 1, 2, 4, ... times the length, it is the one in which the CPUs were busiest. ", of)
 		}
 	}
-	p.Sentence = fmt.Sprintf("In %s of virtual time %.1f of %d CPUs were busy", when(span), share(busy), d.r.opt.CPUs)
-	if spun > 0 {
-		p.Sentence += fmt.Sprintf(", %.1f of them spinning for a lock", share(spun))
-	}
-	switch {
-	case len(locks) > 0 && share(w.locks[locks[0]].wait.sum()) >= 0.05:
-		l := w.locks[locks[0]]
-		p.Sentence += fmt.Sprintf("; %s was held %.0f %% of the time, and %.1f tasks waited for it on average", name(locks[0]), 100*share(l.busy.sum()), share(l.wait.sum()))
-	case len(locks) > 0:
-		p.Sentence += "; no lock had a twentieth of a task waiting for it on average"
-	default:
-		p.Sentence += "; no lock had a hundredth of a task waiting for it on average"
-	}
-	if len(events) > 0 && share(w.locks[events[0]].wait.sum()) >= 0.05 {
-		p.Sentence += fmt.Sprintf("; %.1f waited for %s", share(w.locks[events[0]].wait.sum()), name(events[0]))
-	}
-	p.Sentence += "."
+	p.Sentence = d.sentence(w, locks, events)
 
 	var v draw.Writer
 	high := gap + min(d.r.opt.CPUs, cpusMost)*(rowHigh+gap) + len(locks)*(rowHigh+waitHi+gap) + len(events)*(waitHi+gap) + 26
@@ -256,14 +277,7 @@ func (d *drawing) picture(w *window, of int) *picture {
 	for _, l := range append(locks, events...) {
 		row(l)
 	}
-	for i := 0; i <= 5; i++ {
-		at := float64(cols) * float64(i) / 5
-		anchor := "middle"
-		if i == 5 {
-			anchor = "end"
-		}
-		v.Add(`<path class="grid" d="M%.1f 0V%d"/><text x="%.1f" y="%d" text-anchor="%s">%s</text>`, x(at), y, x(at), y+14, anchor, when(w.from-d.r.began+span*int64(i)/5))
-	}
+	d.axis(&v, w, cols, x, y)
 	p.Picture = v.End()
 	p.Caption += fmt.Sprintf("A column is %s wide, and shows the shares of its time. Times are since the job began.", when(w.width))
 	return p

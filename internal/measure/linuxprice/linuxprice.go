@@ -22,6 +22,7 @@ import (
 	"btrlab/internal/measure/fio"
 	"btrlab/internal/measure/linuxfile"
 	"btrlab/internal/measure/seeds"
+	"btrlab/internal/measure/stats"
 	"btrlab/internal/prose"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/cost"
@@ -362,11 +363,7 @@ func held(records []hostio.TraceRecord) (l *Locks, flushUs float64, flushes int)
 		n := float64(l.Fsyncs)
 		l.Each, l.HeldUs, l.Waited = float64(locks)/n, float64(nanos)/n/1e3, float64(waited)/n/1e3
 	}
-	if len(took) > 0 {
-		slices.Sort(took)
-		flushUs = took[len(took)/2]
-	}
-	return l, flushUs, len(took)
+	return l, stats.Median(took), len(took)
 }
 
 // WriteText writes the table.

@@ -244,20 +244,34 @@ func Start(p Paths) (stop func() error, err error) {
 		}
 		return os.Create(path)
 	}
-	finish := func(f *os.File, write func(io.Writer) error) error {
-		err := write(f)
-		if cerr := f.Close(); err == nil {
-			err = cerr
+	for _, want := range p.profiles() {
+		f, err := create(want.path)
+		if f == nil && err == nil {
+			continue
+		}
+		var end func(*os.File) error
+		if err == nil {
+			if end, err = want.begin(f); err != nil {
+				f.Close()
+			}
 		}
 		if err != nil {
-			return fmt.Errorf("write profile %s: %w", f.Name(), err)
+			return nil, errors.Join(fmt.Errorf("profile: %w", err), stop())
 		}
-		return nil
+		undo = append(undo, func() error { return end(f) })
 	}
-	for _, want := range []struct {
-		path  string
-		begin func(f *os.File) (end func(f *os.File) error, err error)
-	}{
+	return stop, nil
+}
+
+// one is a profile to begin; the end that begin returns writes and closes the file.
+type one struct {
+	path  string
+	begin func(f *os.File) (end func(f *os.File) error, err error)
+}
+
+// profiles are all there are, those without a path as well.
+func (p Paths) profiles() []one {
+	return []one{
 		{p.CPU, func(f *os.File) (func(*os.File) error, error) {
 			err := rtpprof.StartCPUProfile(f)
 			trace.SetLabels(labeller())
@@ -294,23 +308,19 @@ func Start(p Paths) (stop func() error, err error) {
 				return finish(f, l.WriteLocks)
 			}, nil
 		}},
-	} {
-		f, err := create(want.path)
-		if f == nil && err == nil {
-			continue
-		}
-		var end func(*os.File) error
-		if err == nil {
-			if end, err = want.begin(f); err != nil {
-				f.Close()
-			}
-		}
-		if err != nil {
-			return nil, errors.Join(fmt.Errorf("profile: %w", err), stop())
-		}
-		undo = append(undo, func() error { return end(f) })
 	}
-	return stop, nil
+}
+
+// finish writes a profile and closes its file.
+func finish(f *os.File, write func(io.Writer) error) error {
+	err := write(f)
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return fmt.Errorf("write profile %s: %w", f.Name(), err)
+	}
+	return nil
 }
 
 // Server serves profiles over HTTP.

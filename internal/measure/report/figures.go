@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"image/color"
 	"math"
-	"slices"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -115,7 +114,8 @@ func spread(row *experiment.Row) (lo, hi float64) {
 	if len(row.RoundIOPS) == 0 {
 		return row.IOPS, row.IOPS
 	}
-	return slices.Min(row.RoundIOPS), slices.Max(row.RoundIOPS)
+	_, lo, hi = stats.Spread(row.RoundIOPS)
+	return lo, hi
 }
 
 func (b iopsBars) Plot(c vgdraw.Canvas, p *plot.Plot) {

@@ -40,7 +40,7 @@ func sample(model string, policies ...string) *experiment.Result {
 			h.Add(int64(v))
 		}
 		f := 1 + 0.12*float64(i)
-		row := &experiment.Row{Policy: p, IOPS: 61234 * f, Ratio: f, RatioMin: f - 0.05, RatioMax: f + 0.06, Sure: &experiment.Interval{Low: f - 0.05, High: f + 0.06}, RoundIOPS: []float64{61234 * f, 60100 * f, 63000 * f},
+		row := &experiment.Row{Policy: p, IOPS: 61234 * f, Versus: stats.Versus{Ratio: f, RatioMin: f - 0.05, RatioMax: f + 0.06, Sure: &stats.Interval{Low: f - 0.05, High: f + 0.06}}, RoundIOPS: []float64{61234 * f, 60100 * f, 63000 * f},
 			Hist: h, Content: "ok", Check: "clean",
 			Clat:  experiment.Clat{Mean: h.Mean(), P50: h.Percentile(50), P99: h.Percentile(99), P999: h.Percentile(99.9), Max: h.Max()},
 			Waits: map[string]float64{"balance_dirty": 0.12 + 0.03*float64(i), "stable_page": 0.08, "page": 0.02 * float64(i), "ordered_extent": 0.05, "extent": 0.011, "space_ticket": 0.0005}}
@@ -240,7 +240,7 @@ func TestPageOfStudy(t *testing.T) {
 	r := sample("none", "psync", "before", "after")
 	r.Baseline = "before"
 	r.Rows[0].About, r.Rows[2].About, r.Rows[2].Published = "pwrite", "with the patch", 134_000
-	r.Pairs = []experiment.PairRatio{{Row: "after", To: "before", Ratio: 2.5, RatioMin: 2.4, RatioMax: 2.75, Sure: &experiment.Interval{Low: 2.4, High: 2.75}, Published: 2.44}}
+	r.Pairs = []experiment.PairRatio{{Row: "after", To: "before", Versus: stats.Versus{Ratio: 2.5, RatioMin: 2.4, RatioMax: 2.75, Sure: &stats.Interval{Low: 2.4, High: 2.75}}, Published: 2.44}}
 	page := write2(t, r)
 	for _, want := range []string{
 		"after does 2.50 times the iops of before (95 % confidence 2.40 to 2.75); 2.44 was published.", "<li>psync: pwrite</li>",

@@ -63,6 +63,19 @@ func TestKnownFigures(t *testing.T) {
 	}
 }
 
+// TestConclude: three rounds on the same side of 1 tell nothing where they are far apart, as in a
+// comparison of jobs: of two equal policies one in four such series is on one side.
+func TestConclude(t *testing.T) {
+	have := Conclude([]Row{{Policy: "locked", Rate: []float64{100, 200, 100}}, {Policy: "near", Rate: []float64{105, 320, 101}}, {Policy: "fast", Rate: []float64{150, 301, 149}}})
+	want := []string{
+		"near does 1.05 times the requests a second of locked (95 % confidence 0.63 to 2.25), which may be no difference at all. If that is so, some 11 rounds would tell.",
+		"fast does 1.50 times the requests a second of locked (95 % confidence 1.48 to 1.52).",
+	}
+	if !slices.Equal(have, want) {
+		t.Errorf("have %q\nwant %q", have, want)
+	}
+}
+
 // TestUsedDisk: the disk of a run has each block written, in place: an extent that is only reserved
 // has to be marked written by the first write, which is another path and another time.
 func TestUsedDisk(t *testing.T) {

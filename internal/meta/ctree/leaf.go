@@ -246,6 +246,63 @@ func (f *Forest) pushLeafLeft(t *sched.Task, tr *Trans, r *Root, p *Path, minSiz
 	return true, nil
 }
 
+// pushForSplit moves items to the neighbours, to make room for size bytes at the path's slot. At an
+// end of the leaf the slot itself may go to the neighbour, which needs room for all of the bytes;
+// elsewhere the leaf's free space counts.
+func (f *Forest) pushForSplit(t *sched.Task, tr *Trans, r *Root, p *Path, size int) error {
+	n := p.Nodes[0].Node
+	need := size
+	if p.Slots[0] < n.Nritems() {
+		need -= n.LeafFreeSpace()
+	}
+	pushed, err := f.pushLeafRight(t, tr, r, p, need, need, false, 0)
+	if err != nil || pushed {
+		return err
+	}
+	need = size
+	if p.Slots[0] > 0 {
+		need -= n.LeafFreeSpace()
+	}
+	_, err = f.pushLeafLeft(t, tr, r, p, need, need, false, math.MaxInt)
+	return err
+}
+
+// leaves says how many leaves a split makes of the items of one.
+type leaves int
+
+const (
+	alone  leaves = iota // the new item gets a leaf of its own
+	single               // two, of which one has the new item
+	double               // two, and then again two: the new item does not fit beside either half
+)
+
+// splitPoint says where the items of n part for size bytes at slot: those from mid on go to the new
+// leaf.
+func (f *Forest) splitPoint(n format.Node, slot, size int, extend bool) (mid int, split leaves) {
+	nr := n.Nritems()
+	mid = (nr + 1) / 2
+	fits := func(start, count int) bool { return spaceUsed(n, start, count)+size <= f.dataMax }
+	switch {
+	case mid <= slot:
+		if nr > 1 && fits(mid, nr-mid) {
+			return mid, single
+		}
+		if slot >= nr {
+			return mid, alone
+		}
+	case fits(0, mid):
+		return mid, single
+	case slot == 0 && !extend:
+		return mid, alone
+	case slot == 0:
+		return 1, single
+	}
+	if mid = slot; mid != nr && !fits(mid, nr-mid) {
+		return mid, double
+	}
+	return mid, single
+}
+
 // splitLeaf makes room for size bytes at the path's slot, which is where key is or would be: by
 // pushing items to the neighbours, or with one or two new leaves. With extend the bytes are for the
 // item at the slot.
@@ -259,68 +316,20 @@ func (f *Forest) splitLeaf(t *sched.Task, tr *Trans, r *Root, key format.Key, p 
 	if size > f.dataMax {
 		return fmt.Errorf("item %v of tree %d with %d bytes: %w", key, int64(r.ID), size, errno.EOVERFLOW)
 	}
-	triedDouble := false
-	if p.top > 0 {
-		need := size
-		if p.Slots[0] < n.Nritems() {
-			need -= n.LeafFreeSpace()
-		}
-		pushed, err := f.pushLeafRight(t, tr, r, p, need, need, false, 0)
-		if err != nil {
+	if p.top == 0 {
+		if err := f.growRoot(t, tr, r, p); err != nil {
 			return err
 		}
-		if !pushed {
-			need = size
-			if p.Slots[0] > 0 {
-				need -= n.LeafFreeSpace()
-			}
-			if _, err = f.pushLeafLeft(t, tr, r, p, need, need, false, math.MaxInt); err != nil {
-				return err
-			}
-		}
-		if p.Nodes[0].Node.LeafFreeSpace() >= size {
-			return nil
-		}
-	} else if err := f.growRoot(t, tr, r, p); err != nil {
+	} else if err := f.pushForSplit(t, tr, r, p, size); err != nil || p.Nodes[0].Node.LeafFreeSpace() >= size {
 		return err
 	}
+	triedDouble := false
 	for {
 		l := p.Nodes[0]
 		n, slot := l.Node, p.Slots[0]
 		nr := n.Nritems()
-		mid := (nr + 1) / 2
-		fits := func(start, count int) bool { return spaceUsed(n, start, count)+size <= f.dataMax }
-		// How many leaves the items make: 0 is a new leaf for the new item alone.
-		const alone, single, double = 0, 1, 2
-		split := single
-		tryDouble := false
-		if mid <= slot {
-			if nr == 1 || !fits(mid, nr-mid) {
-				if slot >= nr {
-					split = alone
-				} else {
-					mid = slot
-					if mid != nr && !fits(mid, nr-mid) {
-						tryDouble = !triedDouble
-						split = double
-					}
-				}
-			}
-		} else if !fits(0, mid) {
-			switch {
-			case slot == 0 && !extend:
-				split = alone
-			case slot == 0:
-				mid = 1
-			default:
-				mid = slot
-				if mid != nr && !fits(mid, nr-mid) {
-					tryDouble = !triedDouble
-					split = double
-				}
-			}
-		}
-		if tryDouble {
+		mid, split := f.splitPoint(n, slot, size, extend)
+		if split == double && !triedDouble {
 			triedDouble = true
 			if err := f.pushForDouble(t, tr, r, p, size); err != nil {
 				return err

@@ -178,30 +178,49 @@ func (f *Forest) SearchSlot(t *sched.Task, tr *Trans, r *Root, key format.Key, p
 	return found, err
 }
 
+// writeLevel is the level up to which a search locks nodes for writing at first; -1 is none.
+func (p *Path) writeLevel(insLen int, cow bool) int {
+	switch {
+	case !cow:
+		return -1
+	case p.KeepLocks || p.LowestLevel > 0:
+		return format.MaxLevel
+	case insLen < 0:
+		// Removing an item may take pointers out two levels up.
+		return 2
+	case insLen > 0:
+		// The parent's keys may change.
+		return 1
+	}
+	return 0
+}
+
+// cowAt puts a copy of the path's block of a level in its place. The block is locked for writing,
+// and so is its parent.
+func (f *Forest) cowAt(t *sched.Task, tr *Trans, r *Root, p *Path, level int) error {
+	var parent *Buffer
+	slot := 0
+	if level < p.top {
+		parent, slot = p.Nodes[level+1], p.Slots[level+1]
+	}
+	c, err := f.cow(t, tr, r, p.Nodes[level], parent, slot)
+	if c != nil {
+		p.Nodes[level] = c
+	}
+	return err
+}
+
 func (f *Forest) search(t *sched.Task, tr *Trans, r *Root, key format.Key, p *Path, insLen int, cow bool) (bool, error) {
 	t.Count(sched.CountSearches)
 	if r.ID == format.TREE_LOG_OBJECTID {
 		t.CountLog(sched.LogSearches, 1)
 	}
 	lowestUnlock := 1
-	// Nodes up to this level are locked for writing.
-	writeLevel := 0
-	switch {
-	case !cow:
-		writeLevel = -1
-	case p.KeepLocks || p.LowestLevel > 0:
-		writeLevel = format.MaxLevel
-	case insLen < 0:
-		// Removing an item may take pointers out two levels up.
-		writeLevel = 2
-	case insLen > 0:
-		// The parent's keys may change.
-		writeLevel = 1
-	}
 	if insLen < 0 {
 		lowestUnlock = 2
 	}
-	minLevel := writeLevel
+	minLevel := p.writeLevel(insLen, cow)
+	writeLevel := minLevel
 
 again:
 	if err := r.lockRoot(t, p, writeLevel); err != nil {
@@ -214,25 +233,15 @@ again:
 		b := p.Nodes[level]
 		if cow && shouldCOW(tr, r, b) {
 			// A copy needs the write lock of the block and of its parent.
-			hasParent := level < p.top
-			if level > writeLevel || hasParent && level+1 > writeLevel {
+			if level > writeLevel || level < p.top && level+1 > writeLevel {
 				writeLevel = level + 1
 				p.Release(t)
 				goto again
 			}
-			var parent *Buffer
-			slot := 0
-			if hasParent {
-				parent, slot = p.Nodes[level+1], p.Slots[level+1]
-			}
-			c, err := f.cow(t, tr, r, b, parent, slot)
-			if c != nil {
-				p.Nodes[level] = c
-				b = c
-			}
-			if err != nil {
+			if err := f.cowAt(t, tr, r, p, level); err != nil {
 				return false, err
 			}
+			b = p.Nodes[level]
 		}
 		// While b is locked, nothing in it changes, so the parent can go before the search in b. An
 		// insert or delete may change slot 0 and the parent's key with it: then the parent stays

@@ -201,6 +201,44 @@ func (s *Store) DropExtents(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino f
 	return res, nil
 }
 
+// dropMiddle empties [start, end) in the middle of the item fe at the path's slot, whose bytes
+// begin at off in the file: the item becomes two, and its extent has one reference more. With again
+// nothing has happened, but the leaf had to be let go and has changed.
+func (s *Store) dropMiddle(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino format.Ino, p *ctree.Path, off, start, end uint64, fe *format.FileExtent) (again bool, err error) {
+	if err := s.Forest.DuplicateItem(t, tr, r, p, extentKey(ino, end)); err != nil {
+		if errors.Is(err, errno.EAGAIN) {
+			return true, nil
+		}
+		return false, err
+	}
+	leaf, slot := p.Leaf(), p.Slot()
+	extentAt(leaf, slot-1).SetNumBytes(start - off)
+	b := extentAt(leaf, slot)
+	b.SetOffset(fe.Offset + end - off)
+	b.SetNumBytes(extentEnd(off, fe) - end)
+	s.Forest.DirtyLeaf(t, tr, p)
+	if onDisk(fe) {
+		return false, s.ExtentTree.IncExtentRef(t, tr, refOf(r, ino, off-fe.Offset), format.Logical(fe.DiskBytenr), fe.DiskNumBytes)
+	}
+	return false, nil
+}
+
+// dropNext goes on to the inode's next item after a leaf that has nothing of the range; the next
+// leaf may.
+func (s *Store) dropNext(t *sched.Task, r *ctree.Root, ino format.Ino, end uint64, p *ctree.Path, res *DropResult) error {
+	p.Release(t)
+	next, ok, err := nextKey(t, s.Forest, r, extentKey(ino, res.NextStart), p)
+	if err != nil {
+		return err
+	}
+	if !ok || next.Objectid != uint64(ino) || next.Type != format.EXTENT_DATA_KEY || next.Offset >= end {
+		res.NextStart = end
+	} else {
+		res.NextStart = next.Offset
+	}
+	return nil
+}
+
 // dropStep empties [res.NextStart, end) as far as one leaf goes, and advances NextStart.
 func (s *Store) dropStep(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino format.Ino, end uint64, opt DropOptions, p *ctree.Path, res *DropResult) error {
 	start := res.NextStart
@@ -245,31 +283,19 @@ func (s *Store) dropStep(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino form
 		}
 		switch {
 		case off < start && extEnd > end:
-			// The range is in the middle: the item becomes two, and the extent has one reference
-			// more.
 			p.Slots[0] = slot
-			if err := s.Forest.DuplicateItem(t, tr, r, p, extentKey(ino, end)); err != nil {
-				if !errors.Is(err, errno.EAGAIN) {
-					return err
-				}
+			again, err := s.dropMiddle(t, tr, r, ino, p, off, start, end, &fe)
+			switch {
+			case again: // the leaf changed under us: search again
 				res.Items--
 				if counts {
 					res.BytesFound -= end - start
 				}
-				return nil // the leaf changed under us: search again
+			case err == nil:
+				res.Items++
+				res.NextStart = end
 			}
-			leaf, slot = p.Leaf(), p.Slot()
-			extentAt(leaf, slot-1).SetNumBytes(start - off)
-			b := extentAt(leaf, slot)
-			b.SetOffset(fe.Offset + end - off)
-			b.SetNumBytes(extEnd - end)
-			s.Forest.DirtyLeaf(t, tr, p)
-			res.Items++
-			res.NextStart = end
-			if onDisk(&fe) {
-				return s.ExtentTree.IncExtentRef(t, tr, refOf(r, ino, off-fe.Offset), format.Logical(fe.DiskBytenr), fe.DiskNumBytes)
-			}
-			return nil
+			return err
 		case off < start:
 			extentAt(leaf, slot).SetNumBytes(start - off)
 			s.Forest.DirtyLeaf(t, tr, p)
@@ -305,18 +331,7 @@ func (s *Store) dropStep(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino form
 	if progress {
 		return nil
 	}
-	// The leaf has nothing of the range; the next one may.
-	p.Release(t)
-	next, ok, err := nextKey(t, s.Forest, r, extentKey(ino, start), p)
-	if err != nil {
-		return err
-	}
-	if !ok || next.Objectid != uint64(ino) || next.Type != format.EXTENT_DATA_KEY || next.Offset >= end {
-		res.NextStart = end
-	} else {
-		res.NextStart = next.Offset
-	}
-	return nil
+	return s.dropNext(t, r, ino, end, p, res)
 }
 
 // CompressedInlineError says that NewSize cuts the compressed inline extent of a file, which must
@@ -470,6 +485,46 @@ func mergeable(r *ctree.Root, leaf format.Node, slot int, ino format.Ino, bytenr
 	return start, start + fe.NumBytes, ok
 }
 
+// growNeighbour marks [start, end) of the reserved item fe at the path's slot, [off, extEnd) in the
+// file, written by moving its border with the written item beside it: no item comes or goes. It
+// reports whether there is such an item.
+func (s *Store) growNeighbour(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino format.Ino, p *ctree.Path, off, extEnd, start, end uint64, fe *format.FileExtent) bool {
+	leaf, slot, base := p.Leaf(), p.Slot(), off-fe.Offset
+	switch {
+	case start == off && end < extEnd: // the one before the range
+		prev, prevEnd, ok := mergeable(r, leaf, slot-1, ino, fe.DiskBytenr, base)
+		if !ok || prevEnd != start {
+			return false
+		}
+		b := extentAt(leaf, slot)
+		b.SetGeneration(tr.ID)
+		b.SetOffset(end - base)
+		b.SetNumBytes(extEnd - end)
+		b = extentAt(leaf, slot-1)
+		b.SetGeneration(tr.ID)
+		b.SetNumBytes(end - prev)
+		s.Forest.SetItemKeySafe(t, p, extentKey(ino, end))
+	case start > off && end == extEnd: // the one after it
+		next, nextEnd, ok := mergeable(r, leaf, slot+1, ino, fe.DiskBytenr, base)
+		if !ok || next != end {
+			return false
+		}
+		b := extentAt(leaf, slot)
+		b.SetGeneration(tr.ID)
+		b.SetNumBytes(start - off)
+		b = extentAt(leaf, slot+1)
+		b.SetGeneration(tr.ID)
+		b.SetOffset(start - base)
+		b.SetNumBytes(nextEnd - start)
+		p.Slots[0] = slot + 1
+		s.Forest.SetItemKeySafe(t, p, extentKey(ino, start))
+	default:
+		return false
+	}
+	s.Forest.DirtyLeaf(t, tr, p)
+	return true
+}
+
 func (s *Store) markWritten(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino format.Ino, start, end uint64, p *ctree.Path) error {
 	found, err := s.Forest.SearchSlot(t, tr, r, extentKey(ino, start), p, -1, true)
 	if err != nil {
@@ -499,36 +554,8 @@ func (s *Store) markWritten(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino f
 	base := off - fe.Offset // where in the file the extent's first byte would be; wraps below zero
 	bytenr := fe.DiskBytenr
 
-	// The written window before the range grows into it.
-	if start == off && end < extEnd {
-		if prev, prevEnd, ok := mergeable(r, leaf, slot-1, ino, bytenr, base); ok && prevEnd == start {
-			b := extentAt(leaf, slot)
-			b.SetGeneration(tr.ID)
-			b.SetOffset(end - base)
-			b.SetNumBytes(extEnd - end)
-			b = extentAt(leaf, slot-1)
-			b.SetGeneration(tr.ID)
-			b.SetNumBytes(end - prev)
-			s.Forest.SetItemKeySafe(t, p, extentKey(ino, end))
-			s.Forest.DirtyLeaf(t, tr, p)
-			return nil
-		}
-	}
-	// The written window after the range grows into it.
-	if start > off && end == extEnd {
-		if next, nextEnd, ok := mergeable(r, leaf, slot+1, ino, bytenr, base); ok && next == end {
-			b := extentAt(leaf, slot)
-			b.SetGeneration(tr.ID)
-			b.SetNumBytes(start - off)
-			b = extentAt(leaf, slot+1)
-			b.SetGeneration(tr.ID)
-			b.SetOffset(start - base)
-			b.SetNumBytes(nextEnd - start)
-			p.Slots[0] = slot + 1
-			s.Forest.SetItemKeySafe(t, p, extentKey(ino, start))
-			s.Forest.DirtyLeaf(t, tr, p)
-			return nil
-		}
+	if s.growNeighbour(t, tr, r, ino, p, off, extEnd, start, end, &fe) {
+		return nil
 	}
 	// Cut the item at the edges of the range. After each cut the tree is as good as before, so an
 	// EAGAIN from DuplicateItem may start over.

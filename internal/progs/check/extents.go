@@ -312,7 +312,34 @@ func (c *checker) checkRefs(in Span) {
 	if !c.ExtentsWhole {
 		return
 	}
-	var want []ref
+	want := c.wantedRefs(in)
+	slices.SortFunc(want, compareRefs)
+	slices.SortFunc(c.haveRefs, compareRefs)
+	have := c.haveRefs
+	for i := range c.Extents {
+		x := &c.Extents[i]
+		where := on(AtExtent, x.Start).with(AtLength, x.Length)
+		have = c.unlisted(have, x.Start)
+		want = c.missing(want, x.Start)
+		var sum uint64
+		for _, r := range have {
+			if r.extent != x.Start {
+				break
+			}
+			sum += r.count
+		}
+		if sum != x.refs {
+			c.find("extent.refs", where, num(x.refs), num(sum))
+		}
+		have, want = c.compareAt(x, have, want)
+	}
+	c.unlisted(have, ^uint64(0))
+	c.missing(want, ^uint64(0))
+	c.compareBlocks(in)
+}
+
+// wantedRefs lists the references of trees to extents that begin in a span.
+func (c *checker) wantedRefs(in Span) (want []ref) {
 	for _, p := range c.Pointers {
 		if p.Child < in.Start || p.Child >= in.End {
 			continue
@@ -332,73 +359,64 @@ func (c *checker) checkRefs(in Span) {
 		}
 		want = append(want, r)
 	}
-	slices.SortFunc(want, compareRefs)
-	slices.SortFunc(c.haveRefs, compareRefs)
-	have := c.haveRefs
-	for i := range c.Extents {
-		x := &c.Extents[i]
-		where := on(AtExtent, x.Start).with(AtLength, x.Length)
-		have = c.unlisted(have, x.Start)
-		want = c.missing(want, x.Start)
-		var sum uint64
-		for _, r := range have {
-			if r.extent != x.Start {
-				break
-			}
-			sum += r.count
+	return want
+}
+
+// compareAt compares the references that the extent tree has to an extent with those of trees. Both
+// lists are in order and begin with the extent's, if it has any; the rest of each is returned.
+func (c *checker) compareAt(x *Extent, have, want []ref) (restHave, restWant []ref) {
+	where := on(AtExtent, x.Start).with(AtLength, x.Length)
+	for len(have) > 0 && have[0].extent == x.Start || len(want) > 0 && want[0].extent == x.Start {
+		haveHere := len(have) > 0 && have[0].extent == x.Start
+		wantHere := len(want) > 0 && want[0].extent == x.Start
+		var h, w ref
+		if haveHere {
+			h = have[0]
 		}
-		if sum != x.refs {
-			c.find("extent.refs", where, num(x.refs), num(sum))
+		nw := 0
+		if wantHere {
+			w = want[0]
+			for nw = 1; nw < len(want) && compareRefs(want[nw], w) == 0; nw++ {
+				w.count++
+			}
+			for _, v := range want[:nw] {
+				if v.length != x.Length {
+					c.find("extent.length", where, words("length %d in %v", v.length, w), num(x.Length))
+				}
+			}
+			if tree := w.kind == refTree || w.kind == refShared; tree != x.tree {
+				c.find("extent.type", where, words("%v", w), Words(map[bool]string{true: "a tree block", false: "data"}[x.tree]))
+			}
 		}
-		for len(have) > 0 && have[0].extent == x.Start || len(want) > 0 && want[0].extent == x.Start {
-			haveHere := len(have) > 0 && have[0].extent == x.Start
-			wantHere := len(want) > 0 && want[0].extent == x.Start
-			var h, w ref
-			if haveHere {
-				h = have[0]
+		order := 0
+		if haveHere && wantHere {
+			order = compareRefs(h, w)
+		}
+		switch {
+		case !wantHere || haveHere && order < 0:
+			if !c.Cut { // else it may be in what was not visited
+				c.find("extent.ref_extra", where, words("%v", h), nil)
 			}
-			nw := 0
-			if wantHere {
-				w = want[0]
-				for nw = 1; nw < len(want) && compareRefs(want[nw], w) == 0; nw++ {
-					w.count++
+			have = have[1:]
+		case !haveHere || order > 0:
+			c.find("extent.ref_missing", where, Words("no such reference in the extent tree"), words("%v", w))
+			want = want[nw:]
+		default:
+			if h.count < w.count || h.count > w.count && !c.Cut {
+				rule := "extent.ref_extra"
+				if h.count < w.count {
+					rule = "extent.ref_missing"
 				}
-				for _, v := range want[:nw] {
-					if v.length != x.Length {
-						c.find("extent.length", where, words("length %d in %v", v.length, w), num(x.Length))
-					}
-				}
-				if tree := w.kind == refTree || w.kind == refShared; tree != x.tree {
-					c.find("extent.type", where, words("%v", w), Words(map[bool]string{true: "a tree block", false: "data"}[x.tree]))
-				}
+				c.find(rule, where, words("%v", h), words("count %d", w.count))
 			}
-			order := 0
-			if haveHere && wantHere {
-				order = compareRefs(h, w)
-			}
-			switch {
-			case !wantHere || haveHere && order < 0:
-				if !c.Cut { // else it may be in what was not visited
-					c.find("extent.ref_extra", where, words("%v", h), nil)
-				}
-				have = have[1:]
-			case !haveHere || order > 0:
-				c.find("extent.ref_missing", where, Words("no such reference in the extent tree"), words("%v", w))
-				want = want[nw:]
-			default:
-				if h.count < w.count || h.count > w.count && !c.Cut {
-					rule := "extent.ref_extra"
-					if h.count < w.count {
-						rule = "extent.ref_missing"
-					}
-					c.find(rule, where, words("%v", h), words("count %d", w.count))
-				}
-				have, want = have[1:], want[nw:]
-			}
+			have, want = have[1:], want[nw:]
 		}
 	}
-	c.unlisted(have, ^uint64(0))
-	c.missing(want, ^uint64(0))
+	return have, want
+}
+
+// compareBlocks compares what the extent tree says of the tree blocks in a span with their headers.
+func (c *checker) compareBlocks(in Span) {
 	for _, b := range c.Blocks {
 		if b.Bytenr < in.Start || b.Bytenr >= in.End {
 			continue

@@ -40,49 +40,8 @@ func (c *checker) loadRoots() {
 			where := on(AtTree, format.ROOT_TREE_OBJECTID).with(AtBlock, n.Bytenr()).with(AtSlot, uint64(i)).with(AtRootItem, k.Objectid)
 			switch k.Type {
 			case format.ROOT_ITEM_KEY:
-				if k.Objectid == treeReloc {
-					c.note("a balance was under way: its relocation tree for root %d is not judged", k.Offset)
-					c.Cut = true
-					continue
-				}
-				// The kernel looks the tree for relocated data up by its last item, whatever the
-				// offset: btrfs-convert gives it the transaction.
-				if k.Offset != 0 && !format.IsFSTree(k.Objectid) && k.Objectid != format.DATA_RELOC_TREE_OBJECTID {
-					c.add(Finding{Rule: "root.item", Flaw: RootItemOffset, Place: where, Have: words("key offset %d", k.Offset), Want: num(0)})
-				}
-				r := Root{Key: k}
-				r.Item.Decode(b)
-				r.V1 = len(b) < format.RootItemSize
-				if _, ok := c.Roots[k.Objectid]; ok {
-					c.add(Finding{Rule: "root.item", Flaw: SecondRootItem, Place: where, Have: Words("a second root item"), Want: Words("one")})
-					continue
-				}
-				c.Roots[k.Objectid] = r
-				c.RootIDs = append(c.RootIDs, k.Objectid)
-				// The kernel takes a root whose generation_v2 differs for one that an old kernel
-				// wrote, and zeroes the rest.
-				if !r.V1 && r.Item.GenerationV2 != r.Item.Generation {
-					c.find("root.item", where, words("generation_v2 %d", r.Item.GenerationV2), num(r.Item.Generation))
-				}
-				if format.IsFSTree(k.Objectid) && r.Item.RootDirid != format.FIRST_FREE_OBJECTID {
-					c.find("root.item", where, words("root_dirid %d", r.Item.RootDirid), num(format.FIRST_FREE_OBJECTID))
-				}
-				ignored := r.Item.Inode.Flags&format.InodeRootItemInit == 0 && r.Item.Refs != 0
-				if format.IsFSTree(k.Objectid) && r.Item.Flags&format.RootSubvolReadonly != 0 && ignored {
-					c.find("root.flags", where, words("a read-only subvolume, inode flags %#x: Linux takes it for writable", r.Item.Inode.Flags),
-						words("%#x", r.Item.Inode.Flags|format.InodeRootItemInit))
-				}
-				if r.Item.Bytenr == 0 {
-					c.find("root.item", where, Words("bytenr 0"), nil)
-				}
-				// the kernel counts none of the quota tree
-				if r.Item.Refs == 0 && format.IsFSTree(k.Objectid) {
-					if k.Objectid == format.FS_TREE_OBJECTID {
-						c.find("root.item", where, Words("refs 0"), num(1))
-					} else {
-						c.note("subvolume %d is being deleted", k.Objectid)
-						dying = append(dying, k.Objectid)
-					}
+				if c.rootItem(k, b, where) {
+					dying = append(dying, k.Objectid)
 				}
 			case format.ORPHAN_ITEM_KEY:
 				if k.Objectid == format.ORPHAN_OBJECTID {
@@ -121,6 +80,56 @@ func (c *checker) loadRoots() {
 		}
 	}
 	c.checkRootRefs()
+}
+
+// rootItem reads a root item and judges it by itself. It reports whether it is that of a subvolume
+// without a name, which has to go.
+func (c *checker) rootItem(k format.Key, b []byte, where Place) (dying bool) {
+	if k.Objectid == treeReloc {
+		c.note("a balance was under way: its relocation tree for root %d is not judged", k.Offset)
+		c.Cut = true
+		return false
+	}
+	// The kernel looks the tree for relocated data up by its last item, whatever the offset:
+	// btrfs-convert gives it the transaction.
+	if k.Offset != 0 && !format.IsFSTree(k.Objectid) && k.Objectid != format.DATA_RELOC_TREE_OBJECTID {
+		c.add(Finding{Rule: "root.item", Flaw: RootItemOffset, Place: where, Have: words("key offset %d", k.Offset), Want: num(0)})
+	}
+	r := Root{Key: k}
+	r.Item.Decode(b)
+	r.V1 = len(b) < format.RootItemSize
+	if _, ok := c.Roots[k.Objectid]; ok {
+		c.add(Finding{Rule: "root.item", Flaw: SecondRootItem, Place: where, Have: Words("a second root item"), Want: Words("one")})
+		return false
+	}
+	c.Roots[k.Objectid] = r
+	c.RootIDs = append(c.RootIDs, k.Objectid)
+	// The kernel takes a root whose generation_v2 differs for one that an old kernel wrote, and
+	// zeroes the rest.
+	if !r.V1 && r.Item.GenerationV2 != r.Item.Generation {
+		c.find("root.item", where, words("generation_v2 %d", r.Item.GenerationV2), num(r.Item.Generation))
+	}
+	if format.IsFSTree(k.Objectid) && r.Item.RootDirid != format.FIRST_FREE_OBJECTID {
+		c.find("root.item", where, words("root_dirid %d", r.Item.RootDirid), num(format.FIRST_FREE_OBJECTID))
+	}
+	ignored := r.Item.Inode.Flags&format.InodeRootItemInit == 0 && r.Item.Refs != 0
+	if format.IsFSTree(k.Objectid) && r.Item.Flags&format.RootSubvolReadonly != 0 && ignored {
+		c.find("root.flags", where, words("a read-only subvolume, inode flags %#x: Linux takes it for writable", r.Item.Inode.Flags),
+			words("%#x", r.Item.Inode.Flags|format.InodeRootItemInit))
+	}
+	if r.Item.Bytenr == 0 {
+		c.find("root.item", where, Words("bytenr 0"), nil)
+	}
+	// the kernel counts none of the quota tree
+	if r.Item.Refs == 0 && format.IsFSTree(k.Objectid) {
+		if k.Objectid == format.FS_TREE_OBJECTID {
+			c.find("root.item", where, Words("refs 0"), num(1))
+		} else {
+			c.note("subvolume %d is being deleted", k.Objectid)
+			return true
+		}
+	}
+	return false
 }
 
 // treeReloc is the id of relocation trees.

@@ -437,18 +437,11 @@ func (s *subvol) file(ino uint64, path string, ft uint8) error {
 		s.seen[ino/64] &^= 1 << (ino % 64)
 		return s.dir(ino, path, format.FtDir)
 	case format.S_IFLNK:
-		var target []byte
-		if !ok {
-			r.size = 4096
-		}
-		r.out = func(off uint64, p []byte) error {
-			target = append(target, p...)
-			return nil
-		}
-		if err := r.read(); err != nil {
+		target, err := r.target()
+		if err != nil {
 			return err
 		}
-		if o.Target = strings.TrimRight(string(target), "\x00"); o.Target == "" {
+		if o.Target = target; target == "" {
 			s.lose(path, "a symbolic link whose target is lost")
 			return nil
 		}
@@ -473,13 +466,7 @@ func (s *subvol) file(ino uint64, path string, ft uint8) error {
 	if ok {
 		s.linked(ino, &item, path)
 	}
-	for i, x := range r.loss {
-		if i == 3 {
-			why = append(why, fmt.Sprintf("and %d more", len(r.loss)-i))
-			break
-		}
-		why = append(why, x.String())
-	}
+	why = append(why, r.lossText()...)
 	if len(why) > 0 {
 		s.sum.Partial++
 		s.report(Partial, path, strings.Join(why, "; "))
@@ -490,6 +477,32 @@ func (s *subvol) file(ino uint64, path string, ft uint8) error {
 		s.sum.Plain++
 	}
 	return nil
+}
+
+// target reads the target of a symbolic link, of which at most a sector if the inode is lost.
+func (r *reader) target() (string, error) {
+	if r.item == nil {
+		r.size = 4096
+	}
+	var target []byte
+	r.out = func(off uint64, p []byte) error {
+		target = append(target, p...)
+		return nil
+	}
+	err := r.read()
+	return strings.TrimRight(string(target), "\x00"), err
+}
+
+// lossText says where bytes of the file are lost: the first three places, and how many more.
+func (r *reader) lossText() (list []string) {
+	for i, x := range r.loss {
+		if i == 3 {
+			list = append(list, fmt.Sprintf("and %d more", len(r.loss)-i))
+			break
+		}
+		list = append(list, x.String())
+	}
+	return list
 }
 
 func (s *subvol) linked(ino uint64, item *format.InodeItem, path string) {

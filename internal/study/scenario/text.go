@@ -473,9 +473,8 @@ func (r *reader) line(line string) (want string) {
 var declared = []string{"name", "about", "goal", "file", "cached", "dirty", "second", "before", "fill-to", "quota", "dirty-limit", "switch", "rule",
 	"preemptions", "method", "prove", "too-many", "deep", "by-log", "max-steps", "policies"}
 
-// declare reads a line before the first task.
-func (r *reader) declare(first, rest string) (want string) {
-	s, words := r.s, strings.Fields(rest)
+// mayDeclare says what is wanted instead of first, if it may not begin a declaration here.
+func (r *reader) mayDeclare(first string) (want string) {
 	if slices.Contains(opNames[:], first) {
 		return "operations below a line \"task NAME\""
 	}
@@ -491,7 +490,31 @@ func (r *reader) declare(first, rest string) (want string) {
 		}
 		r.seen = append(r.seen, first)
 	}
-	var n int64
+	return ""
+}
+
+// lockClasses says what is wanted instead of the words, if they are no classes of locks.
+func lockClasses(words []string) (want string) {
+	for _, c := range words {
+		if !slices.Contains(Classes(), c) {
+			if near := prose.Nearest(c, Classes()); near != "" {
+				return fmt.Sprintf("another lock class than %q (did you mean %q?)", c, near)
+			}
+			return fmt.Sprintf("another lock class than %q, one of %s", c, strings.Join(Classes(), ", "))
+		}
+	}
+	if len(words) == 0 {
+		return "switch and lock classes, or no such line: then tasks are switched everywhere"
+	}
+	return ""
+}
+
+// declare reads a line before the first task.
+func (r *reader) declare(first, rest string) (want string) {
+	s, words := r.s, strings.Fields(rest)
+	if want := r.mayDeclare(first); want != "" {
+		return want
+	}
 	switch first {
 	case "name":
 		if s.Name = rest; len(words) != 1 || prose.ShellWord(rest) != rest || strings.ContainsAny(rest, "/=") {
@@ -505,7 +528,7 @@ func (r *reader) declare(first, rest string) (want string) {
 	case "file":
 		return setFields(words, s.File.fields())
 	case "cached", "dirty":
-		var at int64
+		var at, n int64
 		if want := setFields(words, []field{{"offset", &at, true}, {"length", &n, true}}); want != "" {
 			return want
 		}
@@ -522,33 +545,18 @@ func (r *reader) declare(first, rest string) (want string) {
 		s.Before = append(s.Before, o)
 		return want
 	case "second", "fill-to", "quota", "dirty-limit":
-		var ok bool
-		if n, ok = bytesOf(rest); !ok || n == 0 {
+		n, ok := bytesOf(rest)
+		if !ok || n == 0 {
 			return first + " and bytes from 1 to 16M: 8192, or 8K"
 		}
-		switch first {
-		case "second":
-			s.Second = n
-		case "fill-to":
-			s.FillTo = n
-		case "quota":
+		if first == "quota" {
 			s.Quota = uint64(n)
-		case "dirty-limit":
-			s.DirtyLimit = n
+		} else {
+			*map[string]*int64{"second": &s.Second, "fill-to": &s.FillTo, "dirty-limit": &s.DirtyLimit}[first] = n
 		}
 	case "switch":
 		s.Switch = words
-		for _, c := range words {
-			if !slices.Contains(Classes(), c) {
-				if near := prose.Nearest(c, Classes()); near != "" {
-					return fmt.Sprintf("another lock class than %q (did you mean %q?)", c, near)
-				}
-				return fmt.Sprintf("another lock class than %q, one of %s", c, strings.Join(Classes(), ", "))
-			}
-		}
-		if len(words) == 0 {
-			return "switch and lock classes, or no such line: then tasks are switched everywhere"
-		}
+		return lockClasses(words)
 	case "rule":
 		return setFields(words, ruleFields(&s.Rule))
 	case "preemptions", "max-steps":
