@@ -82,7 +82,7 @@ with the relative errors. The result is the same on every machine. No file data 
 // a fifth of 8 GiB were chosen, for the iops of the unlocked row; the kernel's pauses do not go
 // with such limits.
 var machine002 = Calibration{
-	CPUs: 12, Cores: 6, SMT: 1.7, CPU: 1.87, TreeCalls: 2.25, SubmitNs: 600, IdleExitNs: 3000, NoiseWake: 0.106, NoisePerSec: 400, NoiseMeanNs: 20000, HandoffNs: -1,
+	CPUs: 12, Cores: 6, SMT: 1.7, CPU: 1.87, TreeCalls: 2.25, SubmitNs: 600, IdleExitNs: 3000, NoiseWake: 0.106, NoisePerSec: 400, NoiseMeanNs: 20000, HandoffNs: 4_000_000,
 	Model: "ssd-raid5:write=105us", Depth: 4096, GCBytes: 1.2e6, GCMaxMs: 60, HandleNs: 2000, InterruptNs: 4000,
 	DirtyBackground: 20 << 20, DirtyLimit: 40 << 20, EndioWorkers: 8, Seed: 1,
 }
