@@ -215,7 +215,7 @@ var toggles = [switches]Toggle{
 	},
 	BalanceOutside: {
 		Name:     "BALANCE_OUTSIDE",
-		Does:     "a write is throttled for dirty pages once, after it has released i_rwsem, not after each batch under it",
+		Does:     "a write is throttled for dirty pages once, after it has released i_rwsem, not after each batch under it, however long it is: Mason wants it for small writes, and a long one passes the limit by its own length",
 		Effect:   "prevents a throttled writer from sleeping with i_rwsem held: without it every other writer of the file waits until it wakes up",
 		Source:   "seed 002 (Chris Mason, 2018-05-24)",
 		Kernel:   "fs/btrfs/file.c:btrfs_file_write_iter()",

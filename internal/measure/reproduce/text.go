@@ -76,6 +76,10 @@ func (r *Result) WriteText(out io.Writer) error {
 		b.WriteString(prose.Table(1, r.oneByOne()))
 	}
 	fmt.Fprintf(&b, "\n%s / %s: published %.3f, simulated %.3f, error %+.1f%%\n\n", r.Ratio.Of, r.Ratio.To, r.Ratio.Published, r.Ratio.Simulated, 100*r.Ratio.Error)
+	if text := r.drainText(); text != "" {
+		say("%s", text)
+		b.WriteByte('\n')
+	}
 	if r.distributions() {
 		say("%s", ranksAbout)
 		b.WriteByte('\n')
@@ -156,7 +160,7 @@ func (r *Result) sideBySide() (table [][]string) {
 func (row *Row) machine() string {
 	var waits []string
 	for _, c := range sortedWaits(row.Waits) {
-		waits = append(waits, fmt.Sprintf("%s %.1f%%", c, 100*row.Waits[c]))
+		waits = append(waits, fmt.Sprintf("%s %.1f%% (%.3g for each write)", c, 100*row.Waits[c], row.Met[c]))
 	}
 	now := float64(max(row.Stats.Now, 1))
 	return fmt.Sprintf("%s: %s writes; CPUs busy %.1f, spinning %.1f of them; %s locks stolen; time waited: %s", row.Name, draw.Count(float64(row.Writes)),
