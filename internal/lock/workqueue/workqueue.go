@@ -8,8 +8,9 @@
 //	         do, one work after the other                                the queue has forgotten the work
 //	         mu                                           unfinished 0   Drain woken
 //
-// Works start in the order they were queued, unless Config.Newest; with one worker they also end in it. A work is a field
-// of the object that it is about, linked into the queue, so queueing allocates nothing.
+// Works start in the order they were queued, unless Config.Newest; with one worker they also end in
+// it. A work is a field of the object that it is about, linked into the queue, so queueing
+// allocates nothing.
 //
 // A worker serves its queue (sched.WaitGraph). When the object is an event (sched.Event), queueing
 // it delegates it to the queue, and a worker that takes it owes it from then on.
