@@ -41,6 +41,9 @@ type Options struct {
 	CacheInodes int
 	// EndioWorkers is the number of tasks that finish ordered extents; zero takes the default.
 	EndioWorkers int
+	// EndioNewest lets them finish the ordered extent that was queued last first. It is for
+	// studies: Linux's queue is a FIFO.
+	EndioNewest bool
 	// CacheBlocks is the number of clean tree blocks kept; zero takes ctree's default. A small one
 	// makes Open cheap.
 	CacheBlocks int

@@ -130,7 +130,7 @@ func (f *FS) wire(t *sched.Task) {
 	f.read = fileread.New(f.data, pl, f.store, f.vols)
 	f.read.BadCopy = f.opt.BadCopy
 	f.finish = finish.New(t, finish.Config{
-		FS: f.data, Items: f.store, Extents: f.trans.Extents, Workers: workers,
+		FS: f.data, Items: f.store, Extents: f.trans.Extents, Workers: workers, Newest: f.opt.EndioNewest,
 		Join: func(t *sched.Task, bytes uint64) (*transaction.Handle, error) {
 			h, err := f.trans.JoinReserved(t, bytes)
 			if err != nil {

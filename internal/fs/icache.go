@@ -211,7 +211,7 @@ func (f *FS) setUp(n *Node, item *format.InodeItem) {
 	f.setLockMode(n)
 }
 
-// setLockMode makes the inode's extent locks behave as the policy says.
+// setLockMode makes the inode's i_rwsem and extent locks behave as the policy says.
 func (f *FS) setLockMode(n *Node) {
 	p := f.env.Policy()
 	mode := extentio.HoldAndWait
@@ -219,6 +219,7 @@ func (f *FS) setLockMode(n *Node) {
 		mode = extentio.BackOff
 	}
 	n.ip.IOTree.SetLockMode(mode)
+	n.ip.SetHandoff(p.Has(policy.RwsemHandoff))
 	n.ip.IOTree.SetNovalidate(p.Novalidate())
 }
 

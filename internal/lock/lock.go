@@ -22,7 +22,8 @@
 //
 // In the real runtime without lockdep (Task.Slow is false) a lock costs what sync's costs plus one
 // branch. The files: lock.go has the locks and the real runtime, lock_step.go what a Stepper is
-// told, sim.go what a Simulator is asked, wait.go the conditions, queues and counters.
+// told, sim.go what a Simulator is asked, wait.go the conditions, queues and counters. handoff.go
+// has the lock of an RWSem that waits in the real runtime as Linux's does, not as sync's.
 //
 // Mutex and RWSem are one algorithm with a mode: lockdep.Write is exclusive, lockdep.Read is
 // shared.
@@ -39,6 +40,8 @@ import (
 type core struct {
 	class *lockdep.Class
 	det   *detState // nil until a runtime other than the real one uses the lock
+	// unfair says that the lock is never promised to a waiter (RWSem.SetHandoff).
+	unfair bool
 }
 
 func classOf(c *lockdep.Class) *lockdep.Class {
@@ -180,6 +183,8 @@ func (m *Mutex) AssertHeld(t *sched.Task) {
 type RWSem struct {
 	mu sync.RWMutex
 	core
+	// queued, of a lock made by InitHandoff, is in the place of mu.
+	queued *queued
 }
 
 // Init gives the lock its class.
@@ -203,10 +208,9 @@ func (s *RWSem) RLockNested(t *sched.Task, sub uint64) { s.lock(t, sub, lockdep.
 
 func (s *RWSem) lock(t *sched.Task, sub uint64, mode lockdep.Mode) {
 	if !t.Slow() {
-		if mode == lockdep.Write && s.mu.TryLock() || mode == lockdep.Read && s.mu.TryRLock() {
-			return
+		if !s.takeReal(mode) {
+			s.block(t, mode)
 		}
-		s.block(t, mode)
 		return
 	}
 	st := t.Stepper()
@@ -237,24 +241,50 @@ func (s *RWSem) lockSlow(t *sched.Task, sub uint64, mode lockdep.Mode) {
 		return
 	}
 	lockdep.Acquire(t, classOf(s.class), sub, s, mode)
-	if !s.tryReal(mode) {
+	if !s.takeReal(mode) {
 		s.block(t, mode)
 	}
 }
 
-func (s *RWSem) tryReal(mode lockdep.Mode) bool {
-	if mode == lockdep.Read {
+// takeReal takes the lock for a task that would wait for it, if it need not.
+func (s *RWSem) takeReal(mode lockdep.Mode) bool {
+	switch {
+	case s.queued != nil:
+		return s.queued.take(mode == lockdep.Read, false)
+	case mode == lockdep.Read:
 		return s.mu.TryRLock()
 	}
 	return s.mu.TryLock()
 }
 
+// tryReal takes the lock for a task that does not wait.
+func (s *RWSem) tryReal(mode lockdep.Mode) bool {
+	if s.queued != nil {
+		return s.queued.try(mode == lockdep.Read)
+	}
+	return s.takeReal(mode)
+}
+
+func (s *RWSem) releaseReal(t *sched.Task, mode lockdep.Mode) {
+	switch {
+	case s.queued != nil:
+		s.queued.release(t, mode == lockdep.Read)
+	case mode == lockdep.Read:
+		s.mu.RUnlock()
+	default:
+		s.mu.Unlock()
+	}
+}
+
 func (s *RWSem) block(t *sched.Task, mode lockdep.Mode) {
 	start := t.Now()
 	s.blocks(t, s)
-	if mode == lockdep.Read {
+	switch {
+	case s.queued != nil:
+		s.queued.wait(t, classOf(s.class).ID, mode == lockdep.Read)
+	case mode == lockdep.Read:
 		s.mu.RLock()
-	} else {
+	default:
 		s.mu.Lock()
 	}
 	t.Unblocks()
@@ -267,7 +297,7 @@ func (s *RWSem) TryLock(t *sched.Task) bool { return s.TryLockNested(t, 0) }
 // TryLockNested is TryLock that tells lockdep the order inside the class.
 func (s *RWSem) TryLockNested(t *sched.Task, sub uint64) bool {
 	if !t.Slow() {
-		return s.mu.TryLock()
+		return s.tryReal(lockdep.Write)
 	}
 	return s.trySlow(t, sub, lockdep.Write)
 }
@@ -278,7 +308,7 @@ func (s *RWSem) TryRLock(t *sched.Task) bool { return s.TryRLockNested(t, 0) }
 // TryRLockNested is TryRLock that tells lockdep the order inside the class.
 func (s *RWSem) TryRLockNested(t *sched.Task, sub uint64) bool {
 	if !t.Slow() {
-		return s.mu.TryRLock()
+		return s.tryReal(lockdep.Read)
 	}
 	return s.trySlow(t, sub, lockdep.Read)
 }
@@ -305,7 +335,7 @@ func (s *RWSem) trySlow(t *sched.Task, sub uint64, mode lockdep.Mode) bool {
 // Unlock ends Lock.
 func (s *RWSem) Unlock(t *sched.Task) {
 	if !t.Slow() {
-		s.mu.Unlock()
+		s.releaseReal(t, lockdep.Write)
 		return
 	}
 	s.unlockSlow(t, lockdep.Write)
@@ -314,7 +344,7 @@ func (s *RWSem) Unlock(t *sched.Task) {
 // RUnlock ends RLock.
 func (s *RWSem) RUnlock(t *sched.Task) {
 	if !t.Slow() {
-		s.mu.RUnlock()
+		s.releaseReal(t, lockdep.Read)
 		return
 	}
 	s.unlockSlow(t, lockdep.Read)
@@ -338,11 +368,7 @@ func (s *RWSem) unlockSlow(t *sched.Task, mode lockdep.Mode) {
 		return
 	}
 	lockdep.Release(t, c, s)
-	if mode == lockdep.Read {
-		s.mu.RUnlock()
-	} else {
-		s.mu.Unlock()
-	}
+	s.releaseReal(t, mode)
 }
 
 // AssertHeld panics when a checked task does not hold the lock for writing. Elsewhere it costs one

@@ -74,9 +74,7 @@ func TestMutexExcludes(t *testing.T) {
 }
 
 func TestRWSemExcludes(t *testing.T) {
-	both(t, func(t *testing.T) {
-		var s RWSem
-		s.Init(testClass)
+	each(t, func(t *testing.T, s *RWSem) {
 		var readers, writers atomic.Int64
 		crowd(5, func(k *sched.Task, i int) {
 			for range 1000 {
@@ -104,10 +102,8 @@ func TestRWSemExcludes(t *testing.T) {
 
 // Readers share, and nobody else does.
 func TestTryLocks(t *testing.T) {
-	both(t, func(t *testing.T) {
+	each(t, func(t *testing.T, s *RWSem) {
 		a, b := sched.NewTask("a"), sched.NewTask("b")
-		var s RWSem
-		s.Init(testClass)
 		s.RLock(a)
 		if s.TryLock(b) {
 			t.Error("TryLock got a lock that is read-held")
@@ -451,7 +447,8 @@ func TestFastPathsDoNotAllocate(t *testing.T) {
 	defer sched.SetChecked(true)
 	k := sched.NewTask("test")
 	var m Mutex
-	var s RWSem
+	var s, q RWSem
+	q.InitHandoff(testClass)
 	var c Counter
 	if n := testing.AllocsPerRun(100, func() {
 		m.Lock(k)
@@ -460,6 +457,10 @@ func TestFastPathsDoNotAllocate(t *testing.T) {
 		s.Unlock(k)
 		s.RLock(k)
 		s.RUnlock(k)
+		q.Lock(k)
+		q.Unlock(k)
+		q.RLock(k)
+		q.RUnlock(k)
 		c.Inc(k)
 		c.Dec(k)
 		c.WaitZero(k)

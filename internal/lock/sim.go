@@ -12,6 +12,7 @@ func (k *core) simLock(sim sched.Simulator, c *lockdep.Class) sched.SimLock {
 	d := k.state()
 	if d.sim == nil {
 		d.sim = sim.NewLock(c.Kind, c.ID)
+		d.sim.SetHandoff(!k.unfair)
 	}
 	return d.sim
 }

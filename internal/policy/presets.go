@@ -26,7 +26,7 @@ var Presets = []Policy{
 	},
 	{
 		Name: "modern", About: "Linux 6.18: one folio at a time under i_rwsem",
-		Set: Of(FsyncLog, BalanceBeforeFolio, CopyByFolio, StableSkipNodatasum, ExtentLockBackOff,
+		Set: Of(FsyncLog, RwsemHandoff, BalanceBeforeFolio, CopyByFolio, StableSkipNodatasum, ExtentLockBackOff,
 			DIOShared, DIOLocked, DIOCsumBuffered, DIONofault, DIOSyncHeld, NowaitCheckTry,
 			NowaitCheckWhole, NowaitPastEOF, NowaitOneExtent, NowaitAsyncExt, NowaitTryRange,
 			NowaitCheckOnce, NocowPathReuse, NocowPathFree, NocowEarlyRelease, NowaitContext,
@@ -52,26 +52,26 @@ var NowaitPresets = []Policy{
 	},
 	{
 		Name: "nowait-5.8", About: "Linux 5.11 to 5.18, with the fixes of 5.8: the kernel before seed 000",
-		Set: Of(FsyncLog, PunchRecheckOE, DIOShared, DIONofault, NowaitCheckTry, NowaitCheckWhole,
+		Set: Of(FsyncLog, RwsemHandoff, PunchRecheckOE, DIOShared, DIONofault, NowaitCheckTry, NowaitCheckWhole,
 			NowaitPastEOF, NowaitOneExtent, NocowAskAlways),
 	},
 	{
 		Name: "nowait-5.19", About: "the same kernel with the eight patches of seed 000",
-		Set: Of(FsyncLog, PunchRecheckOE, DIOShared, DIONofault, NowaitCheckTry, NowaitCheckWhole,
+		Set: Of(FsyncLog, RwsemHandoff, PunchRecheckOE, DIOShared, DIONofault, NowaitCheckTry, NowaitCheckWhole,
 			NowaitPastEOF, NowaitOneExtent, NowaitAsyncExt, NowaitTryRange, NowaitCheckOnce,
 			NocowPathReuse, NocowPathFree, NocowEarlyRelease, NowaitContext, NowaitNoFlush,
 			NocowAskAlways),
 	},
 	{
 		Name: "nowait-6.1", About: "Linux 6.1: buffered writes with NOWAIT, which sleep at some places",
-		Set: Of(FsyncLog, BalanceBeforeFolio, ExtentLockBackOff, DIOShared, DIONofault,
+		Set: Of(FsyncLog, RwsemHandoff, BalanceBeforeFolio, ExtentLockBackOff, DIOShared, DIONofault,
 			NowaitCheckTry, NowaitCheckWhole, NowaitPastEOF, NowaitOneExtent, NowaitAsyncExt,
 			NowaitTryRange, NowaitCheckOnce, NocowPathReuse, NocowPathFree, NocowEarlyRelease,
 			NowaitContext, NowaitNoFlush, NowaitTryTree, NocowAskAlways, NowaitBuffered),
 	},
 	{
 		Name: "nowait-strict", About: "no kernel: a NOWAIT write never sleeps, and may be of any file",
-		Set: Of(FsyncLog, BalanceBeforeFolio, ExtentLockBackOff, DIOShared, DIONofault,
+		Set: Of(FsyncLog, RwsemHandoff, BalanceBeforeFolio, ExtentLockBackOff, DIOShared, DIONofault,
 			NowaitCheckTry, NowaitCheckWhole, NowaitPastEOF, NowaitOneExtent, NowaitAsyncExt,
 			NowaitTryRange, NowaitCheckOnce, NocowPathReuse, NocowPathFree, NocowEarlyRelease,
 			NowaitContext, NowaitNoFlush, NowaitTryTree, NowaitBuffered, NowaitTryPages,
@@ -110,7 +110,7 @@ var FsyncPresets = []Policy{
 var KernelPresets = []Policy{
 	{
 		Name: "linux-5.10", About: "Linux 5.10: before seeds 000, 001 and 003",
-		Set: Of(FsyncLog, PunchRecheckOE, NowaitCheckTry, NowaitCheckWhole, NowaitPastEOF, NocowAskAlways),
+		Set: Of(FsyncLog, RwsemHandoff, PunchRecheckOE, NowaitCheckTry, NowaitCheckWhole, NowaitPastEOF, NocowAskAlways),
 	},
 	like(NowaitPresets, "nowait-6.1", "linux-6.1", "Linux 6.1: with seeds 000, 001 and 003", func(p *Policy) {
 		p.Set = p.Or(logPatches)

@@ -24,6 +24,9 @@ type SimLock interface {
 	Acquire(t *Task, read bool) (since int64, waited bool)
 	// Try gets the lock if that needs no wait.
 	Try(t *Task, read bool) bool
+	// SetHandoff says whether a waiter that has been passed over for long is handed the lock; that
+	// is so until it is called.
+	SetHandoff(on bool)
 	// Release lets go what Acquire or Try got.
 	Release(t *Task, read bool)
 }

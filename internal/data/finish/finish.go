@@ -74,6 +74,8 @@ type Config struct {
 	Join func(t *sched.Task, bytes uint64) (*transaction.Handle, error)
 	// Workers is how many tasks finish ordered extents; at least 1.
 	Workers int
+	// Newest is workqueue.Config.Newest of their queue.
+	Newest bool
 }
 
 // Finisher finishes the ordered extents of one file system.
@@ -100,7 +102,7 @@ func New(t *sched.Task, cfg Config) *Finisher {
 
 // Restart starts the workers of a Finisher that has none: a new one, or one that was closed.
 func (f *Finisher) Restart(t *sched.Task) {
-	f.queue = workqueue.New(t, "endio", workqueue.Config{Workers: f.cfg.Workers, Batch: batch, Wake: wake}, f.finish)
+	f.queue = workqueue.New(t, "endio", workqueue.Config{Workers: f.cfg.Workers, Batch: batch, Wake: wake, Newest: f.cfg.Newest}, f.finish)
 }
 
 // Close ends the workers. Nothing is ordered any more.

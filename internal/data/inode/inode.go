@@ -163,9 +163,9 @@ const (
 // New makes the inode in memory from its item.
 func (f *FS) New(root *ctree.Root, ino format.Ino, item *format.InodeItem) *Inode {
 	ip := &Inode{Ino: ino, Root: root, FS: f, item: *item}
-	ip.rwsem.Init(Class)
+	ip.rwsem.InitHandoff(Class)
 	if item.Mode&format.S_IFMT == format.S_IFDIR {
-		ip.rwsem.Init(DirClass)
+		ip.rwsem.SetClass(DirClass)
 		ip.dir = true
 	}
 	ip.DIO.Init(DIOClass)
@@ -194,6 +194,10 @@ func (ip *Inode) SetLab() {
 		ip.Lab = ip.FS.NewLab()
 	}
 }
+
+// SetHandoff says whether i_rwsem is handed to a waiter that has been passed over for long
+// (lock.RWSem.SetHandoff); a new inode begins with true. No task holds i_rwsem or waits for it.
+func (ip *Inode) SetHandoff(on bool) { ip.rwsem.SetHandoff(on) }
 
 // Lock takes i_rwsem for writing.
 func (ip *Inode) Lock(t *sched.Task) {

@@ -8,8 +8,9 @@
 //	         do, one work after the other                                the queue has forgotten the work
 //	         mu                                           unfinished 0   Drain woken
 //
-// Works start in the order they were queued; with one worker they also end in it. A work is a field
-// of the object that it is about, linked into the queue, so queueing allocates nothing.
+// Works start in the order they were queued, unless Config.Newest; with one worker they also end in
+// it. A work is a field of the object that it is about, linked into the queue, so queueing
+// allocates nothing.
 //
 // A worker serves its queue (sched.WaitGraph). When the object is an event (sched.Event), queueing
 // it delegates it to the queue, and a worker that takes it owes it from then on.
@@ -49,6 +50,9 @@ type Config struct {
 	Workers int
 	// Batch is how many works a worker takes at once; 0 is one.
 	Batch int
+	// Newest takes the work that was queued last first: no FIFO, for a study of what the order of
+	// completions is worth.
+	Newest bool
 	// Wake is how many works may wait for each worker that runs before an idle one is woken: a
 	// wake-up costs more than a small work. 0 wakes an idle worker for every work.
 	Wake int
@@ -105,12 +109,14 @@ func (q *Queue[T]) Queue(t *sched.Task, w *Work[T]) {
 	}
 	w.queued = true
 	q.fifo.Write(t, q)
-	if q.tail == nil {
-		q.head = w
-	} else {
-		q.tail.next = w
+	switch {
+	case q.tail == nil:
+		q.head, q.tail = w, w
+	case q.cfg.Newest:
+		w.next, q.head = q.head, w
+	default:
+		q.tail.next, q.tail = w, w
 	}
-	q.tail = w
 	q.queued++
 	q.unfinished++
 	if q.events {

@@ -2,6 +2,7 @@ package workqueue
 
 import (
 	"os"
+	"slices"
 	"sync/atomic"
 	"testing"
 
@@ -32,6 +33,33 @@ func TestFIFO(t *testing.T) {
 		if v != i {
 			t.Fatalf("work %d ran as number %d", v, i)
 		}
+	}
+}
+
+// With Newest the worker takes the work that came last, of those that are there.
+func TestNewest(t *testing.T) {
+	k := sched.NewTask("test")
+	var got []int
+	begun, all := make(chan bool), make(chan bool)
+	q := New(k, "newest", Config{Workers: 1, Newest: true}, func(_ *sched.Task, i int) {
+		if i == 0 {
+			close(begun)
+			<-all
+		}
+		got = append(got, i)
+	})
+	works := make([]Work[int], 4)
+	for i := range works {
+		works[i].Of = i
+		q.Queue(k, &works[i])
+		if i == 0 {
+			<-begun
+		}
+	}
+	close(all)
+	q.Close(k)
+	if want := []int{0, 3, 2, 1}; !slices.Equal(got, want) {
+		t.Errorf("have %v want %v", got, want)
 	}
 }
 

@@ -84,6 +84,10 @@ type Options struct {
 	Stamper func(job *Job, task int) Stamper
 	// Progress, if set, is called about every 100 ms by a task of the job.
 	Progress func(Progress)
+	// Request, if set, is told of each request that has ended: when it was made and when the task
+	// saw its end, in nanoseconds of Task.Now. Tasks of the job call it, several at once in the
+	// real runtime.
+	Request func(from, to int64)
 	// Stop, if set, ends the run early and cleanly when it becomes true.
 	Stop *atomic.Bool
 	// Notice, if set, gets fio's notes: an option that has no effect here, ...

@@ -328,6 +328,9 @@ func (k *worker) note(u *unit, now int64) {
 // done is the end of u, as the task sees it at time now.
 func (k *worker) done(u *unit, now int64) {
 	k.note(u, now)
+	if k.opt.Request != nil {
+		k.opt.Request(u.start, now)
+	}
 	k.free = append(k.free, u)
 	if u.err == nil && u.dir == DirRead && k.job.Verify && !k.job.Write {
 		u.err = k.checkUnits(u.whole, u.off-int64(len(u.whole)))

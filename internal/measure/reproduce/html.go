@@ -23,6 +23,9 @@ func (r *Result) WriteHTML(w io.Writer) error {
 	b.Add(`<p class="conclusion">%s</p>`, r.conclusion(seed))
 	b.Add(`<p class="meta">%s, file of %.4g GiB, %s. Content %s.</p>`, r.Job, float64(r.Size)/(1<<30), r.long(), r.Content)
 	r.throughput(&b, seed)
+	if text := r.drainText(); text != "" {
+		b.Add("<p>%s</p>", text)
+	}
 	if r.distributions() {
 		for _, row := range r.published() {
 			row.percentiles(&b)

@@ -104,10 +104,14 @@ type Row struct {
 	Nowait *stats.Nowait `json:"nowait,omitempty"`
 	// Log has the costs of the fsyncs in the trees of logs; nil when none went to one.
 	Log *stats.Log `json:"log,omitempty"`
+	// Drains are those of the run; nil where none was published.
+	Drains *Drains `json:"drains_ms,omitempty"`
 	// Writes is how many the simulation made; Waits is the share of the writers' time by class.
 	Writes uint64             `json:"writes"`
 	Waits  map[string]float64 `json:"waits"`
-	Stats  vtime.Stats        `json:"machine"`
+	// Met is how many waits there were for each write, of the classes of Waits.
+	Met   map[string]float64 `json:"waits_per_write"`
+	Stats vtime.Stats        `json:"machine"`
 }
 
 // withPolicies is the seed with a row for each of the policies.
@@ -256,7 +260,7 @@ func (s *study) config() rig.Config {
 	c := &s.opt.Calibration
 	part := float64(s.size) / float64(s.seed.Study.Size)
 	return rig.Config{Size: s.size + s.size/8 + 1<<30 + s.seed.Study.Room, NoPayload: true, Files: s.seed.Files, DirtyBackground: int64(part * float64(c.DirtyBackground)),
-		DirtyLimit: int64(part * float64(c.DirtyLimit)), EndioWorkers: c.EndioWorkers, Model: c.Model, Seed: c.Seed, CommitInterval: s.seed.Study.Commit,
+		DirtyLimit: int64(part * float64(c.DirtyLimit)), EndioWorkers: c.EndioWorkers, EndioNewest: c.EndioNewest, Model: c.Model, Seed: c.Seed, CommitInterval: s.seed.Study.Commit,
 		SmallLeaf: c.SmallLeaf, CacheLimit: s.seed.Study.CacheLimit}
 }
 
@@ -392,20 +396,32 @@ func (s *study) measure(t *sched.Task, image *blockdev.Memory, row *seeds.Row, o
 		dev = dm.New(t, image, p)
 	}
 	l := rig.On(image, dev, s.config())
-	x, err := l.Open(t, row.Policy)
+	pol := row.Policy
+	if s.vary != nil {
+		pol += s.vary.pol
+	}
+	x, err := l.Open(t, pol)
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
-	t.Policy = row.Policy
+	t.Policy = pol
 	if o.Warm > 0 {
 		err = s.warm(t, x, row)
 	}
 	if err == nil {
 		var res *stats.Run
-		res, err = fio.Run(t, jf, fio.Options{Stop: o.Stop, Open: experiment.Opener(x),
-			Progress: func(p fio.Progress) { o.progress(row.Name, p.Fraction) }})
+		opt := fio.Options{Stop: o.Stop, Open: experiment.Opener(x), Progress: func(p fio.Progress) { o.progress(row.Name, p.Fraction) }}
+		start, fly := t.Now(), inFlight{}
+		if s.seed.Rows[0].Published.DrainMs > 0 {
+			opt.Request = func(from, to int64) { fly.add(from-start, to-start) }
+		}
+		res, err = fio.Run(t, jf, opt)
 		if err == nil {
 			err = out.take(res, s.seed.Rows[0].Published.Latency != nil)
+		}
+		if s.seed.Rows[0].Published.DrainMs > 0 {
+			end := int64(jf.Jobs[0].Runtime)
+			out.Drains, out.Simulated.DrainMs = fly.drains(end), math.Round(float64(fly.end-end)/1e4)/100
 		}
 	}
 	return errors.Join(err, o.stopped(), x.Close(t), l.Close())
@@ -447,10 +463,11 @@ func (row *Row) take(res *stats.Run, latencies bool) error {
 		row.latency(w)
 	}
 	row.Writes, row.Nowait, row.Log = w.IOs, j.Nowait, j.Log
-	row.Waits = map[string]float64{}
+	row.Waits, row.Met = map[string]float64{}, map[string]float64{}
 	for _, x := range j.Waits {
 		if v := float64(x.Nanos) / float64(max(j.RunNs, 1)); v >= 0.0005 {
 			row.Waits[x.Class] = math.Round(v*1e4) / 1e4
+			row.Met[x.Class] = math.Round(float64(x.Count)/float64(max(w.IOs, 1))*1e5) / 1e5
 		}
 	}
 	if job, text, no := res.FirstError(); no != 0 {

@@ -171,7 +171,7 @@ func TestSensitivity(t *testing.T) {
 		t.Errorf("not the same twice:\n%s\n%s", a, b)
 	}
 	seen := map[string]int{}
-	moved := 0
+	moved, tails := 0, 0
 	for _, e := range s.Effects {
 		seen[e.Name]++
 		if e.Error != "" {
@@ -180,9 +180,12 @@ func TestSensitivity(t *testing.T) {
 		if e.Lock != 0 || e.Unlocked != 0 {
 			moved++
 		}
+		if e.P99.Lock != 0 || e.P99.Unlocked != 0 {
+			tails++
+		}
 	}
 	for name, n := range map[string]int{"cpu_factor": 2, "idle_exit_ns": 2, "noise_wake_sigma": 2, "noise_per_sec": 2, "device_depth": 2, "gc_bytes": 2,
-		"gc_max_ms": 2, "interrupt_ns": 2, "device write time": 2, "dirty limits": 2, "thread of the array": 2, "calls of the io tree": 2, "SMT slowdown": 2, "lock handoff": 1, "lock spinning": 1, "garbage collection": 1, "RAID": 1} {
+		"gc_max_ms": 2, "interrupt_ns": 2, "device write time": 2, "dirty limits": 2, "thread of the array": 2, "calls of the io tree": 2, "SMT slowdown": 2, "lock handoff": 1, "completions": 2, "lock spinning": 1, "garbage collection": 1, "RAID": 1} {
 		if seen[name] != n {
 			t.Errorf("%s: have %d lines want %d", name, seen[name], n)
 		}
@@ -202,6 +205,9 @@ func TestSensitivity(t *testing.T) {
 				t.Errorf("%+v moves neither row: the choice does not get to the machine", e)
 			}
 		}
+	}
+	if tails < len(s.Effects)/4 || s.P99.Lock <= 0 || s.P99.Unlocked <= 0 {
+		t.Errorf("%d of %d changes moved a p99, of %+v", tails, len(s.Effects), s.P99)
 	}
 	if moved < len(s.Effects)/3 {
 		t.Errorf("%d of %d changes moved a row: the changes do not get to the machine", moved, len(s.Effects))

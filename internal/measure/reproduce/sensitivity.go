@@ -7,11 +7,11 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/blockdev/dm"
+	"btrlab/internal/draw"
 	"btrlab/internal/measure/seeds"
 	"btrlab/internal/prose"
 	"btrlab/internal/sched/vtime"
@@ -27,6 +27,8 @@ type variation struct {
 	cal   func(c *seeds.Calibration, factor float64)
 	dev   func(p *dm.Params, factor float64)
 	mach  func(m *vtime.Machine, factor float64)
+	// pol is added to the policy of each row.
+	pol string
 }
 
 func times(v *time.Duration, f float64) { *v = time.Duration(float64(*v) * f) }
@@ -60,19 +62,30 @@ func variations() []variation {
 		variation{name: "random numbers", origin: "chance", other: "seed 2", cal: func(c *seeds.Calibration, _ float64) { c.Seed = 2 }},
 		variation{name: "random numbers", origin: "chance", other: "seed 3", cal: func(c *seeds.Calibration, _ float64) { c.Seed = 3 }},
 		variation{name: "random numbers", origin: "chance", other: "seed 4", cal: func(c *seeds.Calibration, _ float64) { c.Seed = 4 }},
-		variation{name: "lock handoff", origin: "structure", other: "4 ms, as 5.3", cal: func(c *seeds.Calibration, _ float64) { c.HandoffNs = int64(vtime.DefaultHandoff) }},
+		variation{name: "lock handoff", origin: "structure", other: "4 ms, as 5.3", pol: "+RWSEM_HANDOFF"},
 		variation{name: "lock spinning", origin: "structure", other: "none, as 3.15", mach: func(m *vtime.Machine, _ float64) { m.NoSpin = true }},
 		variation{name: "run queue", origin: "structure", other: "one per CPU", mach: func(m *vtime.Machine, _ float64) { m.PerCPU = true }},
 		variation{name: "noise", origin: "structure", other: "none", mach: func(m *vtime.Machine, _ float64) { m.Noise = vtime.Noise{} }},
 		variation{name: "garbage collection", origin: "structure", other: "none", dev: func(p *dm.Params, _ float64) { p.GCBytes = 0 }},
 		variation{name: "plug, stripe cache", origin: "structure", other: "as md's", cal: func(c *seeds.Calibration, _ float64) { c.Plug = true }},
+		variation{name: "completions", origin: "structure", other: "one worker", cal: func(c *seeds.Calibration, _ float64) { c.EndioWorkers = 1 }},
+		variation{name: "completions", origin: "structure", other: "newest first", cal: func(c *seeds.Calibration, _ float64) { c.EndioNewest = true }},
 		variation{name: "RAID", origin: "structure", other: "0, not 5", dev: func(p *dm.Params, _ float64) { p.Parity = false }},
 	)
+	var origins []string // in the order in which they come first
+	for _, v := range list {
+		if !slices.Contains(origins, v.origin) {
+			origins = append(origins, v.origin)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b variation) int {
+		return slices.Index(origins, a.origin) - slices.Index(origins, b.origin)
+	})
 	return list
 }
 
-// Effect is what a change of one choice does: relative changes of the iops of both rows and of
-// their ratio.
+// Effect is what a change of one choice does: relative changes of the iops and of the p99 of both
+// rows and of their ratios.
 type Effect struct {
 	Name   string `json:"name"`
 	Origin string `json:"origin"`
@@ -82,6 +95,21 @@ type Effect struct {
 	Lock     float64 `json:"lock"`
 	Unlocked float64 `json:"unlocked"`
 	Ratio    float64 `json:"ratio"`
+	P99      P99     `json:"clat_p99"`
+}
+
+// P99 is the 99th percentile of the completion latencies of both rows, and its ratio, unlocked by
+// lock: in microseconds, or relative changes.
+type P99 struct {
+	Lock     float64 `json:"lock"`
+	Unlocked float64 `json:"unlocked"`
+	Ratio    float64 `json:"ratio"`
+}
+
+// p99 is that of two rows.
+func p99(row *[2]Row) P99 {
+	l, u := row[0].Simulated.Percentile(99), row[1].Simulated.Percentile(99)
+	return P99{l, u, math.Round(u/max(l, 1e-3)*1e4) / 1e4}
 }
 
 // Sensitivity is the effects of all choices, each changed by itself.
@@ -93,6 +121,7 @@ type Sensitivity struct {
 	Lock     float64  `json:"lock_iops"`
 	Unlocked float64  `json:"unlocked_iops"`
 	Ratio    float64  `json:"ratio"`
+	P99      P99      `json:"clat_p99_us"`
 	Effects  []Effect `json:"effects"`
 }
 
@@ -187,6 +216,7 @@ func (s *study) effects(list []*trial) *Sensitivity {
 	r := &Sensitivity{Seconds: s.seconds, Warm: s.opt.Warm, Size: s.size, Rests: s.seed.Study.Rests(&s.opt.Calibration),
 		Lock: list[0].row[0].Simulated.IOPS, Unlocked: list[0].row[1].Simulated.IOPS}
 	r.Ratio = math.Round(r.Unlocked/r.Lock*1e4) / 1e4
+	r.P99 = p99(&list[0].row)
 	for _, x := range list[1:] {
 		e := Effect{Name: x.v.name, Origin: x.v.origin, Change: x.v.other}
 		if x.v.other == "" {
@@ -197,6 +227,8 @@ func (s *study) effects(list []*trial) *Sensitivity {
 		} else {
 			l, u := x.row[0].Simulated.IOPS, x.row[1].Simulated.IOPS
 			e.Lock, e.Unlocked, e.Ratio = relative(l, r.Lock), relative(u, r.Unlocked), relative(u/l, r.Unlocked/r.Lock)
+			p := p99(&x.row)
+			e.P99 = P99{relative(p.Lock, r.P99.Lock), relative(p.Unlocked, r.P99.Unlocked), relative(p.Unlocked/p.Lock, r.P99.Unlocked/r.P99.Lock)}
 		}
 		r.Effects = append(r.Effects, e)
 	}
@@ -211,20 +243,26 @@ func (s *Sensitivity) WriteText(out io.Writer) error {
 	}
 	say("%s", s.Rests)
 	b.WriteByte('\n')
-	say("As calibrated: lock %.0f iops, unlocked %.0f, ratio %.3f, in %g virtual seconds after %g that do not count, file of %g GiB. Each line is "+
-		"two runs with one choice changed, and how far both rows and the ratio move. A run so short owes some of that to chance: the lines of other "+
-		"random numbers say how much:", s.Lock, s.Unlocked, s.Ratio, s.Seconds, s.Warm, float64(s.Size)/(1<<30))
+	say("As calibrated: lock %.0f iops, unlocked %.0f, ratio %.3f; p99 %s and %s, ratio %.2f; in %g virtual seconds after %g that do not count, file of %g GiB. "+
+		"Each line is two runs with one choice changed, and how far both rows and their ratio move, of iops and of the p99 of clat, in percent. A run so short "+
+		"owes some of that to chance, and most of what moves a p99: the lines of other random numbers say how much:",
+		s.Lock, s.Unlocked, s.Ratio, draw.Nanos(s.P99.Lock*1000), draw.Nanos(s.P99.Unlocked*1000), s.P99.Ratio, s.Seconds, s.Warm, float64(s.Size)/(1<<30))
 	b.WriteByte('\n')
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "choice\tfrom\tchange\tlock\tunlocked\tratio")
+	origin := ""
+	fmt.Fprintf(&b, "%-20s %-13s %22s %22s\n", "", "", "iops, %        ", "p99, %        ")
+	fmt.Fprintf(&b, "%-20s %-13s %6s %8s %6s %6s %8s %6s\n", "choice", "change", "lock", "unlocked", "ratio", "lock", "unlocked", "ratio")
 	for _, e := range s.Effects {
+		if e.Origin != origin {
+			origin = e.Origin
+			fmt.Fprintf(&b, "%s:\n", origin)
+		}
 		if e.Error != "" {
-			fmt.Fprintf(w, "%s\t%s\t%s\tno run\t\t\n", e.Name, e.Origin, e.Change)
+			fmt.Fprintf(&b, "%-20s %-13s no run\n", e.Name, e.Change)
 			continue
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%+.1f%%\t%+.1f%%\t%+.1f%%\n", e.Name, e.Origin, e.Change, 100*e.Lock, 100*e.Unlocked, 100*e.Ratio)
+		fmt.Fprintf(&b, "%-20s %-13s %+6.1f %+8.1f %+6.1f %+6.0f %+8.0f %+6.0f\n", e.Name, e.Change, 100*e.Lock, 100*e.Unlocked, 100*e.Ratio,
+			100*e.P99.Lock, 100*e.P99.Unlocked, 100*e.P99.Ratio)
 	}
-	w.Flush()
 	for _, e := range s.Effects {
 		if e.Error != "" {
 			say("%s %s: %s", e.Name, e.Change, e.Error)

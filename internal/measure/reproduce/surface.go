@@ -14,17 +14,19 @@ import (
 
 // Surface is how the ratio of an experiment hangs on two choices.
 type Surface struct {
-	Seed    string   `json:"seed"`
-	About   string   `json:"about"`
-	Seconds float64  `json:"virtual_seconds"`
-	Size    int64    `json:"size"`
-	X       string   `json:"x"`
-	Y       string   `json:"y"`
-	Knob    string   `json:"fitted_knob"`
-	Of      string   `json:"of"`
-	To      string   `json:"to"`
-	Want    float64  `json:"published"`
-	Panels  []*Panel `json:"panels"`
+	Seed    string  `json:"seed"`
+	About   string  `json:"about"`
+	Seconds float64 `json:"virtual_seconds"`
+	Size    int64   `json:"size"`
+	X       string  `json:"x"`
+	Y       string  `json:"y"`
+	Knob    string  `json:"fitted_knob"`
+	Of      string  `json:"of"`
+	To      string  `json:"to"`
+	Want    float64 `json:"published"`
+	// Drain is the published drain of row Of, in ms; 0 is none.
+	Drain  float64  `json:"published_drain_ms,omitempty"`
+	Panels []*Panel `json:"panels"`
 }
 
 // Panel is a surface: a line of points for each value of Y.
@@ -47,6 +49,8 @@ type Point struct {
 	// Small is the share of fsyncs that met a small leaf in a log, in the row that is compared
 	// with; 0 where nothing goes to a log.
 	Small float64 `json:"small_leaves_per_fsync,omitempty"`
+	// Drains are those of the row that is compared; nil where none was published.
+	Drains *Drains `json:"drains_ms,omitempty"`
 }
 
 // Gain is Ratio in percent.
@@ -71,7 +75,7 @@ func Map(seed *seeds.Seed, o Options) (*Surface, error) {
 		return nil, err
 	}
 	to, from := seed.Row(seed.Ratio[1]), seed.Row(seed.Ratio[0])
-	r := &Surface{Seed: seed.Name, About: of.About, Seconds: s.seconds, Size: s.size, X: of.X.Name, Y: of.Y.Name, Knob: to.Fits[0], Of: from.Name, To: to.Name,
+	r := &Surface{Seed: seed.Name, About: of.About, Seconds: s.seconds, Size: s.size, X: of.X.Name, Y: of.Y.Name, Knob: to.Fits[0], Of: from.Name, To: to.Name, Drain: from.Published.DrainMs,
 		Want: math.Round(seed.Figure(&from.Published)/seed.Figure(&to.Published)*1e4) / 1e4}
 	var work []func() error
 	panels := of.Panels
@@ -163,6 +167,7 @@ func (m *mapper) point(c seeds.Calibration, p *Point) error {
 	}
 	p.Knob, p.Misfit = at.best, relative(m.seed.Figure(&before.Simulated), want)
 	p.Ratio = math.Round(m.seed.Figure(&after.Simulated)/m.seed.Figure(&before.Simulated)*1e4) / 1e4
+	p.Drains = after.Drains
 	if before.Log != nil {
 		p.Small = before.Log.Each(sched.LogSmall.String())
 	}

@@ -60,7 +60,7 @@ func TestSurface(t *testing.T) {
 		t.Errorf("gains %.3f at 0 %% and %.3f at 30 %%, with a shared rate %.3f; want more, and less than half of that", any[0].Ratio, any[1].Ratio, shared[1].Ratio)
 	}
 	text, page := written(t, s, "published gain", "device_slower is fitted to row before")
-	if !strings.Contains(text, "Across: share of") || strings.Count(page, "<table>") != 2 {
+	if !strings.Contains(text, "Across: share of") || strings.Count(page, "<table>") != 4 {
 		t.Errorf("not said what lies where:\n%s", text)
 	}
 	p, err := s.PNG()

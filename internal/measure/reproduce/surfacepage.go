@@ -144,6 +144,11 @@ func (s *Surface) WriteText(out io.Writer) error {
 			say("%s:", p.Name)
 		}
 		b.WriteString(prose.Table(1, s.Table(p)))
+		if drains := s.drainTable(p); drains != nil {
+			b.WriteByte('\n')
+			say("%s", s.drainAbout(p))
+			b.WriteString(prose.Table(1, drains))
+		}
 		if small := s.small(p); small != nil {
 			b.WriteByte('\n')
 			say("%s", smallAbout)
@@ -189,6 +194,10 @@ func (s *Surface) WriteHTML(w io.Writer) error {
 		}
 		b.Add("<h2>%s</h2>", name)
 		b.Table(s.Table(p))
+		if drains := s.drainTable(p); drains != nil {
+			b.Add("<p>%s</p>", s.drainAbout(p))
+			b.Table(drains)
+		}
 		if small := s.small(p); small != nil {
 			b.Add("<p>%s</p>", smallAbout)
 			b.Table(small)

@@ -80,6 +80,10 @@ func (r *Result) WriteText(out io.Writer) error {
 		b.WriteString(prose.Table(1, table))
 	}
 	fmt.Fprintf(&b, "\n%s\n\n", r.ratio())
+	if text := r.drainText(); text != "" {
+		say("%s", text)
+		b.WriteByte('\n')
+	}
 	if r.distributions() {
 		say("%s", ranksAbout)
 		b.WriteByte('\n')
@@ -196,7 +200,7 @@ func (r *Result) sideBySide() (table [][]string) {
 func (row *Row) machine() string {
 	var waits []string
 	for _, c := range sortedWaits(row.Waits) {
-		waits = append(waits, fmt.Sprintf("%s %.1f%%", c, 100*row.Waits[c]))
+		waits = append(waits, fmt.Sprintf("%s %.1f%% (%.3g for each write)", c, 100*row.Waits[c], row.Met[c]))
 	}
 	now := float64(max(row.Stats.Now, 1))
 	return fmt.Sprintf("%s: %s writes; CPUs busy %.1f, spinning %.1f of them; %s locks stolen; time waited: %s", row.Name, draw.Count(float64(row.Writes)),

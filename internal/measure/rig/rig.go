@@ -48,10 +48,12 @@ type Config struct {
 	// DirtyBackground and DirtyLimit are fs.Options; 0 is a sixteenth and an eighth of the test
 	// file, about what a machine with as much memory as seed 002's gives a file of 16 GiB.
 	DirtyBackground, DirtyLimit int64
-	// Memory, CacheLimit and NoPayload are fs.Options. EndioWorkers too; 0 is its default.
+	// Memory, CacheLimit, NoPayload and EndioNewest are fs.Options. EndioWorkers too; 0 is its
+	// default.
 	Memory       int64
 	CacheLimit   int64
 	NoPayload    bool
+	EndioNewest  bool
 	EndioWorkers int
 	// CommitInterval is fs.Options; 0 is never.
 	CommitInterval time.Duration
@@ -270,7 +272,7 @@ func (r *Rig) options(t *sched.Task, spec string) (fs.Options, error) {
 		return fs.Options{}, err
 	}
 	o := fs.Options{Policy: &p, DirtyBackground: r.cfg.DirtyBackground, DirtyLimit: r.cfg.DirtyLimit,
-		Memory: r.cfg.Memory, CacheLimit: r.cfg.CacheLimit, NoPayload: r.cfg.NoPayload, EndioWorkers: r.cfg.EndioWorkers,
+		Memory: r.cfg.Memory, CacheLimit: r.cfg.CacheLimit, NoPayload: r.cfg.NoPayload, EndioWorkers: r.cfg.EndioWorkers, EndioNewest: r.cfg.EndioNewest,
 		CommitInterval: r.cfg.CommitInterval, Lab: iopath.Lab{SmallLeaf: r.cfg.SmallLeaf}}
 	if o.DirtyLimit == 0 && r.size > 0 {
 		o.DirtyBackground, o.DirtyLimit = r.size/16, r.size/8

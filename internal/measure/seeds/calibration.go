@@ -21,7 +21,8 @@ type Calibration struct {
 	NoiseWake   float64 `json:"noise_wake_sigma"`
 	NoisePerSec float64 `json:"noise_per_sec"`
 	NoiseMeanNs int64   `json:"noise_mean_ns"`
-	// HandoffNs is vtime.Machine.Handoff: -1 before Linux 5.3.
+	// HandoffNs is vtime.Machine.Handoff. Whether i_rwsem is handed over at all is the policy's:
+	// RWSEM_HANDOFF.
 	HandoffNs int64 `json:"rwsem_handoff_ns"`
 	// Model is the device, as dm.Parse reads it.
 	Model string `json:"device"`
@@ -58,8 +59,10 @@ type Calibration struct {
 	// SmallLeaf is iopath.Lab.SmallLeaf, in percent; 0 is a third.
 	SmallLeaf int `json:"small_leaf_percent,omitempty"`
 	// DirtyBackground and DirtyLimit are in bytes, for the published size of the file.
-	DirtyBackground int64  `json:"dirty_background_bytes"`
-	DirtyLimit      int64  `json:"dirty_limit_bytes"`
-	EndioWorkers    int    `json:"endio_workers"`
-	Seed            uint64 `json:"seed"`
+	DirtyBackground int64 `json:"dirty_background_bytes"`
+	DirtyLimit      int64 `json:"dirty_limit_bytes"`
+	EndioWorkers    int   `json:"endio_workers"`
+	// EndioNewest is fs.Options.EndioNewest.
+	EndioNewest bool   `json:"endio_newest_first,omitempty"`
+	Seed        uint64 `json:"seed"`
 }

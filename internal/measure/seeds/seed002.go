@@ -26,6 +26,8 @@ var _ = add(Seed{
 		{Name: "pages out", Policy: "locked+PREWAIT_OUTSIDE", Ablates: "unlocked", About: "Mason: locked, but waits for writeback before the lock"},
 		{Name: "both out", Policy: "prewait", Ablates: "unlocked", About: "Mason: locked, with both waits outside"},
 		{Name: "not stable", Policy: "locked+STABLE_SKIP_NODATASUM", Ablates: "unlocked", About: "Ko's third question: locked, without stable pages"},
+		{Name: "lock, 5.3", Policy: "locked+RWSEM_HANDOFF", Ablates: "unlocked", About: "locked, on a kernel since 5.3, which hands i_rwsem to a waiter"},
+		{Name: "unlocked 5.3", Policy: "unlocked+RWSEM_HANDOFF", Ablates: "unlocked", About: "unlocked, on such a kernel: the two are what the patch would be worth since then"},
 		{Name: "range lock", Policy: "range-lock", Ablates: "unlocked", About: "Hellwig: a lock of the write's bytes"},
 	},
 	Ratio: [2]string{"unlocked", "lock"},
@@ -64,8 +66,8 @@ with the relative errors. The result is the same on every machine. No file data 
 //	data sheets         Xeon D-1531: 6 cores, 12 threads; six S3710: their reads, and writes of 300
 //	                    MB/s, because the file is a hundredth of the drives and its blocks are not
 //	                    moved again
-//	the kernel          no handoff at its age; a background limit of half the limit; min(CPUs+2, 8)
-//	                    workers. TreeCalls: Linux 4.17 goes to the io tree nine times for a page,
+//	the kernel          the time of a handoff, which the policies of its age have not for i_rwsem; a
+//	                    background limit of half the limit; min(CPUs+2, 8) workers. TreeCalls: Linux 4.17 goes to the io tree nine times for a page,
 //	                    where we go four times: a writer locks, clears, sets and unlocks (2 here),
 //	                    the flusher finds, locks, tests and clears (2), the end of an overwrite in
 //	                    place clears the quota's bit (0)
@@ -82,7 +84,7 @@ with the relative errors. The result is the same on every machine. No file data 
 // a fifth of 8 GiB were chosen, for the iops of the unlocked row; the kernel's pauses do not go
 // with such limits.
 var machine002 = Calibration{
-	CPUs: 12, Cores: 6, SMT: 1.7, CPU: 1.87, TreeCalls: 2.25, SubmitNs: 600, IdleExitNs: 3000, NoiseWake: 0.106, NoisePerSec: 400, NoiseMeanNs: 20000, HandoffNs: -1,
+	CPUs: 12, Cores: 6, SMT: 1.7, CPU: 1.87, TreeCalls: 2.25, SubmitNs: 600, IdleExitNs: 3000, NoiseWake: 0.106, NoisePerSec: 400, NoiseMeanNs: 20000, HandoffNs: 4_000_000,
 	Model: "ssd-raid5:write=105us", Depth: 4096, GCBytes: 1.2e6, GCMaxMs: 60, HandleNs: 2000, InterruptNs: 4000,
 	DirtyBackground: 20 << 20, DirtyLimit: 40 << 20, EndioWorkers: 8, Seed: 1,
 }

@@ -81,6 +81,9 @@ type Figures struct {
 	SlatMean float64 `json:"slat_mean_us,omitempty"` // simulated only
 	Read     float64 `json:"read_mib_per_sec,omitempty"`
 	Write    float64 `json:"write_mib_per_sec,omitempty"`
+	// DrainMs is how long after the end of the job the last request came back: fio's run time, less
+	// the time that was asked for, in milliseconds.
+	DrainMs float64 `json:"drain_ms,omitempty"`
 }
 
 // Latency is the distribution of a run's latencies, in microseconds.

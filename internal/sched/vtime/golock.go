@@ -141,6 +141,9 @@ func (l *golock) sleep(k *task) bool {
 	return true
 }
 
+// SetHandoff does nothing: Go's locks hand over as they do.
+func (l *golock) SetHandoff(bool) {}
+
 // Try gets the lock if it is free.
 func (l *golock) Try(t *sched.Task, read bool) bool {
 	k := l.w.of(t)

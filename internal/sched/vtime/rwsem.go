@@ -28,8 +28,9 @@ import (
 //
 // Model: kernel/locking/rwsem.c of Linux 5.11 to 6.18 (rwsem_down_write_slowpath,
 // rwsem_optimistic_spin, rwsem_spin_on_owner, rwsem_try_write_lock, rwsem_down_read_slowpath,
-// rwsem_mark_wake, rwsem_wake). Machine.Handoff < 0 is Linux before 5.3: no promise, and the first
-// of the queue is not woken while somebody spins. Differences: the first of the osq learns of a
+// rwsem_mark_wake, rwsem_wake). A lock with SetHandoff(false) is one of Linux before 5.3, and all
+// are with Machine.Handoff < 0: no promise, and the first of the queue is not woken while somebody
+// spins. Differences: the first of the osq learns of a
 // free lock one cache line later, and never loses it to a task that came meanwhile; a mutex
 // promises the lock after the same time as a rwsem, where Linux does so the first time that a woken
 // waiter comes too late.
@@ -50,6 +51,7 @@ type rwsem struct {
 	class   sched.ClassID
 	cpu     int32 // that wrote the lock last
 	bit     bool  // a page lock: nobody spins, nothing is promised
+	unfair  bool  // nothing is promised: Linux before 5.3
 
 	heir      *task // the first of the queue, to whom the lock is promised
 	heirSpins bool
@@ -71,7 +73,7 @@ type waiter struct {
 	woken   bool
 }
 
-func (l *rwsem) fair() bool     { return !l.bit && l.w.handoff > 0 }
+func (l *rwsem) fair() bool     { return !l.bit && !l.unfair && l.w.handoff > 0 }
 func (l *rwsem) promised() bool { return l.heir != nil || l.readersNext }
 func (l *rwsem) free() bool     { return l.owner == nil && l.readers == 0 }
 
@@ -96,6 +98,9 @@ func (l *rwsem) take(k *task, read bool) {
 	}
 	l.watchReaders()
 }
+
+// SetHandoff says whether the lock is promised to a waiter at all.
+func (l *rwsem) SetHandoff(on bool) { l.unfair = !on }
 
 // Acquire gets the lock.
 func (l *rwsem) Acquire(t *sched.Task, read bool) (since int64, waited bool) {

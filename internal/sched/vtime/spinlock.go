@@ -91,6 +91,9 @@ func (l *spinlock) Acquire(t *sched.Task, read bool) (since int64, waited bool) 
 	return since, waited
 }
 
+// SetHandoff does nothing: a spinlock's waiters get it in the order in which they came.
+func (l *spinlock) SetHandoff(bool) {}
+
 // Try gets the lock if nobody has it.
 func (l *spinlock) Try(t *sched.Task, read bool) bool {
 	if l.owner != nil || l.readers > 0 && !read {

@@ -114,6 +114,11 @@ func TestStuck(t *testing.T) {
 func critical(k *sched.Task, tasks, n int, hold, pause time.Duration, inside func(k *sched.Task)) string {
 	var s lock.RWSem
 	s.Init(classSem)
+	return criticalBy(k, &s, tasks, n, hold, pause, inside)
+}
+
+// criticalBy is critical with a lock.
+func criticalBy(k *sched.Task, s *lock.RWSem, tasks, n int, hold, pause time.Duration, inside func(k *sched.Task)) string {
 	var order []string
 	var all []*sched.Task
 	for i := range tasks {
@@ -155,17 +160,20 @@ func TestSpin(t *testing.T) {
 
 // An owner that sleeps sends the spinners to bed. From then on it steals the lock back before the
 // first sleeper is up, until, with handoff, the sleeper has waited 4 ms; before Linux 5.3 it goes
-// on as long as it likes.
+// on as long as it likes. A lock may be of that time on a machine that hands over.
 func TestStealAndHandoff(t *testing.T) {
 	table := cost.Table{CPU: 1}
 	table.Entries[cost.IdleExit].Nano = 20000
-	run := func(handoff time.Duration) (string, vtime.Stats) {
+	run := func(handoff time.Duration, on bool) (string, vtime.Stats) {
 		m := free(4)
 		m.Costs, m.Handoff = &table, handoff
 		var order string
 		st := simulate(t, m, func(k *sched.Task) {
 			first := true
-			order = critical(k, 2, 1000, 10*time.Microsecond, time.Microsecond, func(k *sched.Task) {
+			var s lock.RWSem
+			s.InitHandoff(classSem)
+			s.SetHandoff(on)
+			order = criticalBy(k, &s, 2, 1000, 10*time.Microsecond, time.Microsecond, func(k *sched.Task) {
 				if first {
 					first = false
 					k.Sleep(100 * time.Microsecond)
@@ -174,11 +182,14 @@ func TestStealAndHandoff(t *testing.T) {
 		})
 		return order, st
 	}
-	old, st := run(-1)
-	if i := strings.IndexByte(old, '1'); i < 1000 && st.Stolen < 500 || st.Handoffs != 0 {
-		t.Errorf("without handoff the other got in after %d, %+v", i, st)
+	old, was := run(-1, true)
+	if i := strings.IndexByte(old, '1'); i < 1000 && was.Stolen < 500 || was.Handoffs != 0 {
+		t.Errorf("without handoff the other got in after %d, %+v", i, was)
 	}
-	fair, st := run(4 * time.Millisecond)
+	if order, st := run(4*time.Millisecond, false); order != old || st != was {
+		t.Errorf("a lock that does not hand over on a machine that does: %+v, want %+v", st, was)
+	}
+	fair, st := run(4*time.Millisecond, true)
 	i := strings.IndexByte(fair, '1')
 	if i < 300 || i > 500 || st.Handoffs == 0 {
 		t.Errorf("with handoff the other got in after %d entries of 11 us, want about 4 ms; %+v", i, st)
