@@ -115,9 +115,9 @@ var KernelPresets = []Policy{
 	like(NowaitPresets, "nowait-6.1", "linux-6.1", "Linux 6.1: with seeds 000, 001 and 003", func(p *Policy) {
 		p.Set = p.Or(logPatches)
 	}),
-	like(Presets, "modern", "linux-6.12", "Linux 6.12: direct ranges have a bit of their own", func(p *Policy) {
+	like(Presets, "modern", "linux-6.12", "Linux 6.12.111: direct ranges have a bit of their own; direct writes with checksums go through the page cache", func(p *Policy) {
 		p.Put(NocowAskAlways, true)
-		for _, later := range []Switch{CopyByFolio, StableSkipNodatasum, DIOCsumBuffered} {
+		for _, later := range []Switch{CopyByFolio, StableSkipNodatasum} {
 			p.Put(later, false)
 		}
 	}),

@@ -73,5 +73,6 @@ func DefaultPolicy(version string) string {
 	return Policy
 }
 
-// Eras are the policies of kernels, by version: an era that has a preset of its own.
-var Eras = map[string]string{}
+// Eras are the policies of kernels, by version: an era that has a preset of its own. 6.18 is what
+// policy modern follows.
+var Eras = map[string]string{"5.10": "linux-5.10", "6.1": "linux-6.1", "6.12": "linux-6.12", "7.3": "linux-7.3"}

@@ -178,7 +178,7 @@ var known = sync.OnceValue(func() []Known {
 			Why: "Before checksums extend an item, the engine looks where the next item begins, and searches again. Linux extends the item in the leaf that it has."},
 		{Name: "nocow-remembered", Step: step(`tree_read_(lock|unlock) (fs|extent|csum)`), Ops: ops(`.*nocow|.*prealloc`),
 			Why: "Whether an extent may be overwritten in place the engine asks at the write, once for each extent, and remembers it. Linux asks at writeback, and of a direct write each time."},
-		{Name: "map-dropped-at-completion", Step: step(`tree_read_(lock|unlock) fs`), Marks: []Mark{Extra}, Ops: ops(`write-half-page-cold|read-.*|dread|fault|dwrite-nosum.*`),
+		{Name: "map-dropped-at-completion", Step: step(`tree_read_(lock|unlock) fs`), Marks: []Mark{Extra}, Ops: ops(`write-half-page-cold|read-.*|dread|fault|dwrite(-nosum.*)?`),
 			Why: "A completion of the engine drops the extent maps of its range, so the next look goes to the tree. Linux keeps the map that the write has made."},
 		{Name: "holes-looked-up", Step: step(`tree_read_(lock|unlock) fs|get_extent `), Marks: []Mark{Missing}, Ops: ops(`write-beyond|truncate-up`),
 			Why: "A write beyond EOF and a truncate upwards look for the holes that they make (btrfs_cont_expand), though with NO_HOLES no item comes of it. The engine has NO_HOLES only."},

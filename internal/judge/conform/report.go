@@ -113,7 +113,9 @@ func (r *Report) WriteText(w io.Writer) error {
 		fmt.Fprintf(&b, "%s  %-17s %10d %6d\n", g.abbreviation(), g, t.Cells[g], t.Agreeing[g])
 	}
 	all, agree := t.cells()
-	fmt.Fprintf(&b, "\nOf %d steps of the kernel %d (%s) have the same step here, at the same place;\n", t.Kernel, t.Same, percent(t.Same, t.Kernel))
+	fmt.Fprintf(&b, "\nOf %d steps of the kernel %d (%s) have the same step here, at the same place,\n", t.Kernel, t.Same, percent(t.Same, t.Kernel))
+	both := t.Kernel + t.Engine - t.Same
+	fmt.Fprintf(&b, "which is %s of the %d steps that either side makes;\n", percent(t.Same, both), both)
 	fmt.Fprintf(&b, "of %d parts of operations %d (%s) agree in every step, and of %d operations %d.\n", all, agree, percent(agree, all), t.Ops, t.Agree)
 	fmt.Fprintf(&b, "In %d operations (%s) the differences are those expected, row for row;\n", t.Explained, percent(t.Explained, t.Ops))
 	fmt.Fprintf(&b, "%d rows are not expected, and %d expected ones are gone.\n", t.Open, t.Gone)
