@@ -26,8 +26,8 @@ func recordedTable(t *testing.T) string {
 		if k.Functions {
 			shows = "yes"
 		}
-		fmt.Fprintf(&b, "| %s | %s | %d | %d | %d | %s | %s | %d |\n", k.Release, shows, total.Kernel, total.Engine, total.Same,
-			percent(total.Same, total.Kernel), percent(total.Same, total.Kernel+total.Engine-total.Same), total.Open+total.Gone)
+		fmt.Fprintf(&b, "| %s | %s | %d | %d | %d | %s | %s | %d | %d of %d |\n", k.Release, shows, total.Kernel, total.Engine, total.Same,
+			percent(total.Same, total.Kernel), percent(total.Same, total.Kernel+total.Engine-total.Same), total.Open+total.Gone, control(t, k), controls)
 	}
 	return b.String()
 }
@@ -71,7 +71,7 @@ func TestPage(t *testing.T) {
 		{"| part | operations | agree |\n|---|---|---|\n", parts.String()},
 		{"| operation | | kernel | engine | same | parts that differ |\n|---|---|---|---|---|---|\n", ops.String()},
 		{"| difference | Linux | rows | why |\n|---|---|---|---|\n", named.String()},
-		{"| Linux | functions | kernel | engine | same | of the kernel | of both | open or gone |\n|---|---|---|---|---|---|---|---|\n", recordedTable(t)},
+		{"| Linux | functions | kernel | engine | same | of the kernel | of both | open or gone | control |\n|---|---|---|---|---|---|---|---|---|\n", recordedTable(t)},
 		{"| not compared | why |\n|---|---|\n", left.String()},
 	} {
 		from := strings.Index(page, table.head)

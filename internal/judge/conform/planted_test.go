@@ -1,6 +1,7 @@
 package conform
 
 import (
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -94,4 +95,57 @@ func (r *Result) differ() (n int) {
 		n += d
 	}
 	return n
+}
+
+// controls is how many errors control draws for each kernel.
+const controls = 200
+
+// control asks the other way round what TestPlanted asks of the engine: of a kernel's steps one,
+// drawn at random, is dropped, doubled, swapped with the next one or moved to the other tasks, and
+// the comparison with the engine must not be as expected. Returned is of how many it was not.
+func control(t *testing.T, k *Recorded) (noticed int) {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(1, 2))
+	ours := map[*Op][]Event{}
+	for range controls {
+		op, theirs := drawn(t, rng, k)
+		if ours[op] == nil {
+			ours[op] = engineEvents(t, op, DefaultPolicy(k.Version()))
+		}
+		x, err := k.compare(op, theirs, ours[op])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !x.Explained() {
+			noticed++
+		}
+	}
+	return noticed
+}
+
+// drawn is an operation and what a kernel did in it, with an error.
+func drawn(t *testing.T, rng *rand.Rand, k *Recorded) (*Op, []Event) {
+	t.Helper()
+	for {
+		op := &Ops[rng.IntN(len(Ops))]
+		steps, err := k.first(op)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(steps) == 0 {
+			continue
+		}
+		i, kind := rng.IntN(len(steps)), rng.IntN(len(plants)+1)
+		if kind == len(plants) { // moved
+			moved := slices.Clone(steps)
+			moved[i].Lane = 1 - moved[i].Lane
+			return op, moved
+		}
+		l := steps[i].Lane
+		lane := inLane(steps, l)
+		wrong := plants[kind].at(lane, rng.IntN(len(lane)))
+		if !slices.Equal(wrong, lane) {
+			return op, slices.Concat(wrong, inLane(steps, 1-l))
+		}
+	}
 }
