@@ -234,7 +234,7 @@ func (c *In) create(to string, mode uint32, h *inodeAttrs) (*fs.File, error) {
 // storage gives a file without data the attributes that its data depends on; the others come after
 // the data.
 func (c *In) storage(n *fs.Node, h *inodeAttrs) error {
-	flags := h.flags & (format.InodeNoDataCow | format.InodeNoCompress)
+	flags := h.Flags & (format.InodeNoDataCow | format.InodeNoCompress)
 	if c.Nocow {
 		flags = format.InodeNoDataCow
 	}
@@ -243,9 +243,9 @@ func (c *In) storage(n *fs.Node, h *inodeAttrs) error {
 			return err
 		}
 	}
-	for _, x := range h.xattrs {
-		if x.name == fs.Compression && !c.Nocow {
-			_ = n.Setxattr(c.t, x.name, x.value) // apply says what is wrong with it
+	for _, x := range h.Xattrs {
+		if x.Name == fs.Compression && !c.Nocow {
+			_ = n.Setxattr(c.t, x.Name, x.Value) // apply says what is wrong with it
 		}
 	}
 	return nil

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"time"
 
+	"btrlab/internal/progs/image"
+
 	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
@@ -46,7 +48,7 @@ type source struct {
 	trusted bool
 
 	// Of a plan: beside what from has.
-	xattrs []mkfs.Xattr
+	xattrs []image.Xattr
 	flags  uint64
 }
 
@@ -151,8 +153,8 @@ func (s *Scan) add(d *mkfs.Entry, path, rel string, st iofs.FileInfo) error {
 func (s *Scan) entry(name string, st iofs.FileInfo) (*mkfs.Entry, bool) {
 	h := statAttrs(st)
 	own, trusted := owned(s.Keep, s.Owner, fs.Owner{}, &h)
-	e := &mkfs.Entry{Name: name, Mode: imageMode(st.Mode()), UID: own.UID, GID: own.GID, Rdev: h.rdev}
-	e.Atime, e.Mtime = dated(s.Date, h.atime, h.mtime)
+	e := &mkfs.Entry{Name: name, Mode: imageMode(st.Mode()), UID: own.UID, GID: own.GID, Rdev: h.Rdev}
+	e.Atime, e.Mtime = dated(s.Date, h.Atime, h.Mtime)
 	e.Mode = modeOf(e.Mode, trusted)
 	if st.Mode().IsRegular() {
 		e.Size = st.Size()
@@ -266,17 +268,17 @@ func hostPath(e *mkfs.Entry) string {
 }
 
 // kept are the attributes of an entry: those of the host, and those of a plan, which come first.
-func kept(e *mkfs.Entry, list []xattr, flags uint64) (attrs []mkfs.Xattr, _ uint64) {
+func kept(e *mkfs.Entry, list []image.Xattr, flags uint64) (attrs []image.Xattr, _ uint64) {
 	s, ok := e.Source.(*source)
 	if ok {
 		attrs, flags = append(attrs, s.xattrs...), flags|s.flags
 	}
 	for _, x := range list {
-		planned := slices.ContainsFunc(attrs, func(a mkfs.Xattr) bool { return a.Name == x.name })
-		if planned || ok && !copies(x.name, s.trusted) {
+		planned := slices.ContainsFunc(attrs, func(a image.Xattr) bool { return a.Name == x.Name })
+		if planned || ok && !copies(x.Name, s.trusted) {
 			continue
 		}
-		attrs = append(attrs, mkfs.Xattr{Name: x.name, Value: x.value})
+		attrs = append(attrs, x)
 	}
 	return attrs, flags
 }
@@ -316,7 +318,7 @@ type planned struct {
 	e *mkfs.Entry
 }
 
-func (p *planned) Attrs() ([]mkfs.Xattr, uint64, error) {
+func (p *planned) Attrs() ([]image.Xattr, uint64, error) {
 	attrs, flags := kept(p.e, nil, 0)
 	return attrs, flags, nil
 }
