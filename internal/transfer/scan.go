@@ -6,7 +6,6 @@ import (
 	"io"
 	iofs "io/fs"
 	"os"
-	gopath "path"
 	"path/filepath"
 	"slices"
 	"time"
@@ -90,34 +89,17 @@ func (s *Scan) list(d *mkfs.Entry, path, rel string) error {
 	if err != nil {
 		return err
 	}
-	for _, n := range names {
-		below := gopath.Join(rel, n.Name())
-		if s.Exclude.Has(below) {
-			continue
-		}
-		from := filepath.Join(path, n.Name())
-		st, err := n.Info()
-		if err == nil && s.Image != nil && os.SameFile(st, s.Image) {
-			err = &unreadable{errIsImage}
-		}
-		if err == nil && !s.Keep.Special && st.Mode().Type()&^(os.ModeDir|os.ModeSymlink) != 0 {
-			s.count.w.LeaveOut(LeftOut{Name: from, Mode: imageMode(st.Mode())})
-			continue
-		}
-		if err == nil && s.hidden && st.Mode().Type() == 0 {
-			err = readable(from)
-		}
-		if err == nil {
-			err = s.add(d, from, below, st)
-		}
-		if err == nil {
-			continue
-		}
-		if err := s.count.leave(from, err); err != nil {
+	return s.count.each(names, path, rel, s.Exclude, func(from, below string, st iofs.FileInfo) error {
+		if out, err := s.count.omits(from, st, s.Keep, s.Image); out || err != nil {
 			return err
 		}
-	}
-	return nil
+		if s.hidden && st.Mode().Type() == 0 {
+			if err := readable(from); err != nil {
+				return err
+			}
+		}
+		return s.add(d, from, below, st)
+	})
 }
 
 // add lists a name in d, with all below.
