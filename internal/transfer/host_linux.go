@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"time"
 
+	"btrlab/internal/progs/image"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -20,8 +22,8 @@ func none(err error) bool {
 // fromSys adds what only Linux has in st.
 func (h *inodeAttrs) fromSys(st iofs.FileInfo) {
 	if sys, ok := st.Sys().(*syscall.Stat_t); ok {
-		h.atime = time.Unix(int64(sys.Atim.Sec), int64(sys.Atim.Nsec))
-		h.rdev = uint64(unix.Major(uint64(sys.Rdev)))<<20 | uint64(unix.Minor(uint64(sys.Rdev)))
+		h.Atime = time.Unix(int64(sys.Atim.Sec), int64(sys.Atim.Nsec))
+		h.Rdev = uint64(unix.Major(uint64(sys.Rdev)))<<20 | uint64(unix.Minor(uint64(sys.Rdev)))
 	}
 }
 
@@ -42,18 +44,18 @@ func openFile(path string) (*os.File, error) {
 func (h *inodeAttrs) ofFile(f *os.File, keep Keep) (err error) {
 	fd := int(f.Fd())
 	if keep.Xattrs {
-		if h.xattrs, err = xattrsOf(fd); err != nil {
+		if h.Xattrs, err = xattrsOf(fd); err != nil {
 			return &iofs.PathError{Op: "read extended attributes", Path: f.Name(), Err: err}
 		}
 	}
 	if keep.Flags {
-		h.flags, err = flagsOf(fd)
+		h.Flags, err = flagsOf(fd)
 	}
 	return err
 }
 
 // xattrsOf reads the extended attributes of an open file or directory.
-func xattrsOf(fd int) ([]xattr, error) {
+func xattrsOf(fd int) ([]image.Xattr, error) {
 	if n, _ := unix.Flistxattr(fd, nil); n == 0 {
 		return nil, nil // an error comes again
 	}
@@ -64,12 +66,12 @@ func xattrsOf(fd int) ([]xattr, error) {
 // readAttrs reads what keep wants of path, which is not followed.
 func readAttrs(h *inodeAttrs, path string, st iofs.FileInfo, keep Keep) (err error) {
 	if keep.Xattrs {
-		if h.xattrs, err = readXattrs(path); err != nil {
+		if h.Xattrs, err = readXattrs(path); err != nil {
 			return &iofs.PathError{Op: "read extended attributes", Path: path, Err: err}
 		}
 	}
 	if keep.Flags && (st.Mode().IsRegular() || st.IsDir()) {
-		h.flags, err = readFlags(path)
+		h.Flags, err = readFlags(path)
 	}
 	return err
 }
@@ -104,13 +106,13 @@ func flagsOf(fd int) (uint64, error) {
 	return imageFlags(uint32(flags)), nil
 }
 
-func readXattrs(path string) (list []xattr, err error) {
+func readXattrs(path string) (list []image.Xattr, err error) {
 	return xattrsBy(func(b []byte) (int, error) { return unix.Llistxattr(path, b) },
 		func(name string, b []byte) (int, error) { return unix.Lgetxattr(path, name, b) })
 }
 
 // xattrsBy reads extended attributes by two calls of the host.
-func xattrsBy(listing func(b []byte) (int, error), get func(name string, b []byte) (int, error)) (list []xattr, err error) {
+func xattrsBy(listing func(b []byte) (int, error), get func(name string, b []byte) (int, error)) (list []image.Xattr, err error) {
 	names, err := sized(listing)
 	if err != nil {
 		if none(err) {
@@ -129,7 +131,7 @@ func xattrsBy(listing func(b []byte) (int, error), get func(name string, b []byt
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
-		list = append(list, xattr{name, value})
+		list = append(list, image.Xattr{Name: name, Value: value})
 	}
 	return list, nil
 }

@@ -83,11 +83,9 @@ func (c *In) entry(src, to string, st iofs.FileInfo) error {
 	switch {
 	case mode.IsDir():
 		return c.dir(src, to, st)
-	case mode.IsRegular() && c.Image != nil && os.SameFile(st, c.Image):
-		return &unreadable{errIsImage}
-	case !c.Keep.Special && mode.Type()&^os.ModeSymlink != 0:
-		c.count.w.LeaveOut(LeftOut{Name: src, Mode: imageMode(mode)})
-		return nil
+	}
+	if out, err := c.count.omits(src, st, c.Keep, c.Image); out || err != nil {
+		return err
 	}
 	id, several := linked(st)
 	if first, ok := c.links[id]; ok && several {
@@ -162,20 +160,10 @@ func (c *In) inside(src, to string) error {
 		return err
 	}
 	c.count.known += uint64(len(list))
-	for _, e := range list {
-		from := filepath.Join(src, e.Name())
-		if rel, err := filepath.Rel(c.top, from); err == nil && c.Exclude.Has(filepath.ToSlash(rel)) {
-			continue
-		}
-		info, err := e.Info()
-		if err == nil {
-			err = c.entry(from, gopath.Join(to, e.Name()), info)
-		}
-		if err := c.count.leave(from, err); err != nil {
-			return err
-		}
-	}
-	return nil
+	rel, _ := filepath.Rel(c.top, src)
+	return c.count.each(list, src, filepath.ToSlash(rel), c.Exclude, func(from, below string, st iofs.FileInfo) error {
+		return c.entry(from, gopath.Join(to, st.Name()), st)
+	})
 }
 
 func (c *In) unlinkOld(to string) error {
@@ -234,7 +222,7 @@ func (c *In) create(to string, mode uint32, h *inodeAttrs) (*fs.File, error) {
 // storage gives a file without data the attributes that its data depends on; the others come after
 // the data.
 func (c *In) storage(n *fs.Node, h *inodeAttrs) error {
-	flags := h.flags & (format.InodeNoDataCow | format.InodeNoCompress)
+	flags := h.Flags & (format.InodeNoDataCow | format.InodeNoCompress)
 	if c.Nocow {
 		flags = format.InodeNoDataCow
 	}
@@ -243,9 +231,9 @@ func (c *In) storage(n *fs.Node, h *inodeAttrs) error {
 			return err
 		}
 	}
-	for _, x := range h.xattrs {
-		if x.name == fs.Compression && !c.Nocow {
-			_ = n.Setxattr(c.t, x.name, x.value) // apply says what is wrong with it
+	for _, x := range h.Xattrs {
+		if x.Name == fs.Compression && !c.Nocow {
+			_ = n.Setxattr(c.t, x.Name, x.Value) // apply says what is wrong with it
 		}
 	}
 	return nil

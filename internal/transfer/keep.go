@@ -6,6 +6,8 @@ import (
 	"os"
 	"time"
 
+	"btrlab/internal/progs/image"
+
 	"btrlab/internal/compress"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
@@ -23,28 +25,21 @@ type Keep struct {
 // All keeps everything.
 var All = Keep{Owners: true, Xattrs: true, Flags: true, Special: true}
 
-// xattr is an extended attribute.
-type xattr struct {
-	name  string
-	value []byte
-}
-
 // inodeAttrs is what is kept of an inode.
 type inodeAttrs struct {
-	uid, gid uint32
-	owned    bool   // uid and gid are known
-	mode     uint32 // permissions
-	mtime    time.Time
-	atime    time.Time
-	rdev     uint64 // as format.InodeItem has it
-	flags    uint64 // format.Inode...
-	xattrs   []xattr
+	image.Attrs
+	owned bool // UID and GID are known
+}
+
+// attrsAt is what an image says of an inode, but for its extended attributes.
+func attrsAt(at fs.Attr) image.Attrs {
+	return image.Attrs{Mode: at.Mode, UID: at.UID, GID: at.GID, Rdev: at.Rdev, Flags: at.Flags, Atime: at.Atime, Mtime: at.Mtime}
 }
 
 // statAttrs is what st says of an inode.
 func statAttrs(st iofs.FileInfo) inodeAttrs {
-	h := inodeAttrs{mode: imageMode(st.Mode()) & 0o7777, mtime: st.ModTime(), atime: st.ModTime()}
-	h.uid, h.gid, h.owned = owner(st)
+	h := inodeAttrs{Attrs: image.Attrs{Mode: imageMode(st.Mode()) & 0o7777, Mtime: st.ModTime(), Atime: st.ModTime()}}
+	h.UID, h.GID, h.owned = owner(st)
 	h.fromSys(st)
 	return h
 }
@@ -97,9 +92,9 @@ func owned(keep Keep, all *fs.Owner, at fs.Owner, h *inodeAttrs) (own fs.Owner, 
 	case all != nil:
 		return *all, true
 	case keep.Owners && h.owned:
-		return fs.Owner{UID: h.uid, GID: h.gid}, true
+		return fs.Owner{UID: h.UID, GID: h.GID}, true
 	}
-	return at, h.owned && h.uid == at.UID && h.gid == at.GID
+	return at, h.owned && h.UID == at.UID && h.GID == at.GID
 }
 
 // apply gives to what h says. An owner that is not kept takes privileges along.
@@ -116,24 +111,24 @@ func (c *In) apply(src, to string, h *inodeAttrs) error {
 			return err
 		}
 	}
-	for _, x := range h.xattrs {
-		if !copies(x.name, trusted) || x.name == fs.Compression && c.Nocow {
+	for _, x := range h.Xattrs {
+		if !copies(x.Name, trusted) || x.Name == fs.Compression && c.Nocow {
 			continue
 		}
-		if err := n.Setxattr(c.t, x.name, x.value); err != nil {
-			c.count.w.LeaveOut(LeftOut{Name: src, Err: fmt.Errorf("extended attribute %s: %w", x.name, err)})
+		if err := n.Setxattr(c.t, x.Name, x.Value); err != nil {
+			c.count.w.LeaveOut(LeftOut{Name: src, Err: fmt.Errorf("extended attribute %s: %w", x.Name, err)})
 		}
 	}
 	set := fs.SetAttr{Set: fs.SetAtime | fs.SetMtime}
-	set.Atime, set.Mtime = dated(c.Date, h.atime, h.mtime)
+	set.Atime, set.Mtime = dated(c.Date, h.Atime, h.Mtime)
 	if !n.IsSymlink() {
 		set.Set |= fs.SetMode
-		set.Mode = modeOf(h.mode, trusted)
+		set.Mode = modeOf(h.Mode, trusted)
 	}
 	if err := n.SetAttr(c.t, set); err != nil {
 		return err
 	}
-	flags := h.flags & fs.ChattrFlags
+	flags := h.Flags & fs.ChattrFlags
 	if c.Nocow && n.IsRegular() {
 		flags &^= compress.FlagsOfProperty
 	}
@@ -162,7 +157,7 @@ func (c *In) special(src, to string, st iofs.FileInfo) error {
 	if err := c.unlinkOld(to); err != nil {
 		return err
 	}
-	if err := c.x.Mknod(c.t, to, imageMode(st.Mode()), statAttrs(st).rdev); err != nil {
+	if err := c.x.Mknod(c.t, to, imageMode(st.Mode()), statAttrs(st).Rdev); err != nil {
 		return err
 	}
 	return c.attrs(src, to, st)
@@ -200,27 +195,27 @@ func (o *object) setTimes(atime, mtime time.Time) error {
 // finish gives o the attributes of path, whose owner it has if st says so. What the host refuses is
 // left out and named; an owner that it refuses takes setuid, setgid and capabilities along.
 func (c *Out) finish(path string, at fs.Attr, o *object, st os.FileInfo) error {
-	h := inodeAttrs{uid: at.UID, gid: at.GID, mode: at.Mode, atime: at.Atime, mtime: at.Mtime, flags: at.Flags}
-	return c.Keep.finish(&h, func() ([]xattr, error) { return c.xattrs(at) }, o, st, func(what string, err error) {
+	h := inodeAttrs{Attrs: attrsAt(at)}
+	return c.Keep.finish(&h, func() ([]image.Xattr, error) { return c.xattrs(at) }, o, st, func(what string, err error) {
 		c.count.w.LeaveOut(LeftOut{Name: path, Err: fmt.Errorf("%s: %w", what, err)})
 	})
 }
 
 // finish gives o what k keeps of h, whose mode has the type as well; refused is told what the host
 // does not take.
-func (k Keep) finish(h *inodeAttrs, xattrs func() ([]xattr, error), o *object, st os.FileInfo, refused func(what string, err error)) error {
-	symlink := h.mode&format.S_IFMT == format.S_IFLNK
+func (k Keep) finish(h *inodeAttrs, xattrs func() ([]image.Xattr, error), o *object, st os.FileInfo, refused func(what string, err error)) error {
+	symlink := h.Mode&format.S_IFMT == format.S_IFLNK
 	uid, gid, known := owner(st)
-	trusted := known && uid == h.uid && gid == h.gid
+	trusted := known && uid == h.UID && gid == h.GID
 	if k.Owners && !trusted {
-		err := o.chown(int(h.uid), int(h.gid))
+		err := o.chown(int(h.UID), int(h.GID))
 		if trusted = err == nil; !trusted {
-			refused(fmt.Sprintf("owner %d:%d", h.uid, h.gid), err)
+			refused(fmt.Sprintf("owner %d:%d", h.UID, h.GID), err)
 		}
 	}
 	if !symlink {
 		// After the last write, which takes setuid away.
-		if err := o.chmod(hostMode(modeOf(h.mode, trusted))); err != nil {
+		if err := o.chmod(hostMode(modeOf(h.Mode, trusted))); err != nil {
 			return err
 		}
 	}
@@ -232,22 +227,22 @@ func (k Keep) finish(h *inodeAttrs, xattrs func() ([]xattr, error), o *object, s
 		}
 		for _, x := range list {
 			switch {
-			case x.name == fs.Compression:
-				property = x.value
+			case x.Name == fs.Compression:
+				property = x.Value
 				continue
-			case !copies(x.name, trusted):
+			case !copies(x.Name, trusted):
 				continue
 			}
-			if err := o.setxattr(x.name, x.value); err != nil {
-				refused("extended attribute "+x.name, err)
+			if err := o.setxattr(x.Name, x.Value); err != nil {
+				refused("extended attribute "+x.Name, err)
 			}
 		}
 	}
-	if err := o.setTimes(h.atime, h.mtime); err != nil {
+	if err := o.setTimes(h.Atime, h.Mtime); err != nil {
 		return err
 	}
 	// Flags of chattr change the property in Linux, and an immutable file takes none.
-	fixed := h.flags&pinned != 0
+	fixed := h.Flags&pinned != 0
 	setProperty := func() {
 		if property != nil {
 			_ = o.setxattr(fs.Compression, property) // storage, which few hosts know: see below
@@ -263,7 +258,7 @@ func (k Keep) finish(h *inodeAttrs, xattrs func() ([]xattr, error), o *object, s
 	}
 	// Where the data lies and whether it is compressed is the host's business.
 	const storage = format.InodeNoDataCow | format.InodeNoDataSum | format.InodeNoCompress | format.InodeCompress
-	flags := h.flags & fs.ChattrFlags
+	flags := h.Flags & fs.ChattrFlags
 	if host := flagsOfHost(flags); host != 0 {
 		err := o.setFlags(host)
 		if err != nil && flags&^storage != 0 {
@@ -277,9 +272,9 @@ func (k Keep) finish(h *inodeAttrs, xattrs func() ([]xattr, error), o *object, s
 }
 
 // xattrs reads the extended attributes of an inode of the image.
-func (c *Out) xattrs(at fs.Attr) ([]xattr, error) { return imageXattrs(c.t, c.x, at) }
+func (c *Out) xattrs(at fs.Attr) ([]image.Xattr, error) { return imageXattrs(c.t, c.x, at) }
 
-func imageXattrs(t *sched.Task, x *fs.FS, at fs.Attr) (list []xattr, err error) {
+func imageXattrs(t *sched.Task, x *fs.FS, at fs.Attr) (list []image.Xattr, err error) {
 	n, err := x.Node(t, at.Subvol, at.Ino)
 	if err != nil {
 		return nil, err
@@ -294,7 +289,7 @@ func imageXattrs(t *sched.Task, x *fs.FS, at fs.Attr) (list []xattr, err error) 
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, xattr{name, value})
+		list = append(list, image.Xattr{Name: name, Value: value})
 	}
 	return list, nil
 }

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"btrlab/internal/progs/image"
+
 	"btrlab/internal/format"
 	"btrlab/internal/progs/rescue"
 )
@@ -123,14 +125,6 @@ func (l *Landing) Leave(o *rescue.Object) error {
 	return refusedBy(l.finish(o, &object{f: d.self, dir: d, name: "."}))
 }
 
-func attrsOf(o *rescue.Object) *inodeAttrs {
-	h := &inodeAttrs{uid: o.UID, gid: o.GID, owned: true, mode: o.Mode, atime: o.Atime, mtime: o.Mtime, rdev: o.Rdev, flags: o.Flags}
-	for _, x := range o.Xattrs {
-		h.xattrs = append(h.xattrs, xattr{x.Name, x.Value})
-	}
-	return h
-}
-
 func (l *Landing) finish(o *rescue.Object, made *object) error {
 	var st iofs.FileInfo
 	var err error
@@ -142,8 +136,8 @@ func (l *Landing) finish(o *rescue.Object, made *object) error {
 	if err != nil {
 		return err
 	}
-	h := attrsOf(o)
-	return l.Keep.finish(h, func() ([]xattr, error) { return h.xattrs, nil }, made, st, func(what string, err error) {
+	h := &inodeAttrs{o.Attrs, true}
+	return l.Keep.finish(h, func() ([]image.Xattr, error) { return h.Xattrs, nil }, made, st, func(what string, err error) {
 		if l.Refused != nil {
 			l.Refused(o.Path, fmt.Errorf("%s: %w", what, err))
 		}
@@ -256,12 +250,12 @@ func (t *Archive) Has(*rescue.Object) bool { return false }
 
 // Put writes an object.
 func (t *Archive) Put(o *rescue.Object) error {
-	h := attrsOf(o)
+	h := &inodeAttrs{o.Attrs, true}
 	e := t.keep.tarHeader(o.Path, h, int64(o.Size), o.Target)
 	if e == nil {
 		return &rescue.RefusedError{Err: errors.New("an archive has no sockets")}
 	}
-	t.keep.tarXattrs(e, h.xattrs, func(err error) {
+	t.keep.tarXattrs(e, h.Xattrs, func(err error) {
 		if t.Refused != nil {
 			t.Refused(o.Path, err)
 		}

@@ -114,7 +114,7 @@ func TestRescueTarLinux(t *testing.T) {
 			must(t, err)
 			h := statAttrs(st)
 			must(t, readAttrs(&h, path, st, Keep{Xattrs: true}))
-			m[name] = fmt.Sprintf("%d:%d %#x %q %v", h.uid, h.gid, h.rdev, h.xattrs, st.Mode()) + m[name]
+			m[name] = fmt.Sprintf("%d:%d %#x %q %v", h.UID, h.GID, h.Rdev, h.Xattrs, st.Mode()) + m[name]
 		}
 		return m
 	}

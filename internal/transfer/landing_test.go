@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"btrlab/internal/format"
+	"btrlab/internal/progs/image"
 	"btrlab/internal/progs/rescue"
 )
 
@@ -29,7 +30,7 @@ func TestLandingFollowsNoLink(t *testing.T) {
 	}
 	l.Keep = Keep{}
 	when := time.Unix(1e9, 5000)
-	file := &rescue.Object{Path: "file", Mode: format.S_IFREG | 0o640, Size: 9000, Mtime: when, Atime: when}
+	file := &rescue.Object{Path: "file", Attrs: image.Attrs{Mode: format.S_IFREG | 0o640, Mtime: when, Atime: when}, Size: 9000}
 	file.Data = func(put func(off uint64, p []byte) error) error { return put(5000, []byte("text")) }
 	if l.Has(file) {
 		t.Error("a link passes for the file")
@@ -50,10 +51,10 @@ func TestLandingFollowsNoLink(t *testing.T) {
 		t.Errorf("a file outside: %v", err)
 	}
 	var refused *rescue.RefusedError
-	if err := l.Enter(&rescue.Object{Path: "dir", Mode: format.S_IFDIR | 0o755}); !errors.As(err, &refused) {
+	if err := l.Enter(&rescue.Object{Path: "dir", Attrs: image.Attrs{Mode: format.S_IFDIR | 0o755}}); !errors.As(err, &refused) {
 		t.Errorf("a link in the place of a directory: %v", err)
 	}
-	if err := l.Put(&rescue.Object{Path: "none/f", Mode: format.S_IFREG}); !errors.As(err, &refused) {
+	if err := l.Put(&rescue.Object{Path: "none/f", Attrs: image.Attrs{Mode: format.S_IFREG}}); !errors.As(err, &refused) {
 		t.Errorf("a file in a directory that is not there: %v", err)
 	}
 	if err := l.Close(); err != nil {

@@ -6,6 +6,8 @@ import (
 	"io"
 	iofs "io/fs"
 
+	"btrlab/internal/progs/image"
+
 	"golang.org/x/sys/unix"
 
 	"btrlab/internal/format"
@@ -94,8 +96,8 @@ func (h *hostObject) err(op string, err error) error {
 	return &iofs.PathError{Op: op, Path: hostPath(h.e), Err: err}
 }
 
-func (h *hostObject) Attrs() ([]mkfs.Xattr, uint64, error) {
-	var list []xattr
+func (h *hostObject) Attrs() ([]image.Xattr, uint64, error) {
+	var list []image.Xattr
 	var flags uint64
 	var err error
 	if h.keep.Xattrs {

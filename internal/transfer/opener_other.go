@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"btrlab/internal/format"
+	"btrlab/internal/progs/image"
 	"btrlab/internal/progs/mkfs"
 )
 
@@ -33,7 +34,7 @@ type hostObject struct {
 	e *mkfs.Entry
 }
 
-func (o hostObject) Attrs() ([]mkfs.Xattr, uint64, error) {
+func (o hostObject) Attrs() ([]image.Xattr, uint64, error) {
 	attrs, flags := kept(o.e, nil, 0)
 	return attrs, flags, nil
 }

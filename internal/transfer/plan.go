@@ -17,6 +17,7 @@ import (
 	"btrlab/internal/compress"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
+	"btrlab/internal/progs/image"
 	"btrlab/internal/progs/mkfs"
 )
 
@@ -125,7 +126,7 @@ var planWords = map[string]func(p *plan, e *mkfs.Entry, s *source, value string)
 		if _, err := compress.Parse(v); err != nil && v != "none" {
 			return err
 		}
-		s.xattrs = append(s.xattrs, mkfs.Xattr{Name: "btrfs.compression", Value: []byte(v)})
+		s.xattrs = append(s.xattrs, image.Xattr{Name: "btrfs.compression", Value: []byte(v)})
 		return nil
 	},
 }
@@ -278,7 +279,7 @@ func (p *plan) name(word string, words []string) error {
 		case known:
 			err = do(p, e, s, value)
 		case strings.HasPrefix(key, "xattr."):
-			s.xattrs = append(s.xattrs, mkfs.Xattr{Name: strings.TrimPrefix(key, "xattr."), Value: []byte(value)})
+			s.xattrs = append(s.xattrs, image.Xattr{Name: strings.TrimPrefix(key, "xattr."), Value: []byte(value)})
 		case key == "uname" || key == "gname":
 			owners = append(owners, key)
 		case key == "optional", w == "flags=none", slices.Contains(planIgnored, key):

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"btrlab/internal/format"
+	"btrlab/internal/progs/image"
 	"btrlab/internal/progs/rescue"
 	"btrlab/internal/testing/fstest"
 )
@@ -60,9 +61,9 @@ func program(t *testing.T) *fstest.Fixture {
 
 // damaged is the program as a rescue hands it out.
 func damaged() *rescue.Object {
-	return &rescue.Object{Path: "program", Mode: format.S_IFREG | 0o6755, UID: 1234, GID: 1234, Mtime: when, Atime: when, Size: 2,
-		Xattrs: []rescue.Xattr{{Name: capability, Value: make([]byte, 20)}, {Name: "user.kept", Value: []byte("v")}},
-		Data:   func(out func(off uint64, p []byte) error) error { return out(0, []byte("#!")) }}
+	return &rescue.Object{Path: "program", Attrs: image.Attrs{Mode: format.S_IFREG | 0o6755, UID: 1234, GID: 1234, Mtime: when, Atime: when,
+		Xattrs: []image.Xattr{{Name: capability, Value: make([]byte, 20)}, {Name: "user.kept", Value: []byte("v")}}},
+		Size: 2, Data: func(out func(off uint64, p []byte) error) error { return out(0, []byte("#!")) }}
 }
 
 // TestPrivileges: on no way into an image or out of it does a program run for somebody else than

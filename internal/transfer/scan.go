@@ -6,10 +6,11 @@ import (
 	"io"
 	iofs "io/fs"
 	"os"
-	gopath "path"
 	"path/filepath"
 	"slices"
 	"time"
+
+	"btrlab/internal/progs/image"
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
@@ -46,7 +47,7 @@ type source struct {
 	trusted bool
 
 	// Of a plan: beside what from has.
-	xattrs []mkfs.Xattr
+	xattrs []image.Xattr
 	flags  uint64
 }
 
@@ -88,34 +89,17 @@ func (s *Scan) list(d *mkfs.Entry, path, rel string) error {
 	if err != nil {
 		return err
 	}
-	for _, n := range names {
-		below := gopath.Join(rel, n.Name())
-		if s.Exclude.Has(below) {
-			continue
-		}
-		from := filepath.Join(path, n.Name())
-		st, err := n.Info()
-		if err == nil && s.Image != nil && os.SameFile(st, s.Image) {
-			err = &unreadable{errIsImage}
-		}
-		if err == nil && !s.Keep.Special && st.Mode().Type()&^(os.ModeDir|os.ModeSymlink) != 0 {
-			s.count.w.LeaveOut(LeftOut{Name: from, Mode: imageMode(st.Mode())})
-			continue
-		}
-		if err == nil && s.hidden && st.Mode().Type() == 0 {
-			err = readable(from)
-		}
-		if err == nil {
-			err = s.add(d, from, below, st)
-		}
-		if err == nil {
-			continue
-		}
-		if err := s.count.leave(from, err); err != nil {
+	return s.count.each(names, path, rel, s.Exclude, func(from, below string, st iofs.FileInfo) error {
+		if out, err := s.count.omits(from, st, s.Keep, s.Image); out || err != nil {
 			return err
 		}
-	}
-	return nil
+		if s.hidden && st.Mode().Type() == 0 {
+			if err := readable(from); err != nil {
+				return err
+			}
+		}
+		return s.add(d, from, below, st)
+	})
 }
 
 // add lists a name in d, with all below.
@@ -151,8 +135,8 @@ func (s *Scan) add(d *mkfs.Entry, path, rel string, st iofs.FileInfo) error {
 func (s *Scan) entry(name string, st iofs.FileInfo) (*mkfs.Entry, bool) {
 	h := statAttrs(st)
 	own, trusted := owned(s.Keep, s.Owner, fs.Owner{}, &h)
-	e := &mkfs.Entry{Name: name, Mode: imageMode(st.Mode()), UID: own.UID, GID: own.GID, Rdev: h.rdev}
-	e.Atime, e.Mtime = dated(s.Date, h.atime, h.mtime)
+	e := &mkfs.Entry{Name: name, Mode: imageMode(st.Mode()), UID: own.UID, GID: own.GID, Rdev: h.Rdev}
+	e.Atime, e.Mtime = dated(s.Date, h.Atime, h.Mtime)
 	e.Mode = modeOf(e.Mode, trusted)
 	if st.Mode().IsRegular() {
 		e.Size = st.Size()
@@ -266,17 +250,17 @@ func hostPath(e *mkfs.Entry) string {
 }
 
 // kept are the attributes of an entry: those of the host, and those of a plan, which come first.
-func kept(e *mkfs.Entry, list []xattr, flags uint64) (attrs []mkfs.Xattr, _ uint64) {
+func kept(e *mkfs.Entry, list []image.Xattr, flags uint64) (attrs []image.Xattr, _ uint64) {
 	s, ok := e.Source.(*source)
 	if ok {
 		attrs, flags = append(attrs, s.xattrs...), flags|s.flags
 	}
 	for _, x := range list {
-		planned := slices.ContainsFunc(attrs, func(a mkfs.Xattr) bool { return a.Name == x.name })
-		if planned || ok && !copies(x.name, s.trusted) {
+		planned := slices.ContainsFunc(attrs, func(a image.Xattr) bool { return a.Name == x.Name })
+		if planned || ok && !copies(x.Name, s.trusted) {
 			continue
 		}
-		attrs = append(attrs, mkfs.Xattr{Name: x.name, Value: x.value})
+		attrs = append(attrs, x)
 	}
 	return attrs, flags
 }
@@ -316,7 +300,7 @@ type planned struct {
 	e *mkfs.Entry
 }
 
-func (p *planned) Attrs() ([]mkfs.Xattr, uint64, error) {
+func (p *planned) Attrs() ([]image.Xattr, uint64, error) {
 	attrs, flags := kept(p.e, nil, 0)
 	return attrs, flags, nil
 }

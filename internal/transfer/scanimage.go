@@ -6,6 +6,8 @@ import (
 	"io"
 	gopath "path"
 
+	"btrlab/internal/progs/image"
+
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
@@ -151,7 +153,7 @@ func (c *imageTree) copyOf(v *fs.Subvol) bool {
 
 // entry is what at says of an inode.
 func (c *imageTree) entry(name, path string, at fs.Attr) *mkfs.Entry {
-	h := inodeAttrs{uid: at.UID, gid: at.GID, owned: true}
+	h := inodeAttrs{attrsAt(at), true}
 	own, trusted := owned(c.s.Keep, c.s.Owner, fs.Owner{}, &h)
 	e := &mkfs.Entry{Name: name, Mode: modeOf(at.Mode, trusted), UID: own.UID, GID: own.GID, Rdev: at.Rdev}
 	e.Atime, e.Mtime = dated(c.s.Date, at.Atime, at.Mtime)
@@ -182,8 +184,8 @@ func (s *imageInode) open(e *mkfs.Entry) (mkfs.Object, error) {
 }
 
 // Attrs are the extended attributes and flags that Keep lets through.
-func (o *imaged) Attrs() ([]mkfs.Xattr, uint64, error) {
-	var list []xattr
+func (o *imaged) Attrs() ([]image.Xattr, uint64, error) {
+	var list []image.Xattr
 	var flags uint64
 	if o.keep.Xattrs {
 		var err error

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"btrlab/internal/progs/image"
+
 	"btrlab/internal/compress"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
@@ -228,8 +230,8 @@ func (t *tarTree) inode(h *tar.Header, data *section) (*mkfs.Entry, error) {
 	}
 	own, trusted := owned(t.s.Keep, t.s.Owner, fs.Owner{}, &a)
 	src := &source{}
-	e := &mkfs.Entry{Mode: kind | modeOf(a.mode, trusted), UID: own.UID, GID: own.GID, Source: src}
-	e.Atime, e.Mtime = dated(t.s.Date, a.atime, a.mtime)
+	e := &mkfs.Entry{Mode: kind | modeOf(a.Mode, trusted), UID: own.UID, GID: own.GID, Source: src}
+	e.Atime, e.Mtime = dated(t.s.Date, a.Atime, a.Mtime)
 	switch kind {
 	case format.S_IFREG:
 		if data != nil {
@@ -243,29 +245,29 @@ func (t *tarTree) inode(h *tar.Header, data *section) (*mkfs.Entry, error) {
 	case format.S_IFCHR, format.S_IFBLK:
 		e.Rdev = uint64(h.Devmajor)<<20 | uint64(h.Devminor)
 	}
-	for _, x := range a.xattrs {
-		if !copies(x.name, trusted) {
+	for _, x := range a.Xattrs {
+		if !copies(x.Name, trusted) {
 			continue
 		}
 		if err := takes(kind, x); err != nil {
-			t.s.count.w.LeaveOut(LeftOut{Name: h.Name, Err: fmt.Errorf("extended attribute %s: %w", x.name, err)})
+			t.s.count.w.LeaveOut(LeftOut{Name: h.Name, Err: fmt.Errorf("extended attribute %s: %w", x.Name, err)})
 			continue
 		}
-		src.xattrs = append(src.xattrs, mkfs.Xattr{Name: x.name, Value: x.value})
+		src.xattrs = append(src.xattrs, x)
 	}
 	return e, nil
 }
 
 // takes is the error of fs.Node.Setxattr for an attribute that an inode of a kind never has.
-func takes(kind uint32, x xattr) error {
+func takes(kind uint32, x image.Xattr) error {
 	plain := kind == format.S_IFREG || kind == format.S_IFDIR
-	_, known := compress.Property(string(x.value))
-	switch property := strings.HasPrefix(x.name, "btrfs."); {
-	case x.name == "" || len(x.name) > format.MaxNameLen:
+	_, known := compress.Property(string(x.Value))
+	switch property := strings.HasPrefix(x.Name, "btrfs."); {
+	case x.Name == "" || len(x.Name) > format.MaxNameLen:
 		return errno.ERANGE
-	case property && (x.name != fs.Compression || !known || len(x.value) == 0 || !plain):
+	case property && (x.Name != fs.Compression || !known || len(x.Value) == 0 || !plain):
 		return errno.EINVAL
-	case strings.HasPrefix(x.name, "user.") && !plain:
+	case strings.HasPrefix(x.Name, "user.") && !plain:
 		return errno.EPERM
 	}
 	return nil

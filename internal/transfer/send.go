@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"btrlab/internal/progs/image"
+
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
@@ -276,7 +278,7 @@ func (c *sender) contents(ch *change) error {
 // xattrChanges is what has become of an inode's extended attributes.
 type xattrChanges struct {
 	gone []string
-	set  []xattr
+	set  []image.Xattr
 }
 
 // xattrs compares the extended attributes of an inode.
@@ -313,7 +315,7 @@ func (c *sender) xattrs(ch *change) (x xattrChanges, err error) {
 				continue
 			}
 		}
-		x.set = append(x.set, xattr{name, value})
+		x.set = append(x.set, image.Xattr{Name: name, Value: value})
 	}
 	return x, nil
 }
@@ -324,8 +326,8 @@ func (c *sender) restore(x *xattrChanges, ch *change, name string) error {
 	if errors.Is(err, errno.ENOENT) {
 		return nil
 	}
-	if err == nil && !slices.ContainsFunc(x.set, func(x xattr) bool { return x.name == name }) {
-		x.set = append(x.set, xattr{name, value})
+	if err == nil && !slices.ContainsFunc(x.set, func(x image.Xattr) bool { return x.Name == name }) {
+		x.set = append(x.set, image.Xattr{Name: name, Value: value})
 	}
 	return err
 }
@@ -342,14 +344,14 @@ func (c *sender) removeXattrs(path string, x xattrChanges) error {
 
 func (c *sender) setXattrs(path string, x xattrChanges, which func(name string) bool) error {
 	for _, a := range x.set {
-		if !which(a.name) {
+		if !which(a.Name) {
 			continue
 		}
-		value := a.value
-		if len(value) == 0 && strings.HasPrefix(a.name, "system.posix_acl_") {
+		value := a.Value
+		if len(value) == 0 && strings.HasPrefix(a.Name, "system.posix_acl_") {
 			value = emptyACL // no list at all is invalid to a receiver
 		}
-		c.out.Begin(ss.C_SET_XATTR).Text(ss.A_PATH, path).Text(ss.A_XATTR_NAME, a.name).Bytes(ss.A_XATTR_DATA, value)
+		c.out.Begin(ss.C_SET_XATTR).Text(ss.A_PATH, path).Text(ss.A_XATTR_NAME, a.Name).Bytes(ss.A_XATTR_DATA, value)
 		if err := c.out.End(); err != nil {
 			return err
 		}

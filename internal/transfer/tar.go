@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"btrlab/internal/progs/image"
+
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
@@ -88,9 +90,9 @@ func (k Keep) tarAttrs(e *tar.Header) (h inodeAttrs, err error) {
 	if e.Devmajor>>12 != 0 || e.Devminor>>20 != 0 {
 		return h, &unreadable{fmt.Errorf("device %d:%d, want a major number to 4095 and a minor to 1048575", e.Devmajor, e.Devminor)}
 	}
-	h = inodeAttrs{uid: uint32(e.Uid), gid: uint32(e.Gid), owned: true, mode: uint32(e.Mode) & 0o7777, mtime: e.ModTime, atime: e.AccessTime}
-	if h.atime.IsZero() {
-		h.atime = h.mtime
+	h = inodeAttrs{image.Attrs{UID: uint32(e.Uid), GID: uint32(e.Gid), Mode: uint32(e.Mode) & 0o7777, Mtime: e.ModTime, Atime: e.AccessTime}, true}
+	if h.Atime.IsZero() {
+		h.Atime = h.Mtime
 	}
 	if k.Xattrs {
 		have := map[string]bool{} // two records may be of one name
@@ -98,7 +100,7 @@ func (k Keep) tarAttrs(e *tar.Header) (h inodeAttrs, err error) {
 			name, ok := strings.CutPrefix(r, xattrRecord)
 			if name = xattrName.Replace(name); ok && !have[name] {
 				have[name] = true
-				h.xattrs = append(h.xattrs, xattr{name, []byte(e.PAXRecords[r])})
+				h.Xattrs = append(h.Xattrs, image.Xattr{Name: name, Value: []byte(e.PAXRecords[r])})
 			}
 		}
 	}
@@ -176,7 +178,7 @@ func (c *In) tarEntry(a *tar.Reader, e *tar.Header, at string, made map[string]s
 	case format.S_IFLNK:
 		err = c.x.Symlink(c.t, e.Linkname, at)
 	default:
-		err = c.x.Mknod(c.t, at, kind|h.mode, uint64(e.Devmajor)<<20|uint64(e.Devminor))
+		err = c.x.Mknod(c.t, at, kind|h.Mode, uint64(e.Devmajor)<<20|uint64(e.Devminor))
 	}
 	if err != nil {
 		return err
@@ -313,7 +315,7 @@ func (c *Out) tarName(a *tar.Writer, path, full, name string, d fs.DirEntry) err
 // tarHeader is the entry of an inode; nil for what Keep leaves out, and for a socket, which
 // archives do not have.
 func (c *Out) tarHeader(path, name string, at fs.Attr) (*tar.Header, error) {
-	h := inodeAttrs{uid: at.UID, gid: at.GID, mode: at.Mode, atime: at.Atime, mtime: at.Mtime, rdev: at.Rdev}
+	h := inodeAttrs{Attrs: attrsAt(at)}
 	target := ""
 	var err error
 	if at.IsSymlink() {
@@ -325,21 +327,21 @@ func (c *Out) tarHeader(path, name string, at fs.Attr) (*tar.Header, error) {
 	if e == nil || !c.Keep.Xattrs {
 		return e, nil
 	}
-	if h.xattrs, err = c.xattrs(at); err != nil {
+	if h.Xattrs, err = c.xattrs(at); err != nil {
 		return nil, &unreadable{err}
 	}
-	c.Keep.tarXattrs(e, h.xattrs, func(err error) { c.count.w.LeaveOut(LeftOut{Name: path, Err: err}) })
+	c.Keep.tarXattrs(e, h.Xattrs, func(err error) { c.count.w.LeaveOut(LeftOut{Name: path, Err: err}) })
 	return e, nil
 }
 
 // tarHeader is the entry of an inode without its extended attributes; h.mode has the type as well.
 func (k Keep) tarHeader(name string, h *inodeAttrs, size int64, target string) *tar.Header {
-	e := &tar.Header{Name: name, Mode: int64(h.mode & 0o7777), Uid: int(h.uid), Gid: int(h.gid), ModTime: h.mtime, AccessTime: h.atime, Format: tar.FormatPAX}
+	e := &tar.Header{Name: name, Mode: int64(h.Mode & 0o7777), Uid: int(h.UID), Gid: int(h.GID), ModTime: h.Mtime, AccessTime: h.Atime, Format: tar.FormatPAX}
 	if !k.Owners {
 		e.Uid, e.Gid = 0, 0
 		e.Mode = int64(modeOf(uint32(e.Mode), false))
 	}
-	kind := h.mode & format.S_IFMT
+	kind := h.Mode & format.S_IFMT
 	switch kind {
 	case format.S_IFDIR:
 		e.Typeflag, e.Name = tar.TypeDir, strings.TrimSuffix(name, "/")+"/"
@@ -355,7 +357,7 @@ func (k Keep) tarHeader(name string, h *inodeAttrs, size int64, target string) *
 			return nil
 		}
 		e.Typeflag = map[uint32]byte{format.S_IFCHR: tar.TypeChar, format.S_IFBLK: tar.TypeBlock, format.S_IFIFO: tar.TypeFifo}[kind]
-		e.Devmajor, e.Devminor = int64(h.rdev>>20), int64(h.rdev&(1<<20-1))
+		e.Devmajor, e.Devminor = int64(h.Rdev>>20), int64(h.Rdev&(1<<20-1))
 		if kind == format.S_IFIFO {
 			e.Devmajor, e.Devminor = 0, 0
 		}
@@ -366,23 +368,23 @@ func (k Keep) tarHeader(name string, h *inodeAttrs, size int64, target string) *
 }
 
 // tarXattrs adds extended attributes to an entry; leave is told of one that has no room.
-func (k Keep) tarXattrs(e *tar.Header, list []xattr, leave func(err error)) {
+func (k Keep) tarXattrs(e *tar.Header, list []image.Xattr, leave func(err error)) {
 	size := 0
 	for _, x := range list {
-		if !copies(x.name, k.Owners) {
+		if !copies(x.Name, k.Owners) {
 			continue
 		}
-		name := xattrRecord + recordName.Replace(x.name)
-		record := len(name) + len(x.value) + 16
+		name := xattrRecord + recordName.Replace(x.Name)
+		record := len(name) + len(x.Value) + 16
 		if size+record > maxRecords-1<<14 { // the rest is for names, times and numbers
-			leave(fmt.Errorf("extended attribute %s: an archive holds 1 MiB of them", x.name))
+			leave(fmt.Errorf("extended attribute %s: an archive holds 1 MiB of them", x.Name))
 			continue
 		}
 		size += record
 		if e.PAXRecords == nil {
 			e.PAXRecords = map[string]string{}
 		}
-		e.PAXRecords[name] = string(x.value)
+		e.PAXRecords[name] = string(x.Value)
 	}
 }
 

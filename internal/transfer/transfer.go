@@ -25,6 +25,9 @@ import (
 	"errors"
 	"io"
 	iofs "io/fs"
+	"os"
+	gopath "path"
+	"path/filepath"
 	"syscall"
 
 	"btrlab/internal/errno"
@@ -89,6 +92,37 @@ func (c *count) next(name string) error {
 	c.known = max(c.known, c.begun)
 	c.w.Begin(name, c.begun, c.known)
 	return nil
+}
+
+// each calls do for the entries of the directory dir of the host, rel below its source, that x does
+// not exclude. What do cannot copy is left out.
+func (c *count) each(list []iofs.DirEntry, dir, rel string, x Exclude, do func(from, below string, st iofs.FileInfo) error) error {
+	for _, e := range list {
+		from, below := filepath.Join(dir, e.Name()), gopath.Join(rel, e.Name())
+		if x.Has(below) {
+			continue
+		}
+		st, err := e.Info()
+		if err == nil {
+			err = do(from, below, st)
+		}
+		if err := c.leave(from, err); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// omits reports whether src is special and left out; the image that is written is an error.
+func (c *count) omits(src string, st iofs.FileInfo, keep Keep, image os.FileInfo) (bool, error) {
+	switch mode := st.Mode(); {
+	case mode.IsRegular() && image != nil && os.SameFile(st, image):
+		return false, &unreadable{errIsImage}
+	case !keep.Special && mode.Type()&^(os.ModeDir|os.ModeSymlink) != 0:
+		c.w.LeaveOut(LeftOut{Name: src, Mode: imageMode(mode)})
+		return true, nil
+	}
+	return false, nil
 }
 
 // leave reports an object of the host that cannot be read, or that the image refuses; any other

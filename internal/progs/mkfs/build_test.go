@@ -16,6 +16,7 @@ import (
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/progs/check"
+	"btrlab/internal/progs/image"
 	. "btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
 	"btrlab/internal/testing/fstest"
@@ -28,7 +29,7 @@ type source struct{}
 type contents struct {
 	data   []byte
 	holes  [][2]int64 // ascending
-	xattrs []Xattr
+	xattrs []image.Xattr
 	flags  uint64
 	err    error // of reading it
 }
@@ -44,8 +45,8 @@ func (source) Open(e *Entry) (Object, error) {
 
 type object struct{ *contents }
 
-func (o object) Attrs() ([]Xattr, uint64, error) {
-	return append([]Xattr(nil), o.xattrs...), o.flags, o.err
+func (o object) Attrs() ([]image.Xattr, uint64, error) {
+	return append([]image.Xattr(nil), o.xattrs...), o.flags, o.err
 }
 func (o object) Size() (int64, error) { return int64(len(o.data)), nil }
 func (o object) Close() error         { return nil }
@@ -109,7 +110,7 @@ func (g *grower) entry(mode uint32) *Entry {
 		if g.r.IntN(20) == 0 {
 			n = 10000
 		}
-		c.xattrs = append(c.xattrs, Xattr{fmt.Sprintf("user.%d", len(c.xattrs)), g.noise(n)})
+		c.xattrs = append(c.xattrs, image.Xattr{Name: fmt.Sprintf("user.%d", len(c.xattrs)), Value: g.noise(n)})
 	}
 	e.Source = c
 	return e
@@ -367,7 +368,7 @@ func TestBuildCrowds(t *testing.T) {
 	same := twins()
 	for _, name := range same {
 		root.Entries = append(root.Entries, file(name))
-		c.xattrs = append(c.xattrs, Xattr{"user." + name, []byte(name)})
+		c.xattrs = append(c.xattrs, image.Xattr{Name: "user." + name, Value: []byte(name)})
 	}
 	root.Source = c
 	if format.NameHash(same[0]) != format.NameHash(same[1]) || format.NameHash("user."+same[0]) != format.NameHash("user."+same[1]) {

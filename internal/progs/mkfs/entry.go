@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"btrlab/internal/format"
+	"btrlab/internal/progs/image"
 )
 
 // Entry is a name of the tree that a new file system gets, with its inode.
@@ -70,12 +71,6 @@ func (e *Entry) Path() string {
 	return e.parent.Path() + "/" + e.Name
 }
 
-// Xattr is an extended attribute.
-type Xattr struct {
-	Name  string
-	Value []byte
-}
-
 // Opener opens the inodes of entries. Each has one user.
 type Opener interface {
 	// Open opens e. Neighbours are opened one after the other.
@@ -86,7 +81,7 @@ type Opener interface {
 // Object is an inode of the source.
 type Object interface {
 	// Attrs are its extended attributes, in any order, and its flags, format.Inode....
-	Attrs() (xattrs []Xattr, flags uint64, err error)
+	Attrs() (xattrs []image.Xattr, flags uint64, err error)
 	// Size is the size of a file, now.
 	Size() (int64, error)
 	// NextData is the first run of data at or after off and before size; io.EOF when there is none.

@@ -11,6 +11,7 @@ import (
 
 	"btrlab/internal/compress"
 	"btrlab/internal/format"
+	"btrlab/internal/progs/image"
 )
 
 // pieceMax is the data of a piece, in bytes of the file: what is compressed in one.
@@ -27,7 +28,7 @@ type piece struct {
 	err  error
 
 	// of a head
-	xattrs []Xattr
+	xattrs []image.Xattr
 	flags  uint64
 	prop   uint8 // the kind of compression that its property says
 	size   int64
@@ -193,7 +194,7 @@ func (noOpener) Close()                      {}
 
 type noObject struct{}
 
-func (noObject) Attrs() ([]Xattr, uint64, error)                 { return nil, 0, nil }
+func (noObject) Attrs() ([]image.Xattr, uint64, error)           { return nil, 0, nil }
 func (noObject) Size() (int64, error)                            { return 0, nil }
 func (noObject) NextData(_, _ int64) (start, end int64, _ error) { return 0, 0, io.EOF }
 func (noObject) ReadAt([]byte, int64) (int, error)               { return 0, io.EOF }
@@ -225,7 +226,7 @@ func (p *piece) attrs(o Object, opt *Options) (err error) {
 // and COMPRESS without one brings it. An inode that cannot be compressed has none, and NOCOMPRESS
 // hides COMPRESS.
 func (p *piece) property(o *Options) {
-	i := slices.IndexFunc(p.xattrs, func(x Xattr) bool { return x.Name == propertyName })
+	i := slices.IndexFunc(p.xattrs, func(x image.Xattr) bool { return x.Name == propertyName })
 	p.prop = format.CompressNone
 	switch {
 	case !p.sumsWanted():
@@ -242,7 +243,7 @@ func (p *piece) property(o *Options) {
 		}
 	case p.flags&compress.FlagsOfProperty == format.InodeCompress:
 		p.prop = max(o.Compress.Kind, format.CompressZlib)
-		p.xattrs = append(slices.Clip(p.xattrs), Xattr{Name: propertyName, Value: []byte(compress.Name(p.prop))})
+		p.xattrs = append(slices.Clip(p.xattrs), image.Xattr{Name: propertyName, Value: []byte(compress.Name(p.prop))})
 	}
 	if p.flags&format.InodeNoCompress != 0 {
 		p.flags &^= format.InodeCompress

@@ -9,6 +9,7 @@ import (
 	"btrlab/internal/compress"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
+	"btrlab/internal/progs/image"
 )
 
 // The subvolumes, loaded whole. Numbers are given breadth first, so that a directory's inodes
@@ -399,11 +400,11 @@ func (l *loader) byHash(typ uint8, names []hashed, tooMany func(it *format.DirIt
 }
 
 // xattrs makes the extended attributes. One that has no room in a leaf is left out.
-func (l *loader) xattrs(xattrs []Xattr) error {
+func (l *loader) xattrs(xattrs []image.Xattr) error {
 	if len(xattrs) == 0 {
 		return nil
 	}
-	slices.SortFunc(xattrs, func(a, b Xattr) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(xattrs, func(a, b image.Xattr) int { return cmp.Compare(a.Name, b.Name) })
 	names := make([]hashed, 0, len(xattrs))
 	leave := func(name string, err error) {
 		if l.o.LeaveOut != nil {

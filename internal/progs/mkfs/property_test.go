@@ -12,6 +12,7 @@ import (
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
+	"btrlab/internal/progs/image"
 	. "btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
 	"btrlab/internal/testing/fstest"
@@ -46,7 +47,7 @@ func TestBuildProperties(t *testing.T) {
 	} {
 		src := &contents{data: c.data, flags: c.flags}
 		if c.prop != "" {
-			src.xattrs = []Xattr{{"user.a", []byte("1")}, {fs.Compression, []byte(c.prop)}}
+			src.xattrs = []image.Xattr{{Name: "user.a", Value: []byte("1")}, {Name: fs.Compression, Value: []byte(c.prop)}}
 		}
 		root := &Entry{Mode: format.S_IFDIR | 0o755, Entries: []*Entry{{Name: "f", Mode: format.S_IFREG | 0o644, Size: int64(len(c.data)), Source: src}}}
 		o := Options{Open: func() Opener { return source{} }, Now: time.Unix(1e9, 0)}

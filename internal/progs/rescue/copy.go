@@ -8,31 +8,20 @@ import (
 	gopath "path"
 	"slices"
 	"strings"
-	"time"
 
 	"btrlab/internal/format"
+	"btrlab/internal/progs/image"
 )
 
 // Object is a file, a directory or another inode of the image, on its way out.
 type Object struct {
-	Path         string // from the top, without a leading slash; "" is the top
-	Mode         uint32
-	UID, GID     uint32
-	Rdev         uint64
-	Flags        uint64 // format.Inode...
-	Size         uint64 // of a regular file, in bytes
-	Atime, Mtime time.Time
-	Xattrs       []Xattr
-	Target       string // of a symbolic link
+	Path string // from the top, without a leading slash; "" is the top
+	image.Attrs
+	Size   uint64 // of a regular file, in bytes
+	Target string // of a symbolic link
 	// Data hands out the contents of a regular file in ascending order, without its holes. The
 	// bytes are out's until it returns. The error is that of out, or of Options.Stop.
 	Data func(out func(off uint64, p []byte) error) error
-}
-
-// Xattr is an extended attribute.
-type Xattr struct {
-	Name  string
-	Value []byte
 }
 
 // Sink is where objects go. A *RefusedError leaves one object out; any other error ends the copy.
@@ -253,7 +242,7 @@ func (s *subvol) object(ino uint64, path string, item *format.InodeItem, ok bool
 			return nil
 		}
 		for _, x := range list {
-			o.Xattrs = append(o.Xattrs, Xattr{x.Name, bytes.Clone(x.Data)})
+			o.Xattrs = append(o.Xattrs, image.Xattr{Name: x.Name, Value: bytes.Clone(x.Data)})
 		}
 		return nil
 	})
@@ -386,7 +375,7 @@ func (s *subvol) nested(dir uint64, path string, e entry) error {
 	})
 	r, known := s.im.item(e.ino)
 	if !here && elsewhere || s.done[e.ino] || known && r.Refs == 0 || !known && s.im.roots.whole() {
-		o := &Object{Path: path, Mode: format.S_IFDIR | 0o755}
+		o := &Object{Path: path, Attrs: image.Attrs{Mode: format.S_IFDIR | 0o755}}
 		if err := s.sink.Enter(o); err != nil {
 			return s.refused(path, err)
 		}

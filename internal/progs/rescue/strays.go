@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"btrlab/internal/format"
+	"btrlab/internal/progs/image"
 )
 
 // strays copies what no directory leads to: the items of its directory are lost. An inode has its
@@ -84,7 +85,7 @@ func (s *subvol) lostPath(ino uint64, name string) string {
 func (s *subvol) above(path string) error {
 	for i, r := range path + "/" {
 		if r == '/' && i > 0 && path != "." {
-			if err := s.sink.Enter(&Object{Path: path[:i], Mode: format.S_IFDIR | 0o700}); err != nil {
+			if err := s.sink.Enter(&Object{Path: path[:i], Attrs: image.Attrs{Mode: format.S_IFDIR | 0o700}}); err != nil {
 				return s.refused(path[:i], err)
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"btrlab/internal/format"
+	"btrlab/internal/progs/image"
 	"btrlab/internal/progs/mkfs"
 )
 
@@ -82,9 +83,9 @@ func (opener) Close() {}
 // file is the contents of a file on its way into an image.
 type file []byte
 
-func (f file) Attrs() ([]mkfs.Xattr, uint64, error) { return nil, 0, nil }
-func (f file) Size() (int64, error)                 { return int64(len(f)), nil }
-func (f file) Close() error                         { return nil }
+func (f file) Attrs() ([]image.Xattr, uint64, error) { return nil, 0, nil }
+func (f file) Size() (int64, error)                  { return int64(len(f)), nil }
+func (f file) Close() error                          { return nil }
 
 func (f file) NextData(off, size int64) (start, end int64, err error) {
 	if off >= size {
