@@ -67,9 +67,9 @@ func TestReproduce(t *testing.T) {
 	}
 }
 
-// TestReproduceProfiles: a lock profile of a run in virtual time has the waits of its own clock, each
-// under the name of its lock and the policy of its row. The two rows of seed 003 are told apart by
-// nothing else.
+// TestReproduceProfiles: a lock profile of a run in virtual time has the waits of its own clock,
+// each under the name of its lock and the policy of its row. The two rows of seed 003 are told
+// apart by nothing else.
 func TestReproduceProfiles(t *testing.T) {
 	dir := t.TempDir()
 	lock, cpu := filepath.Join(dir, "lock"), filepath.Join(dir, "cpu")
