@@ -25,8 +25,8 @@ func (p *Profiles) Flags(cmd *cobra.Command) {
 	f.StringVar(&p.addr, "pprof", "", "serve net/http/pprof on this address while it runs, such as localhost:6060")
 }
 
-// ProfileFlags gives a verb that has its RunE the flags cpuprofile and, with locks, lockprofile, and
-// runs it while they record. A verb under the explorer, which has no time, has no lock waits.
+// ProfileFlags gives a verb that has its RunE the flags cpuprofile and, with locks, lockprofile,
+// and runs it while they record. A verb under the explorer, which has no time, has no lock waits.
 func ProfileFlags(a *Run, cmd *cobra.Command, locks bool) {
 	p := &Profiles{}
 	f := cmd.Flags()
