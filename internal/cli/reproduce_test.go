@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/pprof/profile"
+
 	"btrlab/internal/testing/need"
 )
 
@@ -43,7 +45,7 @@ func TestReproduce(t *testing.T) {
 	if err := json.Unmarshal([]byte(a), &r); err != nil {
 		t.Fatal(err)
 	}
-	if len(r.Rows) != 8 || r.Rows[2].Role != "ablation" || r.Rows[0].Role != "calibrated on" || r.Rows[1].Role != "predicted" || r.Rows[1].Published.IOPS != 94242 ||
+	if len(r.Rows) != 10 || r.Rows[2].Role != "ablation" || r.Rows[0].Role != "calibrated on" || r.Rows[1].Role != "predicted" || r.Rows[1].Published.IOPS != 94242 ||
 		len(r.Rows[0].Simulated.Clat) != 17 || len(r.Rows[0].Errors) != 22 || r.Calibration["seed"] != 1.0 {
 		t.Errorf("%s", a)
 	}
@@ -62,5 +64,55 @@ func TestReproduce(t *testing.T) {
 	}
 	if code := Main([]string{"reproduce", "002", "--calibration", cal}, strings.NewReader(""), &out, &errw); code != 1 {
 		t.Errorf("bad calibration: exit %d", code)
+	}
+}
+
+// TestReproduceProfiles: a lock profile of a run in virtual time has the waits of its own clock,
+// each under the name of its lock and the policy of its row. The two rows of seed 003 are told
+// apart by nothing else.
+func TestReproduceProfiles(t *testing.T) {
+	dir := t.TempDir()
+	lock, cpu := filepath.Join(dir, "lock"), filepath.Join(dir, "cpu")
+	var out, errw bytes.Buffer
+	args := []string{"reproduce", "003", "--size", "16M", "--runtime-seconds", "0.1", "--published", "--lockprofile", lock, "--cpuprofile", cpu}
+	if code := Main(args, strings.NewReader(""), &out, &errw); code != 0 {
+		t.Fatalf("exit %d: %s", code, errw.String())
+	}
+	read := func(path string) *profile.Profile {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := profile.ParseData(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	nanos := map[string]int64{}
+	for _, s := range read(lock).Sample {
+		for _, policy := range s.Label["policy"] {
+			for _, class := range s.Label["lock"] {
+				nanos[policy+" "+class] += s.Value[1]
+			}
+		}
+	}
+	for _, policy := range []string{"fsync-5.17", "fsync-5.18"} {
+		// eight writers wait for most of a tenth of a second, and no longer
+		if n := nanos[policy+" log_wait"]; n < 1e7 || n > 8e8 {
+			t.Errorf("%s: waits for log_wait %d ns, of %v", policy, n, nanos)
+		}
+		if nanos[policy+" tree_log"] == 0 {
+			t.Errorf("%s: no waits for tree_log, of %v", policy, nanos)
+		}
+	}
+	if len(read(cpu).SampleType) == 0 {
+		t.Error("a CPU profile of nothing")
+	}
+	for _, verb := range []string{"explore", "crash", "put", "get", "check", "mkfs"} {
+		out.Reset()
+		if code := Main([]string{verb, "--help"}, strings.NewReader(""), &out, &errw); code != 0 || !strings.Contains(out.String(), "--cpuprofile") {
+			t.Errorf("%s --help: exit %d, no --cpuprofile", verb, code)
+		}
 	}
 }

@@ -25,6 +25,23 @@ func (p *Profiles) Flags(cmd *cobra.Command) {
 	f.StringVar(&p.addr, "pprof", "", "serve net/http/pprof on this address while it runs, such as localhost:6060")
 }
 
+// ProfileFlags gives a verb that has its RunE the flags cpuprofile and, with locks, lockprofile,
+// and runs it while they record. A verb under the explorer, which has no time, has no lock waits.
+func ProfileFlags(a *Run, cmd *cobra.Command, locks bool) {
+	p := &Profiles{}
+	f := cmd.Flags()
+	f.StringVar(&p.paths.CPU, "cpuprofile", "", "write a CPU profile to this file, for go tool pprof")
+	OutputFlag(cmd, "cpuprofile")
+	if locks {
+		f.StringVar(&p.paths.Lock, "lockprofile", "", "write lock waits by class, operation and policy to this file, for go tool pprof")
+		OutputFlag(cmd, "lockprofile")
+	}
+	run := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return p.Around(a, func() error { return run(cmd, args) })
+	}
+}
+
 // Around runs f while the profiles record.
 func (p *Profiles) Around(a *Run, f func() error) (err error) {
 	if p.addr != "" {

@@ -90,6 +90,7 @@ files first: rescue copy.`,
 		}
 		return nil
 	}
+	app.ProfileFlags(a.Run, cmd, true)
 	return cmd
 }
 

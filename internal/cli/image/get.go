@@ -88,6 +88,7 @@ host refuses: a link, a device, an attribute; get goes on, and the exit code is 
 		})
 	}
 	a.SmallCacheFlag(cmd, 32<<20)
+	app.ProfileFlags(a.Run, cmd, true)
 	return cmd
 }
 

@@ -60,6 +60,7 @@ It refuses what already holds a file system unless --force is given, and a mount
 	v := &making{verbs: a, cmd: cmd}
 	v.flags()
 	cmd.RunE = func(_ *cobra.Command, args []string) error { return v.run(args[0]) }
+	app.ProfileFlags(a.Run, cmd, true)
 	return cmd
 }
 

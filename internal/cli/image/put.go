@@ -65,6 +65,7 @@ links and devices; blocks of zeros become holes.`,
 		return a.WriteFS(v.image, v.run)
 	}
 	a.SmallCacheFlag(cmd, 64<<20)
+	app.ProfileFlags(a.Run, cmd, true)
 	return cmd
 }
 

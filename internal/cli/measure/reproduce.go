@@ -80,6 +80,7 @@ of a grid the calibrated row is fitted again and the gain is simulated; some min
 		}
 		return a.reproduceSeed(seed, o, &c)
 	}
+	app.ProfileFlags(a.Run, cmd, true)
 	return cmd
 }
 

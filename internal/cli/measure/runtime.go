@@ -38,8 +38,8 @@ func (r *runtimeFlags) flags(cmd *cobra.Command) {
 	f.Uint64Var(&r.seed, "seed", 0, "seed of the random offsets and of the device model; 0 is theirs")
 	f.StringVar(&r.costFile, "costs", "", "table of costs, with vtime: a file that btrlab calibrate has written")
 	f.StringArrayVar(&r.costs, "cost", nil, "change an entry of the cost table, as name=nanoseconds, or cpu=factor for all; may be repeated")
-	f.DurationVar(&r.handoff, "handoff", vtime.DefaultHandoff, "how long the first waiter of a lock is passed over, with vtime; negative is never, as before Linux 5.3")
-	f.StringVar(&r.locks, "locks", "linux", "how tasks wait for locks, with vtime: as in linux, or as in go, which is what the real runtime does")
+	f.DurationVar(&r.handoff, "handoff", vtime.DefaultHandoff, "how long the first waiter of a lock is passed over, with vtime, where the policy hands the lock over (i_rwsem: RWSEM_HANDOFF); negative is never")
+	f.StringVar(&r.locks, "locks", "linux", "how tasks wait for locks, with vtime: as in linux, or as in go, as those of the real runtime but i_rwsem do")
 	f.BoolVar(&r.noPayload, "no-payload", false, "keep no file data: large files need little memory, contents are not verified; with vtime, on an image in memory")
 	f.DurationVar(&r.commit, "commit-interval", 0, "age at which a transaction commits by itself, as with the mount option commit, which is 30s by default; 0 is never")
 	f.Lookup("commit-interval").DefValue = "never"

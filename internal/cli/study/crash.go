@@ -117,6 +117,7 @@ Exit code 1 means that something was lost.`,
 			return a.crashScript(&o, args[0], dev, command)
 		})
 	}
+	app.ProfileFlags(a.Run, cmd, false)
 	return cmd
 }
 

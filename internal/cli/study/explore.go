@@ -71,6 +71,7 @@ Exit code 1 means that a contract was violated.`,
 	cmd.ValidArgsFunction = completeScenarios
 	cmd.RunE = func(_ *cobra.Command, args []string) error { return v.run(args) }
 	cmd.AddCommand(a.merge())
+	app.ProfileFlags(a.Run, cmd, false)
 	return cmd
 }
 

@@ -26,6 +26,8 @@ var _ = add(Seed{
 		{Name: "one queue", Policy: "unaligned-check-first", Ablates: "patched", About: "patched, all interrupts on one CPU", Vary: func(c *Calibration) { c.Model = device004 }},
 		{Name: "free io tree", Policy: "unaligned-check-first", Ablates: "patched", About: "patched, a change of btrfs's io tree takes no time but its lock's",
 			Vary: func(c *Calibration) { c.TreeCalls = 1e-6 }},
+		{Name: "whole blocks", Policy: "unaligned-exclusive", Set: [][2]string{{"bs", "4k"}}, Ablates: "patched",
+			About: "v6.2 with writes of whole blocks, as the job's are on a file system of 2 KiB blocks: nothing waits, and the patch changes nothing"},
 		{Name: "fast CPUs", Policy: "unaligned-check-first", Ablates: "patched", About: "patched, cpu_factor 1", Vary: func(c *Calibration) { c.CPU = 1 }},
 	},
 	Ratio: [2]string{"patched", "v6.2"},
