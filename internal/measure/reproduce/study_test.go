@@ -216,7 +216,7 @@ func TestSeed004(t *testing.T) {
 	if x := r.Ratio; math.Abs(x.Published-801_000./4328) > 1e-3 || math.Abs(x.Simulated-at["patched"]/at["v6.2"]) > 1e-3 || math.Abs(x.Error) > 0.1 {
 		t.Errorf("ratio %+v, want %.3f and 185.074", x, at["patched"]/at["v6.2"])
 	}
-	if len(at) != 8 || at["retry"] < 100*at["v6.2"] || at["buffered"] > 2*at["v6.2"] || at["not queued"] > 10*at["v6.2"] || at["not queued"] < 5*at["v6.2"] ||
+	if len(at) != 9 || at["whole blocks"] < 50*at["v6.2"] || at["retry"] < 100*at["v6.2"] || at["buffered"] > 2*at["v6.2"] || at["not queued"] > 10*at["v6.2"] || at["not queued"] < 5*at["v6.2"] ||
 		at["one queue"] > 0.8*at["patched"] || at["free io tree"] < 1.02*at["patched"] || at["fast CPUs"] < 1.5*at["patched"] {
 		t.Errorf("rows are not as far from each other as they should be: %v", at)
 	}
