@@ -164,12 +164,13 @@ func (c *imageTree) entry(name, path string, at fs.Attr) *mkfs.Entry {
 	return e
 }
 
-// imaged is an inode of an image, for one worker.
+// imaged is an inode of an image, for the worker that has opened it. Others read pieces of it at
+// the same time.
 type imaged struct {
 	*imageInode
 	e *mkfs.Entry
-	t *sched.Task
-	f *fs.File // of a regular file
+	t *sched.Task // of the worker
+	f *fs.File    // of a regular file
 }
 
 // open opens an inode for a worker.
@@ -212,9 +213,9 @@ func (o *imaged) NextData(off, size int64) (start, end int64, err error) {
 	return start, min(end, size), err
 }
 
-// ReadAt reads what the file has at off.
+// ReadAt reads what the file has at off, as a task of its own: several workers may be at it.
 func (o *imaged) ReadAt(p []byte, off int64) (int, error) {
-	n, err := o.f.ReadAt(o.t, p, off)
+	n, err := o.f.ReadAt(sched.NewTask("mkfs"), p, off)
 	if err == nil && n < len(p) {
 		err = io.EOF
 	}

@@ -5,7 +5,9 @@ package transfer
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"btrlab/internal/blockdev"
@@ -119,6 +121,38 @@ func TestScanFromPart(t *testing.T) {
 	}
 	if _, err := s.From(x.T, x.FS, "/none"); !errors.Is(err, errno.ENOENT) {
 		t.Errorf("no source: %v", err)
+	}
+}
+
+// Several workers read pieces of one file at a time, each as a task of its own. As one task they
+// made lockdep panic, and the race detector sees them.
+func TestScanFromPieces(t *testing.T) {
+	x := sourceImage(t)
+	root, err := NewScan(&watch{t: t}).From(x.T, x.FS, "/tree")
+	must(t, err)
+	i := slices.IndexFunc(root.Entries, func(e *mkfs.Entry) bool { return e.Name == "large" })
+	large := root.Entries[i]
+	from := large.Source.(*source).from.(*imageInode)
+	want := x.ReadFile("/tree/large")
+	for range 20 {
+		o, err := from.open(large)
+		must(t, err)
+		f := o.(*imaged).f
+		f.DropCache(x.T, 0, int64(len(want)))
+		const piece = 128 << 10
+		var workers sync.WaitGroup
+		for n := range 4 {
+			workers.Go(func() {
+				p := make([]byte, piece)
+				for off := n * piece; off+piece <= len(want); off += 4 * piece {
+					if _, err := o.ReadAt(p, int64(off)); err != nil || !bytes.Equal(p, want[off:off+piece]) {
+						t.Errorf("%d bytes at %d are not those of the file, %v", piece, off, err)
+					}
+				}
+			})
+		}
+		workers.Wait()
+		must(t, o.Close())
 	}
 }
 
