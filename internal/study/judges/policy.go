@@ -58,7 +58,7 @@ const labSchedules = 200
 var families = []struct {
 	family
 	scenarios []string
-	// far are those that are tried in files as big as the measured ones, and elsewhere, as well.
+	// far are those of scenarios that are tried a second time, far from the start of a large file.
 	far []string
 }{
 	{family{"truncate", "writers, readers and writeback with a truncate: what was cut is gone, and i_size stays", 10}, []string{
