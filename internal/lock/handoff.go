@@ -78,9 +78,11 @@ func (q *queued) try(read bool) bool { return q.waiting.Load() == 0 && q.take(re
 func (q *queued) wait(t *sched.Task, class sched.ClassID, read bool) {
 	since := t.Now()
 	q.mu.Lock()
-	w := new(sleeper)
+	var w *sleeper
 	if n := len(q.free); n > 0 {
 		w, q.free = q.free[n-1], q.free[:n-1]
+	} else {
+		w = new(sleeper)
 	}
 	*w = sleeper{t: t, since: since, read: read}
 	q.list = append(q.list, w)

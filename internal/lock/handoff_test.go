@@ -141,3 +141,34 @@ func TestThiefPassesOn(t *testing.T) {
 	s.Unlock(a)
 	a.Join(other)
 }
+
+// TestHandoffWaitAllocates: a task that has to wait allocates nothing, but for the first ones.
+func TestHandoffWaitAllocates(t *testing.T) {
+	sched.SetChecked(false)
+	defer sched.SetChecked(true)
+	a := sched.NewTask("a")
+	var s RWSem
+	s.InitHandoff(testClass)
+	s.queued.after.Store(0) // each sleeper gets it
+	turns, passed := make(chan struct{}), make(chan struct{})
+	b := a.Go("b", func(b *sched.Task) {
+		for range turns {
+			s.Lock(b)
+			s.Unlock(b)
+			passed <- struct{}{}
+		}
+	})
+	round := func() {
+		s.Lock(a)
+		turns <- struct{}{}
+		asleep(&s, 1)
+		s.Unlock(a)
+		<-passed
+	}
+	round()
+	if n := testing.AllocsPerRun(1000, round); n != 0 {
+		t.Errorf("%v allocations for each wait, want none", n)
+	}
+	close(turns)
+	a.Join(b)
+}

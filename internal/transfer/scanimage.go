@@ -213,16 +213,19 @@ func (o *imaged) NextData(off, size int64) (start, end int64, err error) {
 	return start, min(end, size), err
 }
 
-// ReadAt reads what the file has at off, as a task of its own: several workers may be at it.
+// ReadAt reads what the file has at off, as a task of its own: several workers may be at it. What
+// is read is read once, so the cache need not keep it.
 func (o *imaged) ReadAt(p []byte, off int64) (int, error) {
-	n, err := o.f.ReadAt(sched.NewTask("mkfs"), p, off)
+	t := sched.NewTask("mkfs")
+	n, err := o.f.ReadAt(t, p, off)
+	o.f.DropCache(t, off, int64(n))
 	if err == nil && n < len(p) {
 		err = io.EOF
 	}
 	return n, err
 }
 
-// Close lets the file go, with what its reading has cached.
+// Close lets the file go, with what its reading has cached besides: what was read ahead.
 func (o *imaged) Close() error {
 	if o.f == nil {
 		return nil
