@@ -56,8 +56,8 @@ func TestReproduce(t *testing.T) {
 		}
 	}
 	var out, errw bytes.Buffer
-	if code := Main([]string{"reproduce", "005"}, strings.NewReader(""), &out, &errw); code != 2 {
-		t.Errorf("seed 005: exit %d", code)
+	if code := Main([]string{"reproduce", "999"}, strings.NewReader(""), &out, &errw); code != 2 {
+		t.Errorf("an unknown seed: exit %d", code)
 	}
 	if err := os.WriteFile(cal, []byte("{"), 0o644); err != nil {
 		t.Fatal(err)

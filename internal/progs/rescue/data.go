@@ -30,6 +30,7 @@ type reader struct {
 	plain  bool
 	nbytes uint64
 	buf    []byte
+	copy   []byte // of a piece, as one place has it
 }
 
 // dataStep is how much data is read at once, in bytes.
@@ -146,11 +147,14 @@ func (r *reader) extent(off uint64, fe *format.FileExtent) (n uint64, err error)
 	return n, nil
 }
 
-func (r *reader) space(n uint64) []byte {
-	if uint64(len(r.buf)) < n {
-		r.buf = make([]byte, n)
+func (r *reader) space(n uint64) []byte { return grown(&r.buf, n) }
+
+// grown is n bytes of buf, which is made anew if it has fewer.
+func grown(buf *[]byte, n uint64) []byte {
+	if uint64(len(*buf)) < n {
+		*buf = make([]byte, n)
 	}
-	return r.buf[:n]
+	return (*buf)[:n]
 }
 
 func (r *reader) compressed(off uint64, fe *format.FileExtent) error {
@@ -199,7 +203,7 @@ func (r *reader) piece(p []byte, ch *image.Chunk, logical uint64, places []image
 	good := make([]bool, (uint64(len(p))+sector-1)/sector)
 	left, some := len(good), make([]bool, len(good))
 	for _, place := range places {
-		q := make([]byte, len(p))
+		q := grown(&r.copy, uint64(len(p)))
 		whole := place.Read(im.Task, q) == nil
 		for i := range good {
 			if good[i] {
