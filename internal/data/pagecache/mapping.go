@@ -26,21 +26,54 @@ const (
 	chunkPages = 1 << chunkBits
 	topBits    = 9
 	topChunks  = 1 << topBits
+	groupBits  = 6
+	groups     = topChunks >> groupBits
+)
+
+// tag is a mark of pages that can be searched for. Models XA_MARK_0 and its kin.
+type tag int
+
+const (
+	tagDirty tag = iota
+	tagWriteback
+	tagPresent
+	tags
 )
 
 // chunk is 64 consecutive page slots and their tags, one bit per page.
 type chunk struct {
-	base      uint64 // index of the first page
-	dirty     atomic.Uint64
-	writeback atomic.Uint64
-	present   atomic.Uint64
-	pages     [chunkPages]atomic.Pointer[Page]
+	base  uint64 // index of the first page
+	group *group // nil of a mapping's first chunk
+	tags  [tags]atomic.Uint64
+	pages [chunkPages]atomic.Pointer[Page]
 }
+
+// group counts the tags of 64 chunks, so that a search passes over 16 MiB of file at a time. A page
+// is counted before it has its tag and until it has it no more: where the count is 0, no task has
+// come back from setting one.
+type group [tags]atomic.Int32
 
 // top is 512 chunks: 128 MiB of file.
 type top struct {
 	base   uint64
+	groups [groups]group
 	chunks [topChunks]atomic.Pointer[chunk]
+}
+
+// set marks page index of the chunk.
+func (c *chunk) set(g tag, index uint64) {
+	if c.group != nil {
+		c.group[g].Add(1)
+	}
+	c.tags[g].Or(1 << (index & (chunkPages - 1)))
+}
+
+// clear takes the mark off page index of the chunk, which has it.
+func (c *chunk) clear(g tag, index uint64) {
+	c.tags[g].And(^(uint64(1) << (index & (chunkPages - 1))))
+	if c.group != nil {
+		c.group[g].Add(-1)
+	}
 }
 
 // Mapping is the pages of one file. Models struct address_space.
@@ -195,38 +228,10 @@ func (m *Mapping) makeChunk(t *sched.Task, index uint64) *chunk {
 		m.tops.Store(&l)
 		old = l
 	}
-	old[at].chunks[index>>chunkBits&(topChunks-1)].Store(c)
+	i := index >> chunkBits & (topChunks - 1)
+	c.group = &old[at].groups[i>>groupBits]
+	old[at].chunks[i].Store(c)
 	return c
-}
-
-// nextChunk finds the first chunk that covers page from or later pages.
-func (m *Mapping) nextChunk(from uint64) *chunk {
-	if from < chunkPages {
-		if c := m.first.Load(); c != nil {
-			return c
-		}
-		from = chunkPages
-	}
-	l := m.tops.Load()
-	if l == nil {
-		return nil
-	}
-	base := from >> (chunkBits + topBits)
-	for _, tp := range *l {
-		if tp.base < base {
-			continue
-		}
-		i := uint64(0)
-		if tp.base == base {
-			i = from >> chunkBits & (topChunks - 1)
-		}
-		for ; i < topChunks; i++ {
-			if c := tp.chunks[i].Load(); c != nil {
-				return c
-			}
-		}
-	}
-	return nil
 }
 
 // Get finds a page and takes a reference; nil when there is none. It takes no lock.
@@ -352,7 +357,7 @@ func (m *Mapping) add(t *sched.Task, index uint64) *Page {
 	t.Touch(&m.table, sched.Writes)
 	m.pages.Add(1) // before the page is present: NextPage relies on it
 	m.changeTable(t)
-	c.present.Or(1 << i)
+	c.set(tagPresent, index)
 	p.traced(t, "mm_filemap_add_to_page_cache")
 	return p
 }
@@ -368,7 +373,7 @@ func (m *Mapping) forget(t *sched.Task, p *Page) {
 	// stay.
 	m.pages.Add(-1)
 	m.changeTable(t)
-	c.present.And(^(uint64(1) << i))
+	c.clear(tagPresent, p.index)
 	m.changeTable(t)
 	if !c.pages[i].CompareAndSwap(p, nil) {
 		panic(fmt.Sprintf("pagecache: page %d is not in its mapping", p.index))
@@ -390,7 +395,7 @@ func (m *Mapping) SetDirty(t *sched.Task, p *Page) bool {
 	m.change(t)
 	p.flags.Or(flagDirty)
 	m.change(t)
-	m.chunk(p.index).dirty.Or(1 << (p.index & (chunkPages - 1)))
+	m.chunk(p.index).set(tagDirty, p.index)
 	m.change(t)
 	m.dirty.Add(1)
 	if t.Tracing() {
@@ -410,7 +415,7 @@ func (m *Mapping) ClearDirty(t *sched.Task, p *Page) bool {
 	m.change(t)
 	p.flags.And(^flagDirty)
 	m.change(t)
-	m.chunk(p.index).dirty.And(^(uint64(1) << (p.index & (chunkPages - 1))))
+	m.chunk(p.index).clear(tagDirty, p.index)
 	m.change(t)
 	m.dirty.Add(-1)
 	m.cache.BDI.Dirty.Add(-1)
@@ -430,7 +435,7 @@ func (m *Mapping) StartWriteback(t *sched.Task, p *Page) {
 	t.Touch(&p.wbObj, sched.Writes)
 	p.traced(t, "folio_start_writeback")
 	m.change(t)
-	m.chunk(p.index).writeback.Or(1 << (p.index & (chunkPages - 1)))
+	m.chunk(p.index).set(tagWriteback, p.index)
 	m.change(t)
 	m.writeback.Add(1)
 	m.cache.BDI.Writeback.Add(1)
@@ -443,7 +448,7 @@ func (m *Mapping) EndWriteback(t *sched.Task, p *Page) {
 	p.traced(t, "folio_end_writeback")
 	q := p.queue()
 	m.change(t)
-	m.chunk(p.index).writeback.And(^(uint64(1) << (p.index & (chunkPages - 1))))
+	m.chunk(p.index).clear(tagWriteback, p.index)
 	m.change(t)
 	m.writeback.Add(-1)
 	m.change(t)
@@ -456,13 +461,13 @@ func (m *Mapping) EndWriteback(t *sched.Task, p *Page) {
 // NextDirty is the first dirty page in [from, to), in pages.
 func (m *Mapping) NextDirty(t *sched.Task, from, to uint64) (uint64, bool) {
 	m.look(t)
-	return m.nextTag(from, to, func(c *chunk) uint64 { return c.dirty.Load() })
+	return m.nextTag(from, to, tagDirty)
 }
 
 // NextWriteback is the first page in [from, to) under writeback.
 func (m *Mapping) NextWriteback(t *sched.Task, from, to uint64) (uint64, bool) {
 	m.look(t)
-	return m.nextTag(from, to, func(c *chunk) uint64 { return c.writeback.Load() })
+	return m.nextTag(from, to, tagWriteback)
 }
 
 // NextPage is the first page in [from, to) that is in memory.
@@ -470,26 +475,54 @@ func (m *Mapping) NextPage(from, to uint64) (uint64, bool) {
 	if m.pages.Load() == 0 {
 		return 0, false
 	}
-	return m.nextTag(from, to, func(c *chunk) uint64 { return c.present.Load() })
+	return m.nextTag(from, to, tagPresent)
 }
 
-func (m *Mapping) nextTag(from, to uint64, tag func(*chunk) uint64) (uint64, bool) {
-	for from < to {
-		c := m.nextChunk(from)
-		if c == nil {
-			return 0, false
+// nextTag is the first page in [from, to) that has the tag.
+func (m *Mapping) nextTag(from, to uint64, g tag) (uint64, bool) {
+	if from < min(chunkPages, to) {
+		if c := m.first.Load(); c != nil {
+			if i, ok := c.next(from, g); ok {
+				return i, i < to
+			}
 		}
-		w := tag(c)
-		if c.base < from {
-			w &= ^uint64(0) << (from - c.base)
+	}
+	l := m.tops.Load()
+	if l == nil {
+		return 0, false
+	}
+	for _, tp := range *l {
+		base := tp.base << (chunkBits + topBits)
+		if base >= to {
+			break
 		}
-		if w != 0 {
-			i := c.base + uint64(bits.TrailingZeros64(w))
-			return i, i < to
+		i := uint64(0)
+		if from > base {
+			i = (from - base) >> chunkBits
 		}
-		from = c.base + chunkPages
+		for i < topChunks && base+i<<chunkBits < to {
+			if tp.groups[i>>groupBits][g].Load() == 0 {
+				i = (i>>groupBits + 1) << groupBits
+				continue
+			}
+			if c := tp.chunks[i].Load(); c != nil {
+				if j, ok := c.next(from, g); ok {
+					return j, j < to
+				}
+			}
+			i++
+		}
 	}
 	return 0, false
+}
+
+// next is the first page of the chunk, from page from on, that has the tag.
+func (c *chunk) next(from uint64, g tag) (uint64, bool) {
+	w := c.tags[g].Load()
+	if c.base < from {
+		w &= ^uint64(0) << (from - c.base)
+	}
+	return c.base + uint64(bits.TrailingZeros64(w)), w != 0
 }
 
 // Describe is the state of a page in one letter, for who watches from outside: - not in memory, c

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"sync/atomic"
 	"testing"
 
@@ -401,6 +402,70 @@ func TestBusyMappings(tt *testing.T) {
 	m.EndWriteback(t, p)
 	if l := c.BDI.BusyMappings(t, nil); len(l) != 0 {
 		tt.Fatalf("busy mappings at rest %v", l)
+	}
+}
+
+// Dirty pages come and go all over a file of gigabytes, and from wherever a search begins it finds
+// the next one.
+func TestTagsFound(tt *testing.T) {
+	t := sched.NewTask("test")
+	_, m := newMapping(0, nil)
+	rng := rand.New(rand.NewPCG(1, 2))
+	var dirtied []uint64 // ascending
+	for range 3000 {
+		i := rng.Uint64N(1 << 20)
+		if rng.Uint64N(3) == 0 {
+			i = i &^ 8191 // neighbours, at the ends of chunks and groups
+		}
+		at, have := slices.BinarySearch(dirtied, i)
+		p := m.Grab(t, i)
+		if have && rng.Uint64N(4) != 0 {
+			m.ClearDirty(t, p)
+			dirtied = slices.Delete(dirtied, at, at+1)
+		} else if !have {
+			p.SetUptodate()
+			m.SetDirty(t, p)
+			dirtied = slices.Insert(dirtied, at, i)
+		}
+		p.UnlockPut(t)
+		for range 4 {
+			from := i + rng.Uint64N(3) - 1
+			if rng.Uint64N(2) == 0 {
+				from = rng.Uint64N(1 << 20)
+			}
+			to := from + rng.Uint64N(1<<16)
+			at, _ := slices.BinarySearch(dirtied, from)
+			want := at < len(dirtied) && dirtied[at] < to
+			got, ok := m.NextDirty(t, from, to)
+			if ok != want || ok && got != dirtied[at] {
+				tt.Fatalf("dirty from page %d to %d: %d %v, want the first of %v", from, to, got, ok, dirtied[at:min(at+1, len(dirtied))])
+			}
+		}
+	}
+}
+
+// An fsync looks for the dirty pages of a large file that is all in memory.
+func BenchmarkNextDirty(b *testing.B) {
+	sched.SetChecked(false)
+	defer sched.SetChecked(true)
+	t := sched.NewTask("bench")
+	_, m := newMapping(0, nil)
+	const n = 1 << 18
+	for i := range uint64(n) {
+		p := m.Grab(t, i)
+		p.SetUptodate()
+		p.UnlockPut(t)
+	}
+	dirty(t, m, n/2)
+	b.ReportAllocs()
+	for b.Loop() {
+		for from := uint64(0); ; from++ {
+			i, ok := m.NextDirty(t, from, n)
+			if !ok {
+				break
+			}
+			from = i
+		}
 	}
 }
 
