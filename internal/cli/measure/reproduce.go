@@ -29,7 +29,7 @@ type reproduceFlags struct {
 	seconds, warm                            float64
 	size                                     app.ByteSize
 	calFile, saveFile, costFile, out, choice string
-	policies                                 []string
+	policies, rows                           []string
 	fit                                      int
 	asJSON, sensitivity, surface, published  bool
 }
@@ -58,6 +58,7 @@ of a grid the calibrated row is fitted again and the gain is simulated; some min
   btrlab reproduce 003 --size 256M --runtime-seconds 2.1
   btrlab reproduce 004 --size 256M --runtime-seconds 0.1
   btrlab reproduce 002 --runtime-seconds 20 --json
+  btrlab reproduce 003 --size 256M --runtime-seconds 2.1 --row after
   btrlab reproduce 002 --sensitivity
   btrlab reproduce 000 --surface --out surface.html
   btrlab reproduce 002 --policy prewait --size 64M --runtime-seconds 0.2
@@ -98,6 +99,7 @@ func (c *reproduceFlags) flags(cmd *cobra.Command) {
 	f.StringSliceVar(&c.policies, "policy", nil, "add a row with this policy")
 	app.CompletePolicies(cmd, "policy")
 	f.BoolVar(&c.published, "published", false, "leave out the rows of which nothing was published")
+	f.StringArrayVar(&c.rows, "row", nil, "run this row only, with what it is compared with; may be repeated")
 	f.BoolVar(&c.surface, "surface", false, "say how the gain hangs on two choices, at the points of a grid")
 	f.StringVar(&c.choice, "choice", "", "change this choice of the --sensitivity table only, by its name there")
 	f.IntVar(&c.fit, "calibrate", 0, "fit the calibration to the published row before the change first, in at most so many runs, each as long as the seed needs")
@@ -116,9 +118,15 @@ func (c *reproduceFlags) check(cmd *cobra.Command, seed *seeds.Seed) error {
 		app.AtLeast(c.size.N, 1<<20, "size %d, want at least 1M").If(c.size.Given),
 		app.AtLeast(c.fit, 0, "calibrate %d, want at least 0 runs"),
 		app.Needs("choice", "sensitivity", "--choice is for --sensitivity"),
+		app.Excludes("row", "sensitivity surface published", "--row goes with none of --sensitivity, --surface and --published"),
 		app.OneOf(c.choice, reproduce.Choices(), "choice %q, want one of: %s").If(c.choice != ""),
 		app.Excludes("policy", "sensitivity surface", "--policy goes with neither --sensitivity nor --surface"),
 		app.Excludes("sensitivity", "out", "--sensitivity has no page for --out"))
+	for _, name := range c.rows {
+		if err == nil {
+			err = app.Check(cmd, app.OneOf(name, seed.RowNames(), "row %q, want one of: %s"))
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -177,6 +185,7 @@ func (a verbs) reproduceSeed(seed *seeds.Seed, o reproduce.Options, c *reproduce
 			return a.orStopped(err)
 		}
 	}
+	seed = reproduce.Only(seed, c.rows)
 	bar := a.NewBar("reproduce", true)
 	o.Progress = shares(bar, func(step string) float64 { return reproduce.Share(seed, step) })
 	if c.surface {

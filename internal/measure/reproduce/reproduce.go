@@ -128,6 +128,31 @@ func withPolicies(seed *seeds.Seed, policies []string) *seeds.Seed {
 	return &more
 }
 
+// Only is the seed with the rows of these names alone, each with those that it is compared with:
+// the row before or after the change where each job has both, and otherwise the two of the ratio.
+// Without names it is the seed. A name that the seed does not have panics.
+func Only(seed *seeds.Seed, names []string) *seeds.Seed {
+	if len(names) == 0 {
+		return seed
+	}
+	fewer := *seed
+	keep := map[string]bool{}
+	for i := len(names) - 1; i >= 0; i-- { // the ratio is the first one's
+		row := seed.Row(names[i])
+		fewer.Ratio = seed.Ratio
+		for _, r := range seed.Rows {
+			if r.Over != "" && (r.Name == row.Name || r.Over == row.Name) {
+				fewer.Ratio = [2]string{r.Name, r.Over}
+			}
+		}
+		for _, name := range []string{row.Name, row.Ablates, fewer.Ratio[0], fewer.Ratio[1]} {
+			keep[name] = true
+		}
+	}
+	fewer.Rows = slices.DeleteFunc(slices.Clone(seed.Rows), func(r seeds.Row) bool { return !keep[r.Name] })
+	return &fewer
+}
+
 // Run simulates all rows, as many at a time as there are processors.
 func Run(seed *seeds.Seed, o Options) (*Result, error) {
 	if o.Published {
@@ -200,7 +225,9 @@ func (s *study) conclude(r *Result) {
 	a, b := at[s.seed.Ratio[0]], at[s.seed.Ratio[1]]
 	x := &r.Ratio
 	x.Of, x.To = a.Name, b.Name
-	x.Published = math.Round(figure(&a.Published)/figure(&b.Published)*1e4) / 1e4
+	if of := figure(&b.Published); of > 0 {
+		x.Published = math.Round(figure(&a.Published)/of*1e4) / 1e4
+	}
 	x.Simulated = math.Round(figure(&a.Simulated)/figure(&b.Simulated)*1e4) / 1e4
 	x.Error = relative(x.Simulated, x.Published)
 	for i, row := range s.seed.Rows {

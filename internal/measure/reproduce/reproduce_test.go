@@ -250,3 +250,42 @@ func TestFitSeveral(t *testing.T) {
 		t.Errorf("misfit %.3f after the fit, %.3f before, want a third at most", to, from)
 	}
 }
+
+// Rows are run alone, each with the one that it is compared with, and have the figures that they
+// have among all.
+func TestOnly(t *testing.T) {
+	for _, c := range []struct {
+		seed  string
+		only  []string
+		rows  string
+		ratio [2]string
+	}{
+		{"005", []string{"random 2 after"}, "random 2 before, random 2 after", [2]string{"random 2 after", "random 2 before"}},
+		{"005", []string{"random 2 before", "sequential 4 after"}, "sequential 4 before, sequential 4 after, random 2 before, random 2 after", [2]string{"random 2 after", "random 2 before"}},
+		{"002", []string{"lock"}, "lock, unlocked", [2]string{"unlocked", "lock"}},
+	} {
+		seed := reproduce.Only(seeds.Get(c.seed), c.only)
+		if got := strings.Join(seed.RowNames(), ", "); got != c.rows || seed.Ratio != c.ratio {
+			t.Errorf("seed %s, only %q: rows %s, ratio %q, want %s, %q", c.seed, c.only, got, seed.Ratio, c.rows, c.ratio)
+		}
+	}
+	seed := seeds.Get("005")
+	all, err := reproduce.Run(seed, reproduce.Options{Calibration: seed.Study.Calibration, Size: 2 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	alone, err := reproduce.Run(reproduce.Only(seed, []string{"random 2 after"}), reproduce.Options{Calibration: seed.Study.Calibration, Size: 2 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range alone.Rows {
+		i := slices.IndexFunc(all.Rows, func(r *reproduce.Row) bool { return r.Name == x.Name })
+		if x.Simulated.Write != all.Rows[i].Simulated.Write || x.Simulated.Write == 0 {
+			t.Errorf("%s alone: %g MiB/s, among all %g", x.Name, x.Simulated.Write, all.Rows[i].Simulated.Write)
+		}
+	}
+	text, _ := written(t, alone, "random 2 after")
+	if strings.Contains(text, "NaN") || strings.Contains(text, "row role") {
+		t.Errorf("rows without published figures:\n%s", text)
+	}
+}

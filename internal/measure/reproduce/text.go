@@ -64,22 +64,22 @@ func (r *Result) WriteText(out io.Writer) error {
 	}
 	say("seed %s: %s, file of %.4g GiB, %s; content %s", r.Seed, r.Job, float64(r.Size)/(1<<30), r.long(), r.Content)
 	b.WriteByte('\n')
-	if r.distributions() {
+	switch {
+	case len(r.published()) == 0:
+	case r.distributions():
 		say("The published rows, each followed by its simulation:")
-		b.WriteByte('\n')
-		b.WriteString(prose.Table(2, r.sideBySide()))
-	} else {
+		b.WriteString("\n" + prose.Table(2, r.sideBySide()) + "\n")
+	default:
 		if r.Rows[0].Published.Write > 0 {
 			say("throughput in MiB/s:")
 			b.WriteByte('\n')
 		}
-		b.WriteString(prose.Table(1, r.oneByOne()))
+		b.WriteString(prose.Table(1, r.oneByOne()) + "\n")
 	}
 	if table := r.gains(); len(table) > 0 {
-		b.WriteByte('\n')
-		b.WriteString(prose.Table(1, table))
+		b.WriteString(prose.Table(1, table) + "\n")
 	}
-	fmt.Fprintf(&b, "\n%s\n\n", r.ratio())
+	fmt.Fprintf(&b, "%s\n\n", r.ratio())
 	if text := r.drainText(); text != "" {
 		say("%s", text)
 		b.WriteByte('\n')

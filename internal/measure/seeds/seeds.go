@@ -278,6 +278,14 @@ func Paragraphs(about func(s *Seed) string) string {
 	return strings.Join(list, "\n\n")
 }
 
+// RowNames are the names of the rows, in their order.
+func (s *Seed) RowNames() (names []string) {
+	for i := range s.Rows {
+		names = append(names, s.Rows[i].Name)
+	}
+	return names
+}
+
 // Row is the row of that name.
 func (s *Seed) Row(name string) *Row {
 	i := slices.IndexFunc(s.Rows, func(r Row) bool { return r.Name == name })
