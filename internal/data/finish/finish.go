@@ -8,7 +8,7 @@
 //	finish            on a worker
 //	  TakeOrdered     outstanding -1, csum_bytes -len; the metadata reserved for them is ours
 //	  finishItems     extent lock, transaction joined with these bytes
-//	    DropExtents, InsertFileExtent, AllocReservedFileExtent     nbytes +len; data reserved -> used
+//	    SetFileExtent, AllocReservedFileExtent                     nbytes +len; data reserved -> used
 //	    InsertCsums
 //	    extent maps dropped, disk_i_size follows i_size            the inode is dirty
 //	  Ordered.Remove  in flight -1, waiters woken
@@ -48,7 +48,6 @@ import (
 	"btrlab/internal/lock/workqueue"
 	"btrlab/internal/meta/ctree"
 	"btrlab/internal/meta/extenttree"
-	"btrlab/internal/meta/fstree"
 	"btrlab/internal/meta/qgroup"
 	"btrlab/internal/meta/transaction"
 	"btrlab/internal/sched"
@@ -58,8 +57,7 @@ import (
 // Items is the part of the file items that finish needs; *fstree.Store is one. A test has
 // another.
 type Items interface {
-	InsertFileExtent(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino format.Ino, off uint64, fe *format.FileExtent) error
-	DropExtents(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino format.Ino, start, end uint64, opt fstree.DropOptions) (fstree.DropResult, error)
+	SetFileExtent(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino format.Ino, start, end uint64, fe *format.FileExtent) (found uint64, err error)
 	MarkExtentWritten(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino format.Ino, start, end uint64) error
 	InsertCsums(t *sched.Task, tr *ctree.Trans, bytenr uint64, sums []byte) error
 }
@@ -209,20 +207,17 @@ func (f *Finisher) insertItems(t *sched.Task, ip *inode.Inode, oe *ordered.Exten
 			return err
 		}
 	} else {
-		res, err := it.DropExtents(t, tr, ip.Root, ip.Ino, oe.Start, oe.End(), fstree.DropOptions{ReadFirst: oe.Start >= ip.DiskSize(t)})
-		if err != nil {
-			return err
-		}
 		fe := format.FileExtent{Generation: tr.ID, RAMBytes: oe.Len, Type: format.FileExtentTypeReg, Compression: oe.Compression,
 			DiskBytenr: uint64(oe.DiskBytenr), DiskNumBytes: oe.DiskLen, NumBytes: oe.Len}
-		if err := it.InsertFileExtent(t, tr, ip.Root, ip.Ino, oe.Start, &fe); err != nil {
+		found, err := it.SetFileExtent(t, tr, ip.Root, ip.Ino, oe.Start, oe.End(), &fe)
+		if err != nil {
 			return err
 		}
 		ref := format.DataRef{Root: ip.Root.ID, Ino: ip.Ino, Offset: format.FileOff(oe.Start)}
 		if err := f.cfg.Extents.AllocReservedFileExtent(t, tr, ref, oe.DiskBytenr, oe.DiskLen); err != nil {
 			return err
 		}
-		ip.AddBytes(t, int64(oe.Len)-int64(res.BytesFound))
+		ip.AddBytes(t, int64(oe.Len)-int64(found))
 	}
 	if sums := oe.Checksums(t); len(sums) > 0 {
 		return it.InsertCsums(t, tr, uint64(oe.DiskBytenr), sums)
@@ -242,17 +237,14 @@ func (f *Finisher) Inline(t *sched.Task, ip *inode.Inode, data []byte, size uint
 	}
 	f.fs.Quota.Convert(t, ip.Root.ID, quota)
 	tr := h.Trans()
-	res, err := f.cfg.Items.DropExtents(t, tr, ip.Root, ip.Ino, 0, format.SectorSize, fstree.DropOptions{ReadFirst: ip.DiskSize(t) == 0})
-	if err == nil {
-		fe := format.FileExtent{Generation: tr.ID, RAMBytes: size, Compression: kind, Type: format.FileExtentTypeInline, Inline: data}
-		err = f.cfg.Items.InsertFileExtent(t, tr, ip.Root, ip.Ino, 0, &fe)
-	}
+	fe := format.FileExtent{Generation: tr.ID, RAMBytes: size, Compression: kind, Type: format.FileExtentTypeInline, Inline: data}
+	found, err := f.cfg.Items.SetFileExtent(t, tr, ip.Root, ip.Ino, 0, format.SectorSize, &fe)
 	ip.ExtentsChanged(t, tr.ID, 0, format.SectorSize)
 	if err != nil {
 		err = fmt.Errorf("write ino=%d inline: %w", ip.Ino, err)
 		h.Abort(t, err)
 	} else {
-		ip.AddBytes(t, int64(size)-int64(res.BytesFound))
+		ip.AddBytes(t, int64(size)-int64(found))
 		ip.Cover(t, 0, format.SectorSize)
 		// not size: a truncate may have made the file longer since, beyond the zeros of this page
 		ip.FollowSize(t)

@@ -77,11 +77,11 @@ type hooked struct {
 	before func(t *sched.Task, op string) error
 }
 
-func (h hooked) InsertFileExtent(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino format.Ino, off uint64, fe *format.FileExtent) error {
+func (h hooked) SetFileExtent(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino format.Ino, start, end uint64, fe *format.FileExtent) (uint64, error) {
 	if err := h.before(t, "extent"); err != nil {
-		return err
+		return 0, err
 	}
-	return h.Items.InsertFileExtent(t, tr, r, ino, off, fe)
+	return h.Items.SetFileExtent(t, tr, r, ino, start, end, fe)
 }
 
 func (h hooked) InsertCsums(t *sched.Task, tr *ctree.Trans, bytenr uint64, sums []byte) error {

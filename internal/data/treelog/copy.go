@@ -369,8 +369,9 @@ func (c *copier) put(x logged) error {
 	if err := c.steps.sums(c, &x); err != nil {
 		return err
 	}
-	return c.dst.ReplaceFileExtent(c.t, &c.tr, c.log.root, c.ip.Ino, x.start, x.end, x.fe,
+	_, err := c.dst.ReplaceFileExtent(c.t, &c.tr, c.log.root, c.ip.Ino, x.start, x.end, x.fe,
 		fstree.Replace{Drop: c.again, OneLeaf: !c.set.Has(policy.LogReplaceMulti), FieldByField: !c.set.Has(policy.LogPrepareFirst)}, &c.path)
+	return err
 }
 
 // release lets the path of file extents go.

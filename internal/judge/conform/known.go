@@ -174,8 +174,6 @@ var known = sync.OnceValue(func() []Known {
 				"where the engine has the place in hand."},
 		{Name: "dirty-then-delalloc", Step: step(`writeback_dirty_folio `), Marks: []Mark{Order},
 			Why: "The engine marks the pages dirty, then the range delalloc; Linux the other way round. Both hold the page locks meanwhile."},
-		{Name: "csum-neighbours", Step: step(`tree_(read_)?(lock|unlock) csum`), Marks: []Mark{Extra, Count, Order},
-			Why: "Before checksums extend an item, the engine looks where the next item begins, and searches again. Linux extends the item in the leaf that it has."},
 		{Name: "nocow-remembered", Step: step(`tree_read_(lock|unlock) (fs|extent|csum)`), Ops: ops(`.*nocow|.*prealloc`),
 			Why: "Whether an extent may be overwritten in place the engine asks at the write, once for each extent, and remembers it. Linux asks at writeback, and of a direct write each time."},
 		{Name: "map-dropped-at-completion", Step: step(`tree_read_(lock|unlock) fs`), Marks: []Mark{Extra}, Ops: ops(`write-half-page-cold|read-.*|dread|fault|dwrite(-nosum.*)?`),
@@ -189,8 +187,7 @@ var known = sync.OnceValue(func() []Known {
 		{Name: "log-lookups", Step: step(`tree_read_(lock|unlock) (fs|log|csum)`), Ops: ops(`fsync-.*|write-fsync`),
 			Why: "What fsync looks up: the engine logs the names of an inode by its references, all of them, and does not copy the items of whole leaves."},
 		{Name: "items-one-by-one", Step: step(`tree_(lock|unlock) (fs|csum)`), Marks: []Mark{Count, Extra, Order, Missing},
-			Why: "The engine drops a file extent and inserts the next with a search each, inserts checksums after the search for those before, and writes index entries at once. " +
-				"Linux replaces in one path, and puts index entries off."},
+			Why: "The engine writes the index entries of directories at once, with a search each. Linux puts them off. In some runs of Linux, completions come later, or in another order."},
 		{Name: "log-items", Step: step(`tree_(lock|unlock) (log|subvolume)`),
 			Why: "What is written into a log, and how often it is searched: the engine logs an inode's names with its items, and locks the log's blocks once more to seal them."},
 		{Name: "flush-after-super", Step: step(`block_bio_queue F `), Marks: []Mark{Extra, Count},

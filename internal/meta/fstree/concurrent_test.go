@@ -7,7 +7,9 @@ import (
 	"testing"
 
 	"btrlab/internal/format"
+	"btrlab/internal/meta/ctree"
 	"btrlab/internal/sched"
+	"btrlab/internal/sched/explore"
 )
 
 // TestConcurrentFiles lets tasks change files of their own whose items share leaves, and checksums
@@ -59,7 +61,7 @@ func (e *env) randomWrites(t *sched.Task, m *modelFile, id, tasks uint64, ops in
 		from := uint64(rnd.IntN(cells))
 		to := from + 1 + uint64(rnd.IntN(min(cells-int(from), 30)))
 		n := (to - from) * sector
-		if _, err := e.s.DropExtents(t, e.tr, e.fs, m.ino, from*sector, to*sector, DropOptions{ReadFirst: op%2 == 0}); err != nil {
+		if _, err := e.s.DropExtents(t, e.tr, e.fs, m.ino, from*sector, to*sector, DropOptions{}); err != nil {
 			return err
 		}
 		clear(m.cells[from:to])
@@ -154,6 +156,59 @@ func TestLookupBesideInsert(t *testing.T) {
 	e.ok(failed)
 	if wrong != "" {
 		t.Error(wrong)
+	}
+}
+
+// TestDropBesideInsert: while a drop goes from one leaf to the next, an extent before its range may
+// come in. It is not the first one of the range.
+func TestDropBesideInsert(t *testing.T) {
+	const files, at, early = 40, 16 * sector, 4 * sector
+	e := newEnv(t, 4096)
+	hole := &format.FileExtent{Type: format.FileExtentTypeReg, NumBytes: sector, RAMBytes: sector}
+	var ino format.Ino // its inode is the last item of a leaf, its extent the first one of the next
+	for i := range format.Ino(files) {
+		e.inode(257+i, format.S_IFREG|0o644)
+		for n := range 1 + uint64(i)%4 { // the ends of leaves come at other items
+			e.ok(e.s.InsertFileExtent(e.t, e.tr, e.fs, 257+i, at+n*sector, hole))
+		}
+	}
+	for i := format.Ino(257); ino == 0 && i < 257+files; i++ {
+		var p ctree.Path
+		_, err := e.f.SearchSlot(e.t, nil, e.fs, extentKey(i, 0), &p, 0, false)
+		e.ok(err)
+		if p.Slot() == p.Leaf().Nritems() {
+			ino = i
+		}
+		p.Release(e.t)
+	}
+	if ino == 0 {
+		t.Fatalf("of %d files, none has its extent in the leaf after its inode", files)
+	}
+	for seed := range uint64(20) {
+		r := explore.Once(explore.OnceConfig{Strategy: explore.RandomWalk(seed)}, func(tk *sched.Task) {
+			tk.Go("writer", func(tk *sched.Task) {
+				for i := range 10 {
+					e.ok(e.s.InsertFileExtent(tk, e.tr, e.fs, ino, early, hole))
+					res, err := e.s.DropExtents(tk, e.tr, e.fs, ino, early, early+sector, DropOptions{})
+					e.ok(err)
+					if res.Items != 1 {
+						t.Errorf("seed %d, round %d: the extent before the range went away", seed, i)
+					}
+				}
+			})
+			tk.Go("dropper", func(tk *sched.Task) {
+				for range 20 {
+					res, err := e.s.DropExtents(tk, e.tr, e.fs, ino, 8*sector, 10*sector, DropOptions{})
+					e.ok(err)
+					if res.Items != 0 {
+						t.Errorf("seed %d: %d items dropped of a range that has none", seed, res.Items)
+					}
+				}
+			})
+		})
+		if r.Verdict != explore.OK || t.Failed() {
+			t.Fatalf("seed %d: %v: %s", seed, r.Verdict, r.Violation)
+		}
 	}
 }
 

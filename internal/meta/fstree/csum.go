@@ -2,7 +2,6 @@ package fstree
 
 import (
 	"fmt"
-	"math"
 
 	"btrlab/internal/format"
 	"btrlab/internal/meta/ctree"
@@ -55,8 +54,12 @@ func (c *Csums) CsumType() format.CsumType { return c.forest.CsumType() }
 func (c *Csums) size() int { return c.forest.CsumType().Size() }
 
 // InsertCsums stores the checksums of the sectors from disk address bytenr on, packed as in an
-// item. They extend the item that ends there, while there is room, or make a new one; checksums
-// that are there are replaced.
+// item. They extend the item that ends there, while there is room, or make a new one.
+//
+// Preconditions:
+//   - the tree has no checksum of the range, or one item has all of them, which are replaced: the
+//     range is the caller's, who deletes others first (DelCsums). In a log, whatever is there is
+//     replaced.
 //
 // Models fs/btrfs/file-item.c:btrfs_csum_file_blocks().
 func (c *Csums) InsertCsums(t *sched.Task, tr *ctree.Trans, bytenr uint64, sums []byte) error {
@@ -76,88 +79,116 @@ func (c *Csums) InsertCsums(t *sched.Task, tr *ctree.Trans, bytenr uint64, sums 
 
 // insertCsumsStep stores the first n checksums of sums, in one item.
 func (c *Csums) insertCsumsStep(t *sched.Task, tr *ctree.Trans, bytenr uint64, sums []byte, p *ctree.Path) (n int, err error) {
-	f, r, size := c.forest, c.root, c.size()
-	count := len(sums) / size
-	limit := uint64(0) // no more sums than this: then the next item begins; 0 is not known
-	room := 0          // bytes the search makes room for in the leaf
-	for {
-		p.ForExtension = room > 0
-		found, err := f.SearchSlot(t, tr, r, csumKey(bytenr), p, room, true)
+	f, size := c.forest, c.size()
+	start, end, ok, err := c.searchCsum(t, tr, p, bytenr, 0)
+	if err != nil {
+		return 0, err
+	}
+	switch {
+	case ok && bytenr < end:
+		// In the item: the data was written again at the same place.
+		n = copy(p.Item()[int((bytenr-start)/c.sectorSize)*size:], sums) / size
+		f.DirtyLeaf(t, tr, p)
+		return n, nil
+	case !ok || bytenr > end:
+		// Where does the next item begin? The answer stays true: the caller alone writes here.
+		if n, err = c.csumsBefore(t, p, bytenr, len(sums)/size); err != nil {
+			return 0, err
+		}
+		return c.insertNew(t, tr, p, bytenr, sums[:min(n, c.maxCsums())*size])
+	case len(p.Item())/size >= c.maxCsums():
+		return c.insertNew(t, tr, p, bytenr, sums[:size])
+	}
+	if p.Leaf().LeafFreeSpace() < size {
+		// Let the search make room in the leaf, or split it: the item may then end a leaf.
+		p.Release(t)
+		p.ForExtension = true
+		_, end, ok, err = c.searchCsum(t, tr, p, bytenr, size)
 		p.ForExtension = false
 		if err != nil {
 			return 0, err
 		}
-		leaf, slot := p.Leaf(), p.Slot()
-		if !found {
-			slot--
+		if !ok || bytenr != end || len(p.Item())/size >= c.maxCsums() {
+			return c.insertNew(t, tr, p, bytenr, sums[:size])
 		}
-		start, end, ok := uint64(0), uint64(0), false
-		if slot >= 0 {
-			start, end, ok = c.isCsum(leaf, slot)
-		}
-		if ok && bytenr < end {
-			// In the item: the data was written again at the same place.
-			n = copy(leaf.Item(slot)[int((bytenr-start)/c.sectorSize)*size:], sums) / size
-			f.DirtyLeaf(t, tr, p)
-			return n, nil
-		}
-		if limit == 0 {
-			// Where does the next item begin? The answer stays true: the caller alone writes this
-			// range.
-			if slot+1 < leaf.Nritems() {
-				limit = c.csumsBefore(bytenr, leaf.Key(slot+1))
-			} else {
-				p.Release(t)
-				next, ok, err := nextKey(t, f, r, csumKey(bytenr), p)
-				if err != nil {
-					return 0, err
-				}
-				limit = math.MaxUint64
-				if ok {
-					limit = c.csumsBefore(bytenr, next)
-				}
-				continue
-			}
-		}
-		n = int(min(uint64(count), limit))
-		have := 0
-		if ok && bytenr == end {
-			have = leaf.ItemSize(slot) / size
-		}
-		if have > 0 && have < c.maxCsums() {
-			n = min(n, c.maxCsums()-have)
-			if free := leaf.LeafFreeSpace() / size; free > 0 {
-				n = min(n, free)
-				p.Slots[0] = slot
-				f.ExtendItem(t, p, n*size)
-				copy(leaf.Item(slot)[have*size:], sums[:n*size])
-				f.DirtyLeaf(t, tr, p)
-				return n, nil
-			}
-			if room == 0 {
-				// Let the search split the leaf; the item may then end a leaf of its own.
-				room = n * size
-				p.Release(t)
-				continue
-			}
-		}
-		p.Release(t)
-		n = min(n, c.maxCsums())
-		if err := f.InsertEmptyItem(t, tr, r, p, csumKey(bytenr), n*size); err != nil {
-			return 0, fmt.Errorf("insert of %d checksums at %d: %w", n, bytenr, err)
-		}
-		copy(p.Item(), sums[:n*size])
-		f.DirtyLeaf(t, tr, p)
-		return n, nil
 	}
+	n = len(sums) / size
+	if c.root.ID == format.TREE_LOG_OBJECTID {
+		// Checksums of a part may be in the log from an fsync before, so that the item must not
+		// grow over the next one. At the end of a leaf it is not worth a look into the next leaf
+		// and a search back.
+		last := p.Slot()+1 >= p.Leaf().Nritems()
+		if n, err = c.csumsBefore(t, p, bytenr, n); err != nil {
+			return 0, err
+		}
+		if last {
+			return c.insertNew(t, tr, p, bytenr, sums[:min(n, c.maxCsums())*size])
+		}
+	}
+	have := len(p.Item()) / size
+	n = min(n, c.maxCsums()-have, p.Leaf().LeafFreeSpace()/size)
+	f.ExtendItem(t, p, n*size)
+	copy(p.Item()[have*size:], sums[:n*size])
+	f.DirtyLeaf(t, tr, p)
+	return n, nil
 }
 
-// csumsBefore is the number of sectors from bytenr to where the item at next begins.
-func (c *Csums) csumsBefore(bytenr uint64, next format.Key) uint64 {
-	if next.Objectid != format.EXTENT_CSUM_OBJECTID || next.Type != format.EXTENT_CSUM_KEY {
-		return math.MaxUint64
+// searchCsum points p, for a change, at the last checksum item that begins at bytenr or before it
+// in the leaf where one of bytenr would be; ok is false if there is none. The search makes room for
+// as many bytes in the leaf.
+//
+// Models fs/btrfs/file-item.c:btrfs_lookup_csum().
+func (c *Csums) searchCsum(t *sched.Task, tr *ctree.Trans, p *ctree.Path, bytenr uint64, room int) (start, end uint64, ok bool, err error) {
+	found, err := c.forest.SearchSlot(t, tr, c.root, csumKey(bytenr), p, room, true)
+	if err != nil {
+		return 0, 0, false, err
 	}
-	return max(1, (next.Offset-bytenr)/c.sectorSize)
+	if !found {
+		if p.Slot() == 0 {
+			return 0, 0, false, nil
+		}
+		if start, end, ok = c.isCsum(p.Leaf(), p.Slot()-1); !ok {
+			return 0, 0, false, nil
+		}
+		p.Slots[0]--
+		return start, end, true, nil
+	}
+	start, end, ok = c.isCsum(p.Leaf(), p.Slot())
+	return start, end, ok, nil
+}
+
+// insertNew makes an item of sums, which end before those of the next item and fit in one.
+func (c *Csums) insertNew(t *sched.Task, tr *ctree.Trans, p *ctree.Path, bytenr uint64, sums []byte) (n int, err error) {
+	p.Release(t)
+	if err := c.forest.InsertEmptyItem(t, tr, c.root, p, csumKey(bytenr), len(sums)); err != nil {
+		return 0, fmt.Errorf("insert of %d checksums at %d: %w", len(sums)/c.size(), bytenr, err)
+	}
+	copy(p.Item(), sums)
+	c.forest.DirtyLeaf(t, tr, p)
+	return len(sums) / c.size(), nil
+}
+
+// csumsBefore is how many of n sectors from bytenr on lie before the checksum item that comes after
+// the path's place, at least 1. When that is in the next leaf, p is at it, and read-locked.
+//
+// Models fs/btrfs/file-item.c:find_next_csum_offset().
+func (c *Csums) csumsBefore(t *sched.Task, p *ctree.Path, bytenr uint64, n int) (int, error) {
+	slot := p.Slot()
+	if nr := p.Leaf().Nritems(); slot < nr && !csumKey(bytenr).Less(p.Leaf().Key(slot)) {
+		slot++
+	}
+	if slot >= p.Leaf().Nritems() {
+		more, err := c.forest.NextLeaf(t, c.root, p)
+		if err != nil || !more {
+			return n, err
+		}
+		slot = p.Slot()
+	}
+	start, _, ok := c.isCsum(p.Leaf(), slot)
+	if !ok || start <= bytenr {
+		return n, nil
+	}
+	return int(min(uint64(n), max(1, (start-bytenr)/c.sectorSize))), nil
 }
 
 // seekCsum points p, for reading, at the first checksum item that ends after bytenr.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"btrlab/internal/format"
@@ -12,9 +13,9 @@ import (
 )
 
 // csumItems lists the checksum items as [start, end) disk ranges.
-func (e *env) csumItems() (list [][2]uint64) {
+func (e *env) csumItems(c *Csums) (list [][2]uint64) {
 	e.Helper()
-	e.ok(e.s.each(e.t, e.s.Csums.root, csumKey(0), func(p *ctree.Path, k format.Key) (bool, error) {
+	e.ok(e.s.each(e.t, c.root, csumKey(0), func(p *ctree.Path, k format.Key) (bool, error) {
 		start, end, _ := e.s.isCsum(p.Leaf(), p.Slot())
 		list = append(list, [2]uint64{start, end})
 		return true, nil
@@ -22,20 +23,28 @@ func (e *env) csumItems() (list [][2]uint64) {
 	return list
 }
 
-// TestCsumsModel inserts and deletes runs of checksums and compares with an array after each.
+// TestCsumsModel inserts and deletes runs of checksums and compares with an array after each. Into
+// a log they go over those that are there; of the checksum tree these are deleted first.
 func TestCsumsModel(t *testing.T) {
 	for seed := range uint64(4) {
-		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { csumsModel(t, seed, format.CsumCRC32C) })
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { csumsModel(t, seed, format.CsumCRC32C, false) })
+		t.Run(fmt.Sprintf("log/seed=%d", seed), func(t *testing.T) { csumsModel(t, seed, format.CsumCRC32C, true) })
 	}
-	t.Run("xxhash64", func(t *testing.T) { csumsModel(t, 0, format.CsumXXHash64) })
-	t.Run("blake2b", func(t *testing.T) { csumsModel(t, 1, format.CsumBLAKE2b) })
+	t.Run("xxhash64", func(t *testing.T) { csumsModel(t, 0, format.CsumXXHash64, false) })
+	t.Run("blake2b", func(t *testing.T) { csumsModel(t, 1, format.CsumBLAKE2b, false) })
 }
 
-func csumsModel(t *testing.T, seed uint64, typ format.CsumType) {
+func csumsModel(t *testing.T, seed uint64, typ format.CsumType, log bool) {
 	const n, base = 20000, 1 << 40
 	rnd := rand.New(rand.NewPCG(seed, 2))
 	e := newEnvOf(t, 4096, typ)
 	e.inode(rootDir, format.S_IFDIR|0o755)
+	c := e.s.Csums
+	if log {
+		r, err := e.f.NewRoot(e.t, e.tr, format.TREE_LOG_OBJECTID)
+		e.ok(err)
+		c = e.s.CsumsIn(r)
+	}
 	size := typ.Size()
 	have, sums := make([]bool, n), make([]byte, n*size)
 	next := 0 // where the last insert ended
@@ -59,21 +68,24 @@ func csumsModel(t *testing.T, seed uint64, typ format.CsumType) {
 			for i := range run {
 				run[i] = byte(rnd.Uint32())
 			}
-			e.ok(e.s.InsertCsums(e.t, e.tr, base+uint64(from)*sector, run))
+			if !log && slices.Contains(have[from:to], true) {
+				e.ok(c.DelCsums(e.t, e.tr, base+uint64(from)*sector, uint64(to-from)*sector))
+			}
+			e.ok(c.InsertCsums(e.t, e.tr, base+uint64(from)*sector, run))
 			copy(sums[from*size:], run)
 			for i := from; i < to; i++ {
 				have[i] = true
 			}
 			next = to
 		} else {
-			e.ok(e.s.DelCsums(e.t, e.tr, base+uint64(from)*sector, uint64(to-from)*sector))
+			e.ok(c.DelCsums(e.t, e.tr, base+uint64(from)*sector, uint64(to-from)*sector))
 			clear(have[from:to])
 			next = from
 		}
-		if rnd.IntN(10) == 0 {
+		if rnd.IntN(10) == 0 && !log {
 			e.commit()
 		}
-		e.ok(e.s.LookupCsums(e.t, base, n*sector, out, ok))
+		e.ok(c.LookupCsums(e.t, base, n*sector, out, ok))
 		for i := range have {
 			h, w := out[i*size:][:size], sums[i*size:][:size]
 			if ok[i] != have[i] || have[i] && !bytes.Equal(h, w) {
@@ -81,9 +93,9 @@ func csumsModel(t *testing.T, seed uint64, typ format.CsumType) {
 			}
 		}
 		end := uint64(0)
-		for _, it := range e.csumItems() {
-			if it[0] < end || it[0] == it[1] || it[1]-it[0] > uint64(e.s.maxCsums())*sector {
-				t.Fatalf("op %d: items overlap, or are empty or too long: %v", op, e.csumItems())
+		for _, it := range e.csumItems(c) {
+			if it[0] < end || it[0] == it[1] || it[1]-it[0] > uint64(c.maxCsums())*sector {
+				t.Fatalf("op %d: items overlap, or are empty or too long: %v", op, e.csumItems(c))
 			}
 			end = it[1]
 		}
@@ -91,14 +103,14 @@ func csumsModel(t *testing.T, seed uint64, typ format.CsumType) {
 		for _, h := range have[from:to] {
 			any = any || h
 		}
-		got, err := e.s.CsumExists(e.t, base+uint64(from)*sector, uint64(to-from)*sector)
+		got, err := c.CsumExists(e.t, base+uint64(from)*sector, uint64(to-from)*sector)
 		e.ok(err)
 		if got != any {
 			t.Fatalf("op %d: checksum exists in [%d, %d): have %v want %v", op, from, to, got, any)
 		}
 	}
-	e.ok(e.s.DelCsums(e.t, e.tr, base, n*sector))
-	if list := e.csumItems(); len(list) != 0 {
+	e.ok(c.DelCsums(e.t, e.tr, base, n*sector))
+	if list := e.csumItems(c); len(list) != 0 {
 		t.Errorf("left over: %v", list)
 	}
 }
@@ -113,7 +125,7 @@ func TestCsumsPack(t *testing.T) {
 		e.ok(e.s.InsertCsums(e.t, e.tr, base+i*4*sector, crcs(1, 2, 3, 4)))
 		want = base + (i+1)*4*sector
 	}
-	list := e.csumItems()
+	list := e.csumItems(e.s.Csums)
 	most := uint64(e.s.maxCsums()) * sector
 	if len(list) != int((want-base+most-1)/most) || list[len(list)-1][1] != want {
 		t.Errorf("12000 checksums in %d items, at most %d each: %v", len(list), e.s.maxCsums(), list)

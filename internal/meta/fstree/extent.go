@@ -148,10 +148,6 @@ type DropOptions struct {
 	// MaxItems bounds the items that one call deletes or changes, as its transaction reserved room
 	// for; 0 is no bound.
 	MaxItems int
-	// ReadFirst looks with read locks before it locks for deleting: for a range where most likely
-	// there is nothing, beyond the file's size on disk.
-	ReadFirst bool
-
 	// follow leaves the path, after the last step, in the leaf where an item at start has its
 	// place.
 	follow bool
@@ -180,18 +176,6 @@ func (s *Store) DropExtents(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino f
 	p := s.paths.get(t)
 	defer s.paths.put(t, p)
 	res.NextStart = start
-	if opt.ReadFirst {
-		var fe format.FileExtent
-		first, ok, err := s.seek(t, r, ino, start, p, &fe)
-		if err != nil {
-			return res, err
-		}
-		p.Release(t)
-		if !ok || first >= end {
-			res.NextStart = end
-			return res, nil
-		}
-	}
 	for res.NextStart < end && (opt.MaxItems == 0 || res.Items < opt.MaxItems) {
 		if err := s.dropStep(t, tr, r, ino, end, opt, p, &res); err != nil {
 			return res, err
@@ -226,15 +210,21 @@ func (s *Store) dropMiddle(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino fo
 // dropNext goes on to the inode's next item after a leaf that has nothing of the range; the next
 // leaf may.
 func (s *Store) dropNext(t *sched.Task, r *ctree.Root, ino format.Ino, end uint64, p *ctree.Path, res *DropResult) error {
-	p.Release(t)
-	next, ok, err := nextKey(t, s.Forest, r, extentKey(ino, res.NextStart), p)
+	from := extentKey(ino, res.NextStart)
+	more, err := s.Forest.NextLeaf(t, r, p)
+	// On the way nothing is locked: an item that came in meanwhile may lie before the range.
+	for more && p.Key().Less(from) {
+		more, err = s.Forest.NextItem(t, r, p)
+	}
 	if err != nil {
 		return err
 	}
-	if !ok || next.Objectid != uint64(ino) || next.Type != format.EXTENT_DATA_KEY || next.Offset >= end {
-		res.NextStart = end
-	} else {
-		res.NextStart = next.Offset
+	res.NextStart = end
+	if !more {
+		return nil
+	}
+	if off, ok := isExtentOf(p.Leaf(), p.Slot(), ino); ok && off < end {
+		res.NextStart = off
 	}
 	return nil
 }

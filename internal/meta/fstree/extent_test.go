@@ -167,7 +167,7 @@ func extentsModel(t *testing.T, seed uint64) {
 				expect += sector
 			}
 		}
-		opt := DropOptions{ReadFirst: rnd.IntN(2) == 0}
+		opt := DropOptions{}
 		if rnd.IntN(3) == 0 {
 			opt.MaxItems = 1 + rnd.IntN(3)
 		}
@@ -178,13 +178,19 @@ func extentsModel(t *testing.T, seed uint64) {
 		}
 		switch k := rnd.IntN(100); {
 		case k < 50: // a write or a preallocation
-			dropped(e.drop(m.ino, from, to, opt))
 			n := (to - from) * sector
 			fe := format.FileExtent{Type: format.FileExtentTypeReg, DiskBytenr: disk, DiskNumBytes: n, NumBytes: n, RAMBytes: n}
 			if k < 25 {
 				fe.Type = format.FileExtentTypePrealloc
 			}
-			e.ok(e.s.InsertFileExtent(e.t, e.tr, e.fs, m.ino, from*sector, &fe))
+			if rnd.IntN(2) == 0 {
+				found, err := e.s.SetFileExtent(e.t, e.tr, e.fs, m.ino, from*sector, to*sector, &fe)
+				e.ok(err)
+				dropped(found)
+			} else {
+				dropped(e.drop(m.ino, from, to, opt))
+				e.ok(e.s.InsertFileExtent(e.t, e.tr, e.fs, m.ino, from*sector, &fe))
+			}
 			e.ok(e.refs.AllocReservedFileExtent(e.t, e.tr, refOf(e.fs, m.ino, from*sector), format.Logical(disk), n))
 			for i := from; i < to; i++ {
 				m.cells[i] = cell{disk + (i-from)*sector, k < 25}
@@ -488,6 +494,32 @@ func TestMarkWrittenMerges(t *testing.T) {
 		}
 		if have := len(e.items(257)); have != c.want {
 			t.Errorf("%v: %d items, want %d:\n%s", c.steps, have, c.want, e.dump(257))
+		}
+	}
+}
+
+// TestMarkWrittenApart: windows of one extent that lie side by side in a file, but not in the extent,
+// stay apart, on either side of the one that is written.
+func TestMarkWrittenApart(t *testing.T) {
+	for _, written := range []uint64{0, 1} { // which of the two is written last
+		e := newEnv(t, 4096)
+		e.inode(257, format.S_IFREG|0o644)
+		e.ok(e.refs.AllocReservedFileExtent(e.t, e.tr, refOf(e.fs, 257, 0), 1<<40, 8*sector))
+		want := [2]uint64{0, 6} // where the windows begin in the extent, in sectors
+		for i, at := range want {
+			fe := reg(1<<40, 8, at, 2)
+			if uint64(i) == written {
+				fe.Type = format.FileExtentTypePrealloc
+			}
+			e.ok(e.s.InsertFileExtent(e.t, e.tr, e.fs, 257, uint64(i)*2*sector, fe))
+			if i > 0 {
+				e.ok(e.refs.IncExtentRef(e.t, e.tr, format.DataRef{Root: e.fs.ID, Ino: 257, Offset: format.FileOff(2*sector) - format.FileOff(at*sector)}, 1<<40, 8*sector))
+			}
+		}
+		e.ok(e.s.MarkExtentWritten(e.t, e.tr, e.fs, 257, written*2*sector, (written+1)*2*sector))
+		list := e.items(257)
+		if len(list) != 2 || list[0].fe.Offset != want[0]*sector || list[1].fe.Offset != want[1]*sector {
+			t.Errorf("window %d written: want two windows:\n%s", written, e.dump(257))
 		}
 	}
 }

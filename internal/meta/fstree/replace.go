@@ -24,11 +24,13 @@ type Replace struct {
 // path p, and leaves it held. Generation 0 stands for the running transaction. References of what
 // is dropped follow; that of fe's data extent is the caller's.
 //
+// found is how many bytes that count in nbytes were dropped.
+//
 // Models fs/btrfs/tree-log.c:log_one_extent() from btrfs_drop_extents() on, and the insertion at
 // the end of that.
 //
 // Preconditions: as DropExtents.
-func (s *Store) ReplaceFileExtent(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino format.Ino, start, end uint64, fe *format.FileExtent, how Replace, p *ctree.Path) error {
+func (s *Store) ReplaceFileExtent(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino format.Ino, start, end uint64, fe *format.FileExtent, how Replace, p *ctree.Path) (found uint64, err error) {
 	x := s.Replacement(tr, r, ino, start, end, fe, p)
 	early := !how.FieldByField && x.fe.Size() <= len(x.made)
 	if early {
@@ -36,14 +38,13 @@ func (s *Store) ReplaceFileExtent(t *sched.Task, tr *ctree.Trans, r *ctree.Root,
 	}
 	placed := false
 	if how.Drop {
-		var err error
 		if placed, err = x.Drop(t, how.OneLeaf); err != nil {
-			return err
+			return x.found, err
 		}
 	}
 	if !placed {
 		if err := x.Insert(t); err != nil {
-			return err
+			return x.found, err
 		}
 	}
 	if early {
@@ -51,7 +52,16 @@ func (s *Store) ReplaceFileExtent(t *sched.Task, tr *ctree.Trans, r *ctree.Root,
 	} else {
 		x.Fill(t)
 	}
-	return nil
+	return x.found, nil
+}
+
+// SetFileExtent is ReplaceFileExtent of a range that may have items, with a path of its own.
+//
+// Models fs/btrfs/inode.c:insert_reserved_file_extent() up to the reference of the extent.
+func (s *Store) SetFileExtent(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino format.Ino, start, end uint64, fe *format.FileExtent) (found uint64, err error) {
+	p := s.paths.get(t)
+	defer s.paths.put(t, p)
+	return s.ReplaceFileExtent(t, tr, r, ino, start, end, fe, Replace{Drop: true}, p)
 }
 
 // Replacement is a file extent on its way into the place of all that its range has, step by step:
@@ -64,6 +74,7 @@ type Replacement struct {
 	start, end uint64
 	fe         format.FileExtent
 	path       *ctree.Path
+	found      uint64 // bytes dropped that count in nbytes
 	made       [format.FileExtentSize]byte
 }
 
@@ -95,6 +106,7 @@ func (x *Replacement) Drop(t *sched.Task, oneLeaf bool) (placed bool, err error)
 		}
 		leaves++
 	}
+	x.found = res.BytesFound
 	return (leaves == 1 || !oneLeaf) && x.s.Forest.InsertHere(t, x.path, extentKey(x.ino, x.start), x.fe.Size()), nil
 }
 
