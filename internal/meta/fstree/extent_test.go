@@ -498,8 +498,8 @@ func TestMarkWrittenMerges(t *testing.T) {
 	}
 }
 
-// TestMarkWrittenApart: windows of one extent that lie side by side in a file, but not in the extent,
-// stay apart, on either side of the one that is written.
+// TestMarkWrittenApart: windows of one extent that lie side by side in a file, but not in the
+// extent, stay apart, on either side of the one that is written.
 func TestMarkWrittenApart(t *testing.T) {
 	for _, written := range []uint64{0, 1} { // which of the two is written last
 		e := newEnv(t, 4096)
