@@ -62,6 +62,7 @@ const (
 	LogNoExtraRelease
 	LogPrepareFirst
 	LogOneWait
+	LogTick
 
 	firstWrong // the wrong orders follow
 )
@@ -654,6 +655,14 @@ var toggles = [switches]Toggle{
 		Source: "4bdec1b14b1f (7.3)",
 		Kernel: "fs/btrfs/tree-log.c:btrfs_sync_log()",
 		Shows:  "an fsync that waits for another one's copy, and a third one that copies meanwhile; no scenario: those of the catalogue have two fsyncs of a log, and the job of seed 003 in virtual time has eight",
+	},
+	LogTick: {
+		Name:   "LOG_TICK",
+		Does:   "where several tasks log in a subvolume, the one that writes the log sleeps a tick of 4 ms first, without the log's mutex",
+		Effect: "allows an fsync to take more of the others along, and makes each wait a tick for it: what kernels did on a disk that turns (mount option nossd), until 7.3",
+		Source: "kernels before 7.3, mounted with nossd; gone with the loop that LOG_ONE_WAIT replaces",
+		Kernel: "fs/btrfs/tree-log.c:btrfs_sync_log()",
+		Shows:  "eight tasks that fsync files of their own: more of them in a log, and each later; no scenario: the explorer's clock stands while a task can run, and btrlab reproduce 005 has the job in virtual time",
 	},
 	WrongFaultUnderPageLock: {
 		Name:     "WRONG_FAULT_UNDER_PAGE_LOCK",

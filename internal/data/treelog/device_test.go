@@ -15,6 +15,7 @@ import (
 	"btrlab/internal/progs/check"
 	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
+	"btrlab/internal/sched/cost"
 	"btrlab/internal/sched/vtime"
 	"btrlab/internal/testing/fstest"
 )
@@ -166,4 +167,70 @@ func TestFsyncLogDeviceTimes(t *testing.T) {
 		fstest.Must(0, x.Close(k))
 		fstest.Must(0, model.Close())
 	}))
+}
+
+// TestFsyncLogTick: what a sync of the log waits for before it writes, which 7.3 has changed. Eight
+// writers come to the log at different times. With LOG_TICK a sync that is not alone sleeps a tick
+// for them: fewer syncs, and each fsync takes a tick. With LOG_ONE_WAIT it does not wait once more
+// for who has come meanwhile, which is seldom anybody, and costs nothing.
+func TestFsyncLogTick(t *testing.T) {
+	const writers, rounds = 8, 40
+	costs := cost.Default()
+	run := func(spec string, writers int) (syncs int64, mean time.Duration) {
+		fstest.Must(vtime.Run(vtime.Machine{CPUs: writers, Checked: true, Costs: &costs}, func(k *sched.Task) {
+			model := dm.New(k, blockdev.NewMemory(256<<20), dm.Params{Name: "test", Disks: 1, Channels: 64, Depth: 64, Write: 100 * time.Microsecond, Seed: 5})
+			fstest.Must(0, mkfs.Make(k, model, mkfs.Options{Now: time.Unix(0, 0)}))
+			x := fstest.Must(fs.Open(k, []blockdev.Device{model}, fs.Options{Policy: policy.MustParse(spec)}))
+			counts := make([]sched.Counts, writers)
+			var files []*fs.File
+			for i := range writers {
+				f := fstest.Must(x.Create(k, fmt.Sprint("/f", i), 0o644))
+				fstest.Must(f.WriteAt(k, make([]byte, rounds*4096), 0))
+				files = append(files, f)
+			}
+			fstest.Must(0, x.Sync(k))
+			var tasks []*sched.Task
+			total := make([]int64, writers)
+			for i, f := range files {
+				tasks = append(tasks, k.Go("writer", func(k *sched.Task) {
+					k.Counts = &counts[i]
+					for n := range rounds {
+						k.Sleep(time.Duration(1+(i*7+n*3)%11) * 40 * time.Microsecond)
+						fstest.Must(f.WriteAt(k, make([]byte, 4096), int64(n)*4096))
+						from := k.Now()
+						fstest.Must(0, f.Fsync(k))
+						total[i] += k.Now() - from
+					}
+				}))
+			}
+			var sum sched.Counts
+			for i, w := range tasks {
+				k.Join(w)
+				sum.Add(&counts[i])
+				mean += time.Duration(total[i]) / time.Duration(writers*rounds)
+				fstest.Must(0, files[i].Close(k))
+			}
+			syncs = sum.Log.N[sched.LogSupers]
+			fstest.Must(0, x.Close(k))
+			fstest.Must(0, model.Close())
+		}))
+		t.Logf("%s, %d writers: %d syncs, an fsync takes %v", spec, writers, syncs, mean)
+		return syncs, mean
+	}
+	again, mean := run("fsync-5.18", writers)
+	once, meanOnce := run("fsync-5.18+LOG_ONE_WAIT", writers)
+	tick, meanTick := run("fsync-5.18+LOG_TICK", writers)
+	_, alone := run("fsync-5.18+LOG_TICK", 1)
+	if once < again {
+		t.Errorf("%d syncs that wait once, want at least the %d that wait again", once, again)
+	}
+	if meanOnce > mean {
+		t.Errorf("an fsync that waits once takes %v, want at most the %v of one that waits again", meanOnce, mean)
+	}
+	if tick >= again || meanTick < 4*time.Millisecond {
+		t.Errorf("with a tick %d syncs and %v for an fsync, want less than %d and at least 4 ms", tick, meanTick, again)
+	}
+	if alone > time.Millisecond {
+		t.Errorf("a task that logs alone takes %v for an fsync: it sleeps a tick", alone)
+	}
 }

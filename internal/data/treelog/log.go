@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"btrlab/internal/policy"
 
@@ -341,6 +342,9 @@ func (l *Logs) enter(t *sched.Task, h *transaction.Handle, log *tree, n uint64) 
 	return false, nil
 }
 
+// tick is one of a kernel with 250 a second.
+const tick = 4 * time.Millisecond
+
 // leave ends sync number n, which has sealed the blocks, or none.
 func (l *tree) leave(t *sched.Task, n uint64, blocks *ctree.DirtySet, err error) {
 	l.mu.Lock(t)
@@ -398,6 +402,12 @@ func (l *Logs) Sync(t *sched.Task, h *transaction.Handle, k Ticket) error {
 			log.mu.Unlock(t)
 			t.Yield()
 			log.mu.Lock(t)
+		}
+		if log.many && l.orders.Load().set.Has(policy.LogTick) {
+			log.mu.Unlock(t)
+			t.Sleep(tick)
+			log.mu.Lock(t)
+			log.data.Write(t, nameLog)
 		}
 		for log.active > 0 {
 			log.wait.Wait(t)
