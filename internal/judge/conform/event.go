@@ -228,6 +228,9 @@ var bitOrder = []string{"LOCKED", "DIO_LOCKED", "FINISHING_ORDERED", "DELALLOC",
 func masked(bits string) string {
 	var keep []string
 	for _, b := range strings.Split(bits, "|") {
+		if b == "CLEAR_ALL" {
+			return "ALL"
+		}
 		if b != "" && !maskedBits[b] {
 			keep = append(keep, b)
 		}
