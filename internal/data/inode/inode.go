@@ -623,7 +623,7 @@ func (ip *Inode) clearAll(t *sched.Task, from, to uint64) {
 	ip.IOTree.Lock(t, from, to)
 	ip.FreeQuota(t, from, to)
 	ip.IOTree.Change(t, from, to, extentio.Locked|extentio.Delalloc|extentio.DoAccounting|extentio.ClearAll, 0)
-	ip.Settle(t)
+	ip.SettleCleared(t)
 }
 
 // Release takes away what [from, to) has in the io tree besides locks: the clean page of it goes,
@@ -653,7 +653,8 @@ func (ip *Inode) EvictPages(t *sched.Task) {
 // nothing ordered, dirty or under writeback, and nothing reserved.
 func (ip *Inode) CheckQuiescent(t *sched.Task) {
 	ip.Ordered.CheckEmpty(t)
-	if n := ip.IOTree.Len(t); n != 0 {
+	// NORESERVE says nothing of a range that is not delalloc, and stays until its pages go.
+	if _, _, any := ip.IOTree.FirstSet(t, 0, ^extentio.NoReserve); any {
 		panic(fmt.Sprintf("inode: ino=%d at rest has io tree states:\n%s", ip.Ino, ip.IOTree.Dump(t)))
 	}
 	if d, w := ip.Pages.DirtyPages(t), ip.Pages.WritebackPages(t); d != 0 || w != 0 {

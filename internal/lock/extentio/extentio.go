@@ -40,10 +40,8 @@ const (
 	Delalloc                          // dirty and reserved, no extent allocated
 	NoReserve                         // dirtied in NOCOW mode without a data reservation
 	FinishingOrdered                  // with Locked: an ordered extent's completion holds the range
-	// delalloc over bytes known to be overwritten in place: no metadata reserved for an insert
-	InPlace
-	QgroupReserved // its data bytes are reserved in the subvolume's qgroup
-	ClearMetaResv  // control: give the metadata reservation back
+	QgroupReserved                    // its data bytes are reserved in the subvolume's qgroup
+	ClearMetaResv                     // control: give the metadata reservation back
 	// control: give the data reservation back (kernel: CLEAR_DATA_RESV)
 	ClearDataResv
 	// control: all bits go but locks that are not named with it (kernel: CLEAR_ALL_BITS)
@@ -57,7 +55,7 @@ const (
 	AnyBits = ^(LockBits | ControlBits | FinishingOrdered | QgroupReserved)
 )
 
-var bitNames = [...]string{"LOCKED", "DIO_LOCKED", "DELALLOC", "NORESERVE", "FINISHING_ORDERED", "IN_PLACE", "QGROUP_RESERVED", "CLEAR_META_RESV", "CLEAR_DATA_RESV", "CLEAR_ALL"}
+var bitNames = [...]string{"LOCKED", "DIO_LOCKED", "DELALLOC", "NORESERVE", "FINISHING_ORDERED", "QGROUP_RESERVED", "CLEAR_META_RESV", "CLEAR_DATA_RESV", "CLEAR_ALL"}
 
 // String gives "LOCKED|DELALLOC", and "ANY" for what is in AnyBits beyond the bits that there are.
 func (b Bits) String() string {
