@@ -244,7 +244,7 @@ func (e *Engine) inline(t *sched.Task, ip *inode.Inode, w *run, start uint64) (x
 func (e *Engine) writeInline(t *sched.Task, ip *inode.Inode, w *run, x encoded) error {
 	const end = pageSize
 	p := w.pages[0]
-	ip.IOTree.Change(t, 0, end, inode.DelallocBits|extentio.DoAccounting, 0)
+	ip.IOTree.Change(t, 0, end, extentio.Delalloc|extentio.DoAccounting, 0)
 	ip.FreeQuota(t, 0, end)
 	rsv := ip.TakeSurplus(t)
 	err := e.cfg.Finish.Inline(t, ip, x.data, x.size, x.kind, rsv)
@@ -273,7 +273,7 @@ func (e *Engine) runDelalloc(t *sched.Task, ip *inode.Inode, w *run, start, end 
 			if oe := e.placeCompressed(t, ip, x); oe != nil {
 				w.parts = append(w.parts, part{oe: oe, pages: w.pages[(cur-start)>>pageShift:][:oe.Len>>pageShift], data: x.data})
 				cur = oe.End()
-				ip.IOTree.Change(t, oe.Start, cur, extentio.Locked|inode.DelallocBits, 0)
+				ip.IOTree.Change(t, oe.Start, cur, extentio.Locked|extentio.Delalloc, 0)
 				continue
 			}
 			limit = x.start + x.size
@@ -291,7 +291,7 @@ func (e *Engine) runDelalloc(t *sched.Task, ip *inode.Inode, w *run, start, end 
 			continue
 		}
 		w.parts = append(w.parts, part{oe: ip.AddOrdered(t, x.Type, x.Start, x.Len, x.DiskBytenr), pages: pages})
-		clear := extentio.Locked | inode.DelallocBits
+		clear := extentio.Locked | extentio.Delalloc
 		if x.Type != ordered.Regular {
 			// The data reservation is not needed; the ordered extent keeps the metadata's, if it
 			// needs one.
@@ -310,7 +310,7 @@ func (e *Engine) dropRange(t *sched.Task, ip *inode.Inode, start, end uint64, pa
 	// before the end of writeback: a task that waits for it asks for errors next
 	ip.Pages.SetError(t, err)
 	ip.FreeQuota(t, start, end)
-	ip.IOTree.Change(t, start, end, extentio.Locked|inode.DelallocBits|extentio.DoAccounting, 0)
+	ip.IOTree.Change(t, start, end, extentio.Locked|extentio.Delalloc|extentio.DoAccounting, 0)
 	for _, p := range pages {
 		t.Discharge(p)
 		ip.Pages.EndWriteback(t, p)

@@ -343,7 +343,7 @@ func (c *clone) inlineToPage(t *sched.Task, to uint64, data []byte) error {
 	if err := r.ReserveData(t, ip, to, to+block, spaceinfo.FlushData); err != nil {
 		return err
 	}
-	if err := r.ReserveMetadata(t, c.env.Read.Place, ip, spaceinfo.FlushAll); err != nil {
+	if err := r.ReserveMetadata(t, ip, spaceinfo.FlushAll); err != nil {
 		r.Release(t, ip)
 		return err
 	}
@@ -358,12 +358,13 @@ func (c *clone) inlineToPage(t *sched.Task, to uint64, data []byte) error {
 		b := p.Edit(t)
 		clear(b[copy(b, data):])
 		p.SetUptodate()
+		r.SetDelalloc(t, ip, true)
 		ip.Pages.SetDirty(t, p)
 		if end := min(to+block, c.to+c.n); end > ip.Size(t) {
 			// before the page can be written back: writeback drops what lies beyond it
 			ip.SetSize(t, end)
 		}
-		r.SetDelalloc(t, ip, true)
+		r.Finish(t, ip, true)
 		p.UnlockPut(t)
 		return nil
 	}

@@ -40,24 +40,30 @@ const (
 	Delalloc                          // dirty and reserved, no extent allocated
 	NoReserve                         // dirtied in NOCOW mode without a data reservation
 	FinishingOrdered                  // with Locked: an ordered extent's completion holds the range
-	// delalloc over bytes known to be overwritten in place: no metadata reserved for an insert
-	InPlace
-	QgroupReserved // its data bytes are reserved in the subvolume's qgroup
-	ClearMetaResv  // control: give the metadata reservation back
+	QgroupReserved                    // its data bytes are reserved in the subvolume's qgroup
+	ClearMetaResv                     // control: give the metadata reservation back
 	// control: give the data reservation back (kernel: CLEAR_DATA_RESV)
 	ClearDataResv
+	// control: all bits go but locks that are not named with it (kernel: CLEAR_ALL_BITS)
+	ClearAll
 
 	LockBits     = Locked | DIOLocked
-	ControlBits  = ClearMetaResv | ClearDataResv
+	ControlBits  = ClearMetaResv | ClearDataResv | ClearAll
 	DoAccounting = ClearMetaResv | ClearDataResv
+	// AnyBits are whatever a page that goes may have left in its range: all but locks, and what is
+	// reserved in a qgroup. Models the bits of try_release_extent_state().
+	AnyBits = ^(LockBits | ControlBits | FinishingOrdered | QgroupReserved)
 )
 
-var bitNames = [...]string{"LOCKED", "DIO_LOCKED", "DELALLOC", "NORESERVE", "FINISHING_ORDERED", "IN_PLACE", "QGROUP_RESERVED", "CLEAR_META_RESV", "CLEAR_DATA_RESV"}
+var bitNames = [...]string{"LOCKED", "DIO_LOCKED", "DELALLOC", "NORESERVE", "FINISHING_ORDERED", "QGROUP_RESERVED", "CLEAR_META_RESV", "CLEAR_DATA_RESV", "CLEAR_ALL"}
 
-// String gives "LOCKED|DELALLOC".
+// String gives "LOCKED|DELALLOC", and "ANY" for what is in AnyBits beyond the bits that there are.
 func (b Bits) String() string {
 	if b == 0 {
 		return "0"
+	}
+	if b>>len(bitNames) != 0 {
+		return "ANY"
 	}
 	var s []string
 	for i, n := range bitNames {
@@ -201,11 +207,11 @@ func (x *Tree) lockBits(t *sched.Task, start, end uint64, bits Bits, sub uint64)
 	p := x.states.find(start)
 	f, ok := x.conflict(p, end, lb)
 	if !ok {
-		x.changeAt(t, p, start, end, 0, bits)
-		x.mu.Unlock(t)
 		if t.Tracing() {
 			x.traced(t, "btrfs_set_extent_bit", start, end, bits)
 		}
+		x.changeAt(t, p, start, end, 0, bits)
+		x.mu.Unlock(t)
 		return
 	}
 	c := x.classOf(lb)
@@ -225,11 +231,11 @@ func (x *Tree) lockBits(t *sched.Task, start, end uint64, bits Bits, sub uint64)
 		p = x.states.find(start)
 		f, ok = x.conflict(p, end, lb)
 	}
-	x.changeAt(t, p, start, end, 0, bits)
-	x.mu.Unlock(t)
 	if t.Tracing() {
 		x.traced(t, "btrfs_set_extent_bit", from, end, bits)
 	}
+	x.changeAt(t, p, start, end, 0, bits)
+	x.mu.Unlock(t)
 	t.Waited(c.ID, c.Name, began)
 }
 
@@ -322,10 +328,10 @@ func (x *Tree) TryLockBits(t *sched.Task, start, end uint64, bits Bits) bool {
 	_, busy := x.conflict(p, end, lb)
 	x.seeIf(t, busy)
 	if !busy {
-		x.changeAt(t, p, start, end, 0, bits)
 		if t.Tracing() {
 			x.traced(t, "btrfs_set_extent_bit", start, end, bits)
 		}
+		x.changeAt(t, p, start, end, 0, bits)
 	}
 	x.mu.Unlock(t)
 	if !busy && t.Checked() {
@@ -373,6 +379,9 @@ func (x *Tree) Change(t *sched.Task, start, end uint64, clear, set Bits) {
 	asked := clear
 	if clear&Locked != 0 {
 		clear |= FinishingOrdered
+	}
+	if clear&ClearAll != 0 {
+		clear |= ^(LockBits | ControlBits)
 	}
 	if clear&LockBits != 0 {
 		x.point(t, sched.PointUnlock, clear&LockBits)
