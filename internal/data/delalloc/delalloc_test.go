@@ -77,11 +77,11 @@ func TestLifeOfOneWrite(tt *testing.T) {
 	ip.Settle(t)
 	step("allocated", 1, bs, true)
 	ip.FS.Space.Data().Release(t, bs) // ReserveExtent turned it into reserved bytes
-	n := ip.TakeOrdered(t, oe)
+	n := ip.LendOrdered(t, oe)
 	if want := ip.FS.Space.CalcInsert(2) + ip.FS.Space.CalcUpdate(1); n != want {
 		tt.Fatalf("the transaction gets %d, want %d", n, want)
 	}
-	ip.FS.Space.Metadata().Release(t, n)
+	ip.ReturnOrdered(t, oe, n)
 	ip.Ordered.Remove(t, oe)
 	oe.Put(t)
 	step("finished", 0, 0, false)
@@ -287,7 +287,7 @@ func TestLongRanges(tt *testing.T) {
 			ip.IOTree.Change(t, s, e, extentio.Locked|extentio.Delalloc, 0)
 			ip.Settle(t)
 			ip.FS.Space.Data().Release(t, e-s)
-			ip.FS.Space.Metadata().Release(t, ip.TakeOrdered(t, oe))
+			ip.ReturnOrdered(t, oe, ip.LendOrdered(t, oe))
 			ip.Ordered.Remove(t, oe)
 			oe.Put(t)
 		}

@@ -19,7 +19,8 @@ import (
 //	ReleaseExtents      outstanding 1
 //	AddOrdered          outstanding 2   writeback made an ordered extent
 //	ClearDelalloc hook  outstanding 1
-//	TakeOrdered         outstanding 0   completion; metadata goes to its transaction
+//	LendOrdered         outstanding 1   completion; metadata is lent to its transaction
+//	ReturnOrdered       outstanding 0   the items are in the trees
 //
 // Each reservation is for its bytes alone; what the counters ask for together is less, and Settle
 // gives the rest back.
@@ -45,7 +46,10 @@ type account struct {
 	reserved uint64
 	// bytes of tree blocks reserved in the subvolume's qgroup; under Inode.mu
 	quota uint64
-	rsv   sched.Shared // both
+	// ordered extents whose completion has what was reserved for them, and their bytes with
+	// checksums; under Inode.mu
+	lent, lentSums int64
+	rsv            sched.Shared // all of these
 }
 
 // Outstanding is the number of extents counted now.
@@ -76,11 +80,11 @@ func (a *account) traced(t *sched.Task, n int64) {
 	}
 }
 
-// rsvSize converts the counters to metadata bytes. Models
-// btrfs_calculate_inode_block_rsv_size().
-func (ip *Inode) rsvSize() uint64 {
+// rsvSize converts the counters to metadata bytes, without so many extents and bytes of checksums.
+// Models btrfs_calculate_inode_block_rsv_size().
+func (ip *Inode) rsvSize(extents, csumBytes int64) uint64 {
 	a := &ip.acct
-	o, c := a.outstanding.Load(), a.csumBytes.Load()
+	o, c := a.outstanding.Load()-extents, a.csumBytes.Load()-csumBytes
 	if o <= 0 && c <= 0 {
 		return 0
 	}
@@ -196,17 +200,54 @@ func (ip *Inode) SplitOrdered(t *sched.Task, oe *ordered.Extent, n uint64) (*ord
 	return ip.Ordered.Split(t, oe, n), nil
 }
 
-// TakeOrdered ends the count of AddOrdered: the extent, and its checksums, are about to go into the
-// trees. The metadata bytes that were reserved for it are the caller's now, who gives them to its
-// transaction handle or releases them. Models trans->block_rsv = &inode->block_rsv in
-// btrfs_finish_one_ordered().
-func (ip *Inode) TakeOrdered(t *sched.Task, oe *ordered.Extent) uint64 {
-	ip.acct.count(t, -1)
-	if ip.Sums() {
-		ip.acct.csumBytes.Add(-int64(oe.Len))
-	}
+// LendOrdered lends the completion of an ordered extent what the inode has reserved for it: metadata
+// bytes for its transaction handle, and tree blocks of the quota. ReturnOrdered takes back what is
+// left, and ends the count of AddOrdered. Until then the extent is counted. Models
+// trans->block_rsv = &inode->block_rsv in btrfs_finish_one_ordered(). Difference: there the handle
+// has the whole reserve of the inode.
+func (ip *Inode) LendOrdered(t *sched.Task, oe *ordered.Extent) uint64 {
+	a := &ip.acct
+	ip.mu.Lock(t)
+	a.lent++
+	a.lentSums += ip.sumsOf(oe)
+	a.rsv.Write(t, nameReserved)
+	n := a.takeAbove(ip.rsvSize(a.lent, a.lentSums))
+	ip.mu.Unlock(t)
 	oe.QuotaMeta = ip.TakeQuota(t)
-	return ip.TakeSurplus(t)
+	return n
+}
+
+// ReturnOrdered takes rest of what LendOrdered lent back and ends the count of AddOrdered: the
+// extent, and its checksums, are in the trees, or given up. What no extent asks for any more is
+// released. Models the end of the count in btrfs_remove_ordered_extent().
+func (ip *Inode) ReturnOrdered(t *sched.Task, oe *ordered.Extent, rest uint64) {
+	a := &ip.acct
+	ip.mu.Lock(t)
+	a.count(t, -1)
+	a.csumBytes.Add(-ip.sumsOf(oe))
+	a.lent--
+	a.lentSums -= ip.sumsOf(oe)
+	a.rsv.Write(t, nameReserved)
+	a.reserved += rest
+	ip.mu.Unlock(t)
+	ip.Settle(t)
+}
+
+// sumsOf is the bytes of oe that have checksums.
+func (ip *Inode) sumsOf(oe *ordered.Extent) int64 {
+	if ip.Sums() {
+		return int64(oe.Len)
+	}
+	return 0
+}
+
+// takeAbove takes what is reserved above size. Inode.mu is held.
+func (a *account) takeAbove(size uint64) (surplus uint64) {
+	if a.reserved > size {
+		surplus = a.reserved - size
+		a.reserved = size
+	}
+	return surplus
 }
 
 // Settle gives back what the counters no longer ask for: surplus metadata, and data bytes that
@@ -217,7 +258,7 @@ func (ip *Inode) Settle(t *sched.Task) {
 		ip.FS.Space.Metadata().Release(t, n)
 		ip.acct.traced(t, -int64(n))
 	}
-	ip.settleData(t)
+	ip.SettleData(t)
 }
 
 // SettleCleared is Settle if delalloc was cleared, with its reservation, since the last one. Linux
@@ -228,8 +269,9 @@ func (ip *Inode) SettleCleared(t *sched.Task) {
 	}
 }
 
-// settleData gives back the data bytes that hooks collected.
-func (ip *Inode) settleData(t *sched.Task) {
+// SettleData gives back the data bytes that hooks collected: the part of Settle that Linux does when
+// the bits are cleared.
+func (ip *Inode) SettleData(t *sched.Task) {
 	if a := &ip.acct; a.dataSurplus.Load() > 0 {
 		if n := a.dataSurplus.Swap(0); n > 0 {
 			ip.FS.Space.Data().Release(t, uint64(n))
@@ -242,17 +284,14 @@ func (ip *Inode) takeMeta(t *sched.Task) (surplus uint64) {
 	a := &ip.acct
 	ip.mu.Lock(t)
 	a.rsv.Write(t, nameReserved)
-	if size := ip.rsvSize(); a.reserved > size {
-		surplus = a.reserved - size
-		a.reserved = size
-	}
+	surplus = a.takeAbove(ip.rsvSize(0, 0))
 	ip.mu.Unlock(t)
 	return surplus
 }
 
 // TakeSurplus is Settle that leaves the surplus metadata bytes to the caller.
 func (ip *Inode) TakeSurplus(t *sched.Task) uint64 {
-	ip.settleData(t)
+	ip.SettleData(t)
 	n := ip.takeMeta(t)
 	if n > 0 {
 		ip.acct.traced(t, -int64(n))
@@ -265,7 +304,7 @@ func (ip *Inode) checkAccount(t *sched.Task) {
 	a := &ip.acct
 	ip.mu.Lock(t)
 	a.rsv.Read(t, nameReserved)
-	r := a.reserved + a.quota
+	r := a.reserved + a.quota + uint64(a.lent)
 	ip.mu.Unlock(t)
 	if a.outstanding.Load() != 0 || a.csumBytes.Load() != 0 || a.delalloc.Load() != 0 || a.dataSurplus.Load() != 0 || r != 0 {
 		panic(fmt.Sprintf("inode: ino=%d at rest has outstanding=%d csum_bytes=%d delalloc=%d data_surplus=%d reserved=%d", ip.Ino,

@@ -13,7 +13,7 @@
 //	    ReserveExtent                                                      data may_use -> reserved; hint
 //
 // The caller of Next turns the answer into an ordered extent (inode.AddOrdered) before it lets the
-// range go.
+// range, or its pages, go.
 //
 // An answer is remembered in the extent maps unless something was dropped from them while it was on
 // its way (extentmap.Cache.Gen), so that a lookup without a lock never leaves an old answer in the
@@ -155,9 +155,8 @@ type Extent struct {
 // Models one round of run_delalloc_nocow() and cow_file_range().
 //
 // Preconditions:
-//   - the extent range is locked, and nothing ordered is in it.
+//   - the extent range is locked, or the pages of it, which are dirty; nothing ordered is in it.
 func (f *Finder) Next(t *sched.Task, ip *inode.Inode, start, end uint64) (Extent, error) {
-	ip.IOTree.AssertLocked(t, start, end)
 	if !ip.MayNocow() {
 		return f.Allocate(t, ip, start, min(end, start+inode.MaxExtent))
 	}

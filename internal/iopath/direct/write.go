@@ -453,10 +453,11 @@ func (w *write) lockExtent(t *sched.Task, start, end uint64) error {
 }
 
 func (w *write) unlockExtent(t *sched.Task, start, end uint64) {
-	w.ip.IOTree.Unlock(t, start, end)
+	bits := extentio.Locked
 	if w.pl.Has(policy.DIOLocked) {
-		w.ip.IOTree.UnlockDIO(t, start, end)
+		bits |= extentio.DIOLocked
 	}
+	w.ip.IOTree.Clear(t, start, end, bits)
 }
 
 // lockRange takes the extent lock of [start, end) while nothing ordered is in it, and before it the
