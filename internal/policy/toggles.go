@@ -468,7 +468,7 @@ var toggles = [switches]Toggle{
 	},
 	NowaitCheckWhole: {
 		Name:     "NOWAIT_CHECK_WHOLE",
-		Does:     "the check before a NOWAIT direct write asks about all of the request, not about its first extent only",
+		Does:     "the check before a NOWAIT direct write, which asks about its first extent, wants this extent to have all of the request",
 		Effect:   "prevents a NOWAIT direct write whose first extent can go in place from waiting for space for a later one",
 		Source:   "260a63395f90 (5.8)",
 		Kernel:   "fs/btrfs/file.c:check_can_nocow()",
