@@ -425,3 +425,34 @@ func TestDirectNoPayload(t *testing.T) {
 		}
 	}
 }
+
+// TestNowaitCsumCopy: a direct write into preallocated space of a file with checksums goes in place
+// under 6.1, through the page cache under 6.18, and by a copy under 7.3; with NOWAIT the last two
+// are EAGAIN, and before the space is touched. A file without checksums has no need of the copy.
+func TestNowaitCsumCopy(t *testing.T) {
+	for _, c := range []struct {
+		spec  string
+		nocow bool
+		want  error
+	}{
+		{"linux-6.1", false, nil},
+		{"linux-6.18", false, kiocb.AgainBuffered},
+		{"linux-7.3", false, kiocb.AgainCopy},
+		{"linux-7.3!NOWAIT_CSUM_COPY", false, nil},
+		{"linux-7.3", true, nil},
+	} {
+		x := fstest.New(t, fstest.Policy(c.spec))
+		f := x.Create("/f")
+		if c.nocow {
+			x.Must(f.SetFlags(x.T, f.Flags()|format.InodeNoDataCow))
+		}
+		x.Must(f.Fallocate(x.T, 0, 0, 64<<10))
+		x.Must(x.FS.Sync(x.T))
+		w := sched.NewTask("writer")
+		n, err := nowaitDirect(w, f, bytes.Repeat([]byte{7}, 4096), 4096)
+		if err != c.want || (n == 4096) != (c.want == nil) {
+			t.Errorf("%s, nocow %t: have %d, %v want %v", c.spec, c.nocow, n, err, c.want)
+		}
+		x.Must(f.Close(x.T))
+	}
+}
