@@ -1,7 +1,6 @@
 package kernel
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -166,12 +165,18 @@ func kernelTables(all map[string]*measured) []kernelTable {
 	for _, v := range versions {
 		m := all[v]
 		if m.Images != nil || m.Logs != nil {
-			i, l := cmp.Or(m.Images, &imageCounts{}), cmp.Or(m.Logs, &logCounts{})
-			refused := fmt.Sprint(len(i.Refused))
-			if len(i.Refused) > 0 {
-				refused += " (" + strings.Join(i.Refused, ", ") + ")"
+			row := make([]string, 6) // empty: was not asked
+			row[0] = v
+			if i := m.Images; i != nil {
+				row[1], row[2] = fmt.Sprint(i.Clean), fmt.Sprint(len(i.Refused))
+				if len(i.Refused) > 0 {
+					row[2] += " (" + strings.Join(i.Refused, ", ") + ")"
+				}
 			}
-			images = append(images, []string{v, fmt.Sprint(i.Clean), refused, fmt.Sprintf("%d of %d", l.TheirsSame, l.Workloads), fmt.Sprint(l.TheirLogs), fmt.Sprintf("%d of %d", l.OursSame, l.Ours)})
+			if l := m.Logs; l != nil {
+				row[3], row[4], row[5] = fmt.Sprintf("%d of %d", l.TheirsSame, l.Workloads), fmt.Sprint(l.TheirLogs), fmt.Sprintf("%d of %d", l.OursSame, l.Ours)
+			}
+			images = append(images, row)
 		}
 		if b := m.Bounded; b != nil {
 			bounded = append(bounded, []string{v, fmt.Sprint(b.Workloads), fmt.Sprint(b.TheirLogs), fmt.Sprintf("%d of %d", b.TheirsSame, b.Workloads), fmt.Sprintf("%d of %d", b.OursSame, b.Ours)})
