@@ -40,7 +40,8 @@ type imageCounts struct {
 type logCounts struct {
 	Workloads int `json:"workloads"` // that the kernel did
 	TheirLogs int `json:"their_logs"`
-	// of random workloads those, and of bounded ones the logs, in which the engine finds what it should
+	// Of random workloads those, and of bounded ones the logs, in which the engine finds what it
+	// should.
 	TheirsSame int `json:"theirs_same"`
 	Ours       int `json:"ours"`      // logs of ours
 	OursSame   int `json:"ours_same"` // of them the kernel finds what the engine does
