@@ -40,12 +40,22 @@ var (
 // bootTime is how long a guest may run.
 const bootTime = 30 * time.Minute
 
+// guestFolder is the folder of guestProgram, once it is there.
+var guestFolder string
+
+func removeGuestProgram() {
+	if guestFolder != "" {
+		os.RemoveAll(guestFolder)
+	}
+}
+
 // guestProgram builds the static btrlab that guests run.
 var guestProgram = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "btrlab-guest")
 	if err != nil {
 		return "", err
 	}
+	guestFolder = dir
 	path := filepath.Join(dir, "btrlab")
 	cmd := exec.Command("go", "build", "-ldflags=-s -w", "-o", path, "btrlab/cmd/btrlab")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
