@@ -234,8 +234,8 @@ func TestPairs(t *testing.T) {
 	}
 }
 
-// An engine whose steps are those of another kernel, or of none, has no schedule for some traces for
-// which modern has one.
+// An engine whose steps are those of another kernel, or of none, has no schedule for some traces
+// for which modern has one.
 func TestPairsOfWrongEngines(t *testing.T) {
 	r, err := OpenPairs()
 	if err != nil {
