@@ -200,9 +200,9 @@ func (ip *Inode) SplitOrdered(t *sched.Task, oe *ordered.Extent, n uint64) (*ord
 	return ip.Ordered.Split(t, oe, n), nil
 }
 
-// LendOrdered lends the completion of an ordered extent what the inode has reserved for it: metadata
-// bytes for its transaction handle, and tree blocks of the quota. ReturnOrdered takes back what is
-// left, and ends the count of AddOrdered. Until then the extent is counted. Models
+// LendOrdered lends the completion of an ordered extent what the inode has reserved for it:
+// metadata bytes for its transaction handle, and tree blocks of the quota. ReturnOrdered takes back
+// what is left, and ends the count of AddOrdered. Until then the extent is counted. Models
 // trans->block_rsv = &inode->block_rsv in btrfs_finish_one_ordered(). Difference: there the handle
 // has the whole reserve of the inode.
 func (ip *Inode) LendOrdered(t *sched.Task, oe *ordered.Extent) uint64 {
@@ -269,8 +269,8 @@ func (ip *Inode) SettleCleared(t *sched.Task) {
 	}
 }
 
-// SettleData gives back the data bytes that hooks collected: the part of Settle that Linux does when
-// the bits are cleared.
+// SettleData gives back the data bytes that hooks collected: the part of Settle that Linux does
+// when the bits are cleared.
 func (ip *Inode) SettleData(t *sched.Task) {
 	if a := &ip.acct; a.dataSurplus.Load() > 0 {
 		if n := a.dataSurplus.Swap(0); n > 0 {

@@ -157,9 +157,9 @@ func (e *Engine) lockRun(t *sched.Task, ip *inode.Inode, w *run, first, end uint
 	return len(w.pages)
 }
 
-// writeRun gives the locked dirty pages of w their places on disk, submits them and unlocks them. The
-// pages stay dirty until they have a place, so that a task that looks for data in flight finds a
-// dirty page that is locked, or one under writeback. Models extent_writepage() and
+// writeRun gives the locked dirty pages of w their places on disk, submits them and unlocks them.
+// The pages stay dirty until they have a place, so that a task that looks for data in flight finds
+// a dirty page that is locked, or one under writeback. Models extent_writepage() and
 // btrfs_run_delalloc_range().
 func (e *Engine) writeRun(t *sched.Task, ip *inode.Inode, w *run) error {
 	if t.Tracing() {
@@ -198,10 +198,10 @@ func (e *Engine) writeRun(t *sched.Task, ip *inode.Inode, w *run) error {
 	return err
 }
 
-// findDelalloc makes sure that the pages of [start, end), which are locked, have delayed allocation.
-// The range is locked for the look alone; each piece is locked again once it has its place: the
-// page locks keep the bits as they are. Models find_lock_delalloc_range(). Until 6.1 the range
-// stayed locked.
+// findDelalloc makes sure that the pages of [start, end), which are locked, have delayed
+// allocation. The range is locked for the look alone; each piece is locked again once it has its
+// place: the page locks keep the bits as they are. Models find_lock_delalloc_range(). Until 6.1 the
+// range stayed locked.
 func findDelalloc(t *sched.Task, ip *inode.Inode, start, end uint64) {
 	ip.IOTree.Lock(t, start, end)
 	if t.Checked() && !ip.IOTree.All(t, start, end, extentio.Delalloc) {

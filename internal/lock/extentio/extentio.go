@@ -353,8 +353,7 @@ func (x *Tree) Set(t *sched.Task, start, end uint64, bits Bits) { x.Change(t, st
 // Models clear_extent_bit().
 func (x *Tree) Clear(t *sched.Task, start, end uint64, bits Bits) { x.Change(t, start, end, bits, 0) }
 
-// UnlockAndSet unlocks [start, end), takes clear away and adds set, all at once: the end of a
-// buffered write's batch in one walk of the tree.
+// UnlockAndSet unlocks [start, end), takes clear away and adds set, all in one walk of the tree.
 func (x *Tree) UnlockAndSet(t *sched.Task, start, end uint64, clear, set Bits) {
 	x.Change(t, start, end, clear|Locked, set)
 }
