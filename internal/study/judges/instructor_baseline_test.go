@@ -82,9 +82,9 @@ func TestPredictions(t *testing.T) {
 			t.Errorf("have %v %q %v want %q", ok, text, err, want)
 		}
 	}
-	for n := 7; n <= 9; n++ {
+	for n := 6; n <= 8; n++ {
 		s := Baseline{Enough: func(kit.Profile, kit.Profile) int { return n }}
-		if ok, text, err := s.enough(); err != nil || ok != (n == 8) {
+		if ok, text, err := s.enough(); err != nil || ok != (n == 7) {
 			t.Errorf("%d writers: %v %q %v", n, ok, text, err)
 		}
 	}
