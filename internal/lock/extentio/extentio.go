@@ -566,11 +566,17 @@ func (x *Tree) traced(t *sched.Task, name string, start, end uint64, bits Bits) 
 // changeAt is Change with x.mu held and p = find(start). It rewrites the states that touch [start,
 // end), with the neighbours they may merge with, as one run.
 func (x *Tree) changeAt(t *sched.Task, p pos, start, end uint64, clear, set Bits) {
-	t.Spend(cost.RangeTree, 1)
 	if start >= end {
 		panic(fmt.Sprintf("extentio: empty range [%d,%d)", start, end))
 	}
-	if s := x.states.at(p); s != nil && s.start == start && s.end == end && s.changeBits(clear, set) {
+	s := x.states.at(p)
+	same := s != nil && s.start == start && s.end == end
+	if !same || (clear|set)&LockBits != 0 {
+		// What changes the bits of a range that it has locked has the state at hand, as Linux has
+		// by cached_state: it walks no tree.
+		t.Spend(cost.RangeTree, 1)
+	}
+	if same && s.changeBits(clear, set) {
 		return
 	}
 	first, n := p, 0

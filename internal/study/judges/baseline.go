@@ -262,7 +262,7 @@ const (
 	crowdWriters = 16
 	crowdOps     = 100 // of each
 	crowdBytes   = 16 << 10
-	crowdThink   = 23 * time.Microsecond
+	crowdThink   = 20 * time.Microsecond
 	maxOff       = 10 // per cent
 	// enoughShare of what the crowd gets is all there is.
 	enoughShare = 0.97
