@@ -69,6 +69,9 @@ type FS struct {
 	// Logging says that fsync writes a log, so that an inode remembers which file extents have
 	// changed.
 	Logging atomic.Bool
+	// Remember says that the answer whether an extent may be overwritten in place is kept with its
+	// map. Btrfs asks the trees each time; ext4 and XFS have the map in memory.
+	Remember atomic.Bool
 
 	// delalloc is the bytes of all inodes that are dirty and have no place on disk yet.
 	delalloc atomic.Int64

@@ -322,7 +322,8 @@ func (f *Finder) backData(t *sched.Task, ip *inode.Inode, start, end uint64) err
 
 // nocowAt finds out whether the bytes from off on may be overwritten in place; the map says up to
 // where (at most the extent and end) and where they are on disk. The trees are asked each time,
-// unless the file is known to have nothing there. Models can_nocow_extent().
+// unless the file is known to have nothing there: can_nocow_extent(). With inode.FS.Remember an
+// answer is kept, for the whole extent, until the file's extents change there.
 //
 // Preconditions: the extent range of off is locked, or its pages are, or a wrong answer does no
 // harm.
@@ -330,14 +331,35 @@ func (f *Finder) nocowAt(t *sched.Task, ip *inode.Inode, off, end uint64) (exten
 	if ip.Root.DataCOWForced(t) {
 		return extentmap.Map{}, false, nil
 	}
-	if m, ok := ip.Extents.Lookup(t, off); ok && (m.Kind == extentmap.Hole || m.Kind == extentmap.Inline) {
-		return m, false, nil
+	remember := ip.FS.Remember.Load()
+	if m, ok := ip.Extents.Lookup(t, off); ok {
+		if remember && m.Nocow && m.Generation > ip.Root.LastSnapshot() {
+			return m, true, nil
+		}
+		if m.Kind == extentmap.Hole || m.Kind == extentmap.Inline {
+			return m, false, nil
+		}
 	}
+	gen := ip.Extents.Gen()
 	n, x, err := f.items.CanNocow(t, ip.Root, ip.Ino, off, end-off, ip.Nocow(), false)
 	if err != nil || n == 0 {
 		return extentmap.Map{}, false, err
 	}
-	return nocowMap(off, n, &x), true, nil
+	m := nocowMap(off, n, &x)
+	if !remember {
+		return m, true, nil
+	}
+	if x.NumBytes > n { // the next random block most likely lies in the same extent
+		all, y, err := f.items.CanNocow(t, ip.Root, ip.Ino, x.Start, x.NumBytes, ip.Nocow(), false)
+		if err != nil {
+			return extentmap.Map{}, false, err
+		}
+		if all == x.NumBytes && y.DiskBytenr == x.DiskBytenr && y.Start == x.Start {
+			m = nocowMap(y.Start, all, &y)
+		}
+	}
+	ip.Extents.Insert(t, m, gen)
+	return m, true, nil
 }
 
 func nocowMap(off, n uint64, x *fstree.NocowExtent) extentmap.Map {
