@@ -597,12 +597,7 @@ func (x *Tree) changeAt(t *sched.Task, p pos, start, end uint64, clear, set Bits
 			if clear&LockBits != 0 {
 				panic(fmt.Sprintf("extentio: unlock of [%d,%d), which is not locked from %d on", start, end, cur))
 			}
-			if set != 0 {
-				if x.hooks != nil && set&Delalloc != 0 {
-					x.hooks.SetDelalloc(t, cur, e, set, 0)
-				}
-				out = x.emit(t, out, state{cur, e, set})
-			}
+			out = x.fill(t, out, cur, e, set)
 			cur = e
 			continue
 		}
@@ -649,6 +644,17 @@ func (x *Tree) changeAt(t *sched.Task, p pos, start, end uint64, clear, set Bits
 	if cap(out) <= 4*chunkMax {
 		x.scratch = out[:0]
 	}
+}
+
+// fill appends the bits that [start, end), which has none, gets.
+func (x *Tree) fill(t *sched.Task, out []state, start, end uint64, set Bits) []state {
+	if set == 0 {
+		return out
+	}
+	if x.hooks != nil && set&Delalloc != 0 {
+		x.hooks.SetDelalloc(t, start, end, set, 0)
+	}
+	return x.emit(t, out, state{start, end, set})
 }
 
 // changeBits is changeAt of all of s where that changes s alone: no hook hears of it, and a lock
