@@ -4,6 +4,7 @@
 // The normal case, for each file extent of the source:
 //
 //	Clone -> i_rwsem of both inodes; writers that hold none are waited for
+//	      -> all dirty pages of the source get their places
 //	      -> writeback and ordered extents of both ranges waited for
 //	      -> shareSome     metadata reserved with nothing locked
 //	                       pages of the destination dropped, extent range of the destination, then of the source, locked
@@ -143,6 +144,12 @@ func (c *clone) run(t *sched.Task) error {
 	c.src.DIOWait(t)
 	c.dst.DIOWait(t)
 	wb := c.env.Writeback
+	// All of the source: a write in place may have no data space, and once any part of its extent
+	// is shared it would need some. Models filemap_flush() in btrfs_remap_file_range_prep()
+	// (a94d1d0cb3bf).
+	if err := wb.WritePages(t, c.src, 0, pagecache.MaxFileEnd, true); err != nil {
+		return err
+	}
 	if err := wb.WaitOrderedRange(t, c.src, c.off, c.off+c.blocks); err != nil {
 		return err
 	}
