@@ -23,6 +23,7 @@ type conformFlags struct {
 	record  string
 	runs    int
 	stored  bool
+	pairs   bool
 	asJSON  bool
 	kernel  string
 	policy  string
@@ -46,6 +47,8 @@ With --recorded the kernel's side is a run of Linux ` + conform.KnownRelease + `
 and with --runs every sequence that as many runs of each operation show.
 With --kernel VERSION another kernel, which make kernels has fetched, is booted under qemu, without root, and asked; a folder of an unpacked package
 does as well. With --recorded it is one of the recorded ones: ` + strings.Join(conform.RecordedVersions(), ", ") + `. --between A B shows what has changed in the operations between two of these.
+With --pairs two tasks do two operations at once, several times; for each trace of the kernel the explorer looks for a schedule of the engine that makes
+the same steps, and for none of those traces that have been changed: a step left out, twice or by the other task, a lock taken too early.
 With --op the two sequences of an operation are printed side by side; --list names the operations and what is not compared, with the reasons.
 Otherwise it needs root, btrfs in the kernel, and tracepoints that may be read. An image is made in the folder for temporary files.
 Exit code 1 means that a difference is open, or an expected one is gone.`,
@@ -55,6 +58,7 @@ Exit code 1 means that a difference is open, or an expected one is gone.`,
   btrlab conform --recorded --op write-inside
   btrlab conform --recorded --kernel 5.10
   btrlab conform --between 5.10 7.3 --op fsync-fast
+  btrlab conform --pairs --recorded --op write-write
   btrlab conform --list`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(c.between) == 1 { // --between 5.10 7.3
@@ -63,23 +67,11 @@ Exit code 1 means that a difference is open, or an expected one is gone.`,
 			return cobra.NoArgs(cmd, args)
 		},
 	}
-	f := cmd.Flags()
-	f.StringSliceVar(&c.ops, "op", nil, "print this operation's sequences; several, with commas")
-	f.BoolVar(&c.list, "list", false, "list the operations, and what is not compared")
-	f.BoolVar(&c.stored, "recorded", false, "compare with the recorded run of the kernel, not with the one that runs")
-	f.StringVar(&c.kernel, "kernel", "", "another kernel: a version or a folder, which is booted; with --recorded a recorded version")
-	f.StringVar(&c.policy, "policy", "", "the engine's policy (default: "+conform.Policy+")")
-	f.StringSliceVar(&c.between, "between", nil, "compare two recorded kernels: --between 5.10,7.3")
-	f.StringVar(&c.record, "record", "", "write the kernel's side of all operations to this file")
-	app.OutputFlag(cmd, "record")
-	f.IntVar(&c.runs, "runs", 1, "with --record: how often the kernel does each operation")
-	app.JSONFlag(cmd, &c.asJSON)
-	names := make([]string, 0, len(conform.Ops))
-	for _, op := range conform.Ops {
-		names = append(names, op.Name)
-	}
-	_ = cmd.RegisterFlagCompletionFunc("op", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
+	c.flags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if c.pairs {
+			return a.pairs(cmd, &c)
+		}
 		if c.list {
 			return a.listConform()
 		}
@@ -105,6 +97,26 @@ Exit code 1 means that a difference is open, or an expected one is gone.`,
 		return a.runConform(&c, ops)
 	}
 	return cmd
+}
+
+func (c *conformFlags) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringSliceVar(&c.ops, "op", nil, "print this operation's sequences; several, with commas")
+	f.BoolVar(&c.list, "list", false, "list the operations, and what is not compared")
+	f.BoolVar(&c.stored, "recorded", false, "compare with the recorded run of the kernel, not with the one that runs")
+	f.StringVar(&c.kernel, "kernel", "", "another kernel: a version or a folder, which is booted; with --recorded a recorded version")
+	f.StringVar(&c.policy, "policy", "", "the engine's policy (default: "+conform.Policy+")")
+	f.StringSliceVar(&c.between, "between", nil, "compare two recorded kernels: --between 5.10,7.3")
+	f.StringVar(&c.record, "record", "", "write the kernel's side of all operations to this file")
+	app.OutputFlag(cmd, "record")
+	f.IntVar(&c.runs, "runs", 1, "with --record: how often the kernel does each operation")
+	app.JSONFlag(cmd, &c.asJSON)
+	names := make([]string, 0, len(conform.Ops))
+	for _, op := range conform.Ops {
+		names = append(names, op.Name)
+	}
+	_ = cmd.RegisterFlagCompletionFunc("op", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
+	f.BoolVar(&c.pairs, "pairs", false, "compare pairs of operations that two tasks do at once; --op names pairs then")
 }
 
 // operations are those of --op, or all.

@@ -25,36 +25,17 @@ const bootTime, operationTime = 5 * time.Minute, 20 * time.Second
 // bootConform boots the kernel that --kernel names, records the operations in it, and compares the
 // engine with that.
 func (a verbs) bootConform(c *conformFlags, ops []*conform.Op) error {
-	k, err := kernels.Find(c.kernel)
-	if err != nil {
-		return err
-	}
-	program, err := os.Executable()
-	if err != nil {
-		return err
-	}
 	args := []string{strconv.Itoa(c.runs)}
 	for _, op := range ops {
 		args = append(args, op.Name)
 	}
-	limit, end := context.WithTimeout(context.Background(), bootTime+time.Duration(len(ops)*c.runs)*operationTime)
-	defer end()
-	ctx, cancel := a.Context(limit)
-	defer cancel()
-	r, err := kernels.Run(ctx, &kernels.Machine{Kernel: k, Program: program, Args: jobs.Args("conform", args...)})
-	if stop := a.Interrupted(); stop != nil {
-		return stop
-	}
+	text, err := a.boot(c, "conform", len(ops)*c.runs, args)
 	if err != nil {
 		return err
 	}
-	if r.Exit != 0 {
-		return fmt.Errorf("kernel %s: %s", k.Release, strings.TrimPrefix(strings.TrimSpace(r.Errors), "btrlab: "))
-	}
-	text := r.Files[jobs.RecordFile]
 	recorded, err := conform.ReadRecorded(bytes.NewReader(text))
 	if err != nil {
-		return fmt.Errorf("kernel %s: %w", k.Release, err)
+		return fmt.Errorf("kernel %s: %w", c.kernel, err)
 	}
 	if c.record != "" {
 		if err := app.ReplaceFile(c.record, func(w io.Writer) error { _, err := w.Write(text); return err }); err != nil {
@@ -62,6 +43,33 @@ func (a verbs) bootConform(c *conformFlags, ops []*conform.Op) error {
 		}
 	}
 	return a.compareRecorded(c, ops, recorded.Expecting())
+}
+
+// boot has the kernel that --kernel names do a job of so many operations, and gives the recording.
+func (a verbs) boot(c *conformFlags, job string, operations int, args []string) ([]byte, error) {
+	k, err := kernels.Find(c.kernel)
+	if err != nil {
+		return nil, err
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	limit, end := context.WithTimeout(context.Background(), bootTime+time.Duration(operations)*operationTime)
+	defer end()
+	ctx, cancel := a.Context(limit)
+	defer cancel()
+	r, err := kernels.Run(ctx, &kernels.Machine{Kernel: k, Program: program, Args: jobs.Args(job, args...)})
+	if stop := a.Interrupted(); stop != nil {
+		return nil, stop
+	}
+	if err != nil {
+		return nil, err
+	}
+	if r.Exit != 0 {
+		return nil, fmt.Errorf("kernel %s: %s", k.Release, strings.TrimPrefix(strings.TrimSpace(r.Errors), "btrlab: "))
+	}
+	return r.Files[jobs.RecordFile], nil
 }
 
 // compareRecorded compares the engine with a recorded kernel, and prints.

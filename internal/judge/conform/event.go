@@ -17,9 +17,11 @@ const (
 	Caller    Lane = iota // the task that does the operation
 	Elsewhere             // workers, the end of I/O, the flusher
 	lanes
+
+	Second = lanes // of a Pair: the other task
 )
 
-func (l Lane) String() string { return [...]string{"task", "elsewhere"}[l] }
+func (l Lane) String() string { return [...]string{"task", "elsewhere", "second"}[l] }
 
 // Group is a part of the file system, by which differences are counted.
 type Group uint8

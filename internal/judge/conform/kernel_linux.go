@@ -147,55 +147,70 @@ func names(list []bit, v int64) string {
 }
 
 // run does an operation on a copy of the image, mounted.
-func (k *tracedKernel) run(image *blockdev.Memory, op *Op) (_ []Event, err error) {
+func (k *tracedKernel) run(image *blockdev.Memory, op *Op) (list []Event, err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	err = k.mount(image, op, func(h *host, m *mounted) error {
+		m.tids = []int{unix.Gettid()}
+		list, err = k.traced(m, func() error { return script(h, op.Do) })
+		return err
+	})
+	return list, err
+}
+
+// mount gives use a mounted copy of the image, on which the operation's setup has run.
+func (k *tracedKernel) mount(image *blockdev.Memory, op *Op, use func(h *host, m *mounted) error) (err error) {
 	dir, err := os.MkdirTemp(k.dir, "conform")
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	file, mnt := filepath.Join(dir, "img"), filepath.Join(dir, "mnt")
 	fsid, err := writeImage(image, file)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := os.Mkdir(mnt, 0o700); err != nil {
-		return nil, err
+		return err
 	}
 	m, err := hostio.MountLoop(file, mnt, "btrfs", "commit=300,nodiscard,thread_pool=1")
 	if err != nil {
-		return nil, err
+		return err
 	}
 	h := &host{dir: mnt, mount: m, files: map[string]*os.File{}}
 	defer func() { err = errors.Join(err, h.end(), m.Close()) }()
 	bdi, err := bdiOf(fsid)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	sdev, err := deviceOf(mnt)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := setUp(h, op); err != nil {
-		return nil, err
+		return err
 	}
+	return use(h, &mounted{fsid: fsid, dev: m.Dev, bdi: bdi, sdev: sdev})
+}
+
+// traced are the steps of do, and of what the kernel's workers do then.
+func (k *tracedKernel) traced(m *mounted, do func() error) ([]Event, error) {
 	time.Sleep(settle)
 	if err := k.tracer.Start(); err != nil {
 		return nil, err
 	}
-	err = script(h, op.Do)
+	err := do()
 	time.Sleep(settle)
 	records, serr := k.tracer.Stop()
 	if err = errors.Join(err, serr); err != nil {
 		return nil, err
 	}
-	return k.events(records, &mounted{unix.Gettid(), fsid, m.Dev, bdi, sdev}), nil
+	return k.events(records, m), nil
 }
 
 // mounted tells the events of our file system from those of others.
 type mounted struct {
-	tid  int // of the caller
+	tids []int // of the callers
 	fsid format.UUID
 	dev  uint32 // of the loop device
 	bdi  string // the name that events of writeback have
@@ -214,9 +229,20 @@ func (m *mounted) has(r *hostio.TraceRecord) bool {
 	case r.Has("s_dev"):
 		return uint32(r.Int("s_dev")) == m.sdev
 	case strings.HasPrefix(r.Name, functions): // snapshot_lock says nothing of whose it is
-		return r.TID == m.tid
+		return slices.Contains(m.tids, r.TID)
 	}
 	return r.String("name") == m.bdi
+}
+
+// lane is that of a record's task: the first caller, the second, or neither.
+func (m *mounted) lane(r *hostio.TraceRecord) Lane {
+	switch i := slices.Index(m.tids, r.TID); {
+	case i < 0 || r.Interrupt:
+		return Elsewhere
+	case i == 0:
+		return Caller
+	}
+	return Second
 }
 
 // bdiOf is the name of a mounted file system's backing_dev_info.
@@ -295,11 +321,8 @@ func (k *tracedKernel) events(records []hostio.TraceRecord, m *mounted) (list []
 			delete(made, block)
 			e.Root = 0 // its header is what was in the memory before
 		}
-		lane := Elsewhere
-		if r.TID == m.tid && !r.Interrupt {
-			lane = Caller
-		}
-		if sights[e.Name] && lane == Caller && r.Int("mode")&int64(format.S_IFMT) == int64(format.S_IFREG) {
+		lane := m.lane(r)
+		if sights[e.Name] && lane != Elsewhere && r.Int("mode")&int64(format.S_IFMT) == int64(format.S_IFREG) {
 			ino, now := r.Int("ino"), r.Int("isize")
 			if before, ok := isize[ino]; ok && before != now {
 				if ev, ok := abstract(lane, sched.TraceEvent{Name: "i_size_write", Len: uint64(now)}); ok {

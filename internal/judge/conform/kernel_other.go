@@ -30,3 +30,7 @@ func (*tracedKernel) Refused() error { return nil }
 func (*tracedKernel) Release() string { return "" }
 
 func (*tracedKernel) run(*blockdev.Memory, *Op) ([]Event, error) { return nil, errors.ErrUnsupported }
+
+func (*tracedKernel) runPair(*blockdev.Memory, *Pair, int) ([]Event, error) {
+	return nil, errors.ErrUnsupported
+}

@@ -319,14 +319,19 @@ func (r *Recorder) WriteKernel(w io.Writer, k *Kernel) error {
 	for _, name := range k.Missing() {
 		lacks = append(lacks, stepName(short(name)))
 	}
-	release := k.Release()
+	return r.Write(w, k.DebianRelease(), k.Refused() == nil, lacks)
+}
+
+// DebianRelease is the kernel's version. Of Debian's, whose uname -r stays "5.10.0", it is that of
+// the package.
+func (k *Kernel) DebianRelease() string {
 	if b, err := os.ReadFile("/proc/version"); err == nil {
-		// Debian's uname -r stays "5.10.0", and the version is that of the package.
 		if _, after, ok := strings.Cut(string(b), " Debian "); ok {
-			release, _, _ = strings.Cut(after, " ")
+			release, _, _ := strings.Cut(after, " ")
+			return release
 		}
 	}
-	return r.Write(w, release, k.Refused() == nil, lacks)
+	return k.Release()
 }
 
 // Write writes what was noted as the text of a recorded run; the sequence that was seen most comes

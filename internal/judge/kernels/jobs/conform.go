@@ -13,7 +13,7 @@ import (
 	"btrlab/internal/judge/kernels"
 )
 
-// RecordFile is the file of the job "conform" with the recording.
+// RecordFile is the file of the jobs "conform" and "pairs" with the recording.
 const RecordFile = "record.txt"
 
 // record does the operations of package conform under the kernel's tracepoints. Arguments: how
@@ -53,6 +53,32 @@ func record(_ io.Writer, args []string) (err error) {
 		return err
 	}
 	return errors.Join(r.WriteKernel(f, k), f.Close())
+}
+
+// recordPairs does pairs of operations under the kernel's tracepoints. Arguments: how often each is
+// done at once, and the names of the pairs; none is all.
+func recordPairs(_ io.Writer, args []string) (err error) {
+	if len(args) == 0 {
+		return errors.New("pairs: want the number of runs")
+	}
+	runs, err := strconv.Atoi(args[0])
+	if err != nil {
+		return err
+	}
+	k, err := conform.Open(os.TempDir())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, k.Close()) }()
+	r, err := k.RecordPairs(args[1:], runs, nil)
+	if err != nil {
+		return err
+	}
+	f, err := os.Create(filepath.Join(kernels.Out, RecordFile))
+	if err != nil {
+		return err
+	}
+	return errors.Join(r.Write(f), f.Close())
 }
 
 // among reports whether a list that is not empty has the name.

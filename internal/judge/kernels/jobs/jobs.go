@@ -20,6 +20,7 @@ const word = "btrlab-job"
 // jobs are those that there are, by name.
 var jobs = map[string]func(out io.Writer, args []string) error{
 	"conform": record,
+	"pairs":   recordPairs,
 	"echo":    echo,
 }
 
