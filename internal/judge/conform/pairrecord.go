@@ -328,7 +328,7 @@ func (r *PairRecord) Only(names []string) {
 // WritePairs writes the table of pairs, and the first reason of each that does not agree.
 func WritePairs(w io.Writer, release, pol string, results []*PairResult) error {
 	var b strings.Builder
-	table := [][]string{{"pair", "traces", "turns", "steps", "compared", "the engine has a schedule for", "changed traces", "rejected"}}
+	table := [][]string{{"pair", "traces", "turns", "steps", "compared", "accepted", "changed", "rejected"}}
 	total := &PairResult{Name: "all"}
 	row := func(x *PairResult) {
 		turns := fmt.Sprint(x.Turns)
@@ -347,7 +347,9 @@ func WritePairs(w io.Writer, release, pol string, results []*PairResult) error {
 		total.Rejected += x.Rejected
 	}
 	row(total)
-	fmt.Fprintf(&b, "Linux %s and the engine, policy %s, two tasks at once:\n\n%s", release, pol, prose.Table(1, table))
+	about := fmt.Sprintf("Linux %s and the engine, policy %s. A trace is of two tasks at once; accepted is one that a schedule of the engine makes as well, "+
+		"and rejected a changed one that none makes. Turns is how often the tasks take turns, at most.", release, pol)
+	fmt.Fprintf(&b, "%s\n\n%s", prose.Wrap(about, prose.Width), prose.Table(1, table))
 	for _, x := range results {
 		for _, why := range x.Why {
 			fmt.Fprintf(&b, "\n%s\n", prose.Wrap(x.Name+": "+why, prose.Width))

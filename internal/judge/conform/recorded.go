@@ -328,6 +328,7 @@ func (k *Kernel) DebianRelease() string {
 	if b, err := os.ReadFile("/proc/version"); err == nil {
 		if _, after, ok := strings.Cut(string(b), " Debian "); ok {
 			release, _, _ := strings.Cut(after, " ")
+			release, _, _ = strings.Cut(release, "-")
 			return release
 		}
 	}
