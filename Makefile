@@ -102,16 +102,17 @@ labs: ## grade every solution (full marks), every planted mistake and every host
 	@if [ -e HANDOUT ]; then echo "bad target, have a handout want a clone: a handout has no solutions to grade" >&2; exit 2; fi
 	BTRLAB_LONG=$(LONG) BTRLAB_LABS=1 $(GO) test -count=1 -v -timeout 60m -run '^Test(SolutionsAndMutants|Hostile|Orders|Raced)$$' ./internal/study/judges ./internal/study/course
 
+# TestOneKernel is the sample of make kernels: it asks a kernel that make kernels has fetched, if there is one.
 interop: build ## let Linux, btrfs-progs and a browser judge (root, btrfs-progs, chromium)
 	BTRLAB_INTEROP=1 BTRLAB_LONG=$(LONG) $(GO) test -count=1 -v -run '$(JUDGED)' -timeout 45m $(INTEROP)
 	BTRLAB_INTEROP=1 BTRLAB_LONG=$(LONG) $(GO) test -count=1 -v -p 1 -skip "^Test(Numbers|Kernel)" -timeout 45m ./internal/interop/...
 
 # Where the kernels are that conform --kernel and the tests look for, by version.
 BTRLAB_KERNELS ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/btrlab/kernels
-kernels: build ## fetch other kernels, boot each and let it judge: images, logs, verdicts, steps (qemu, btrfs-progs, root; V="5.10 6.1")
+kernels: build ## fetch other kernels, boot each and let it judge: images, logs, verdicts (qemu, btrfs-progs, root; V="5.10 6.1", KEEP=1: into the reference)
 	@if ! command -v qemu-system-x86_64 >/dev/null; then echo "bad qemu-system-x86_64, have none want that of package qemu-system-x86: it boots the kernels" >&2; exit 2; fi
 	bash internal/judge/kernels/fetch.sh '$(BTRLAB_KERNELS)' $(V)
-	BTRLAB_INTEROP=1 BTRLAB_KERNELS='$(BTRLAB_KERNELS)' $(GO) test -count=1 -v -timeout 3h -run '^TestKernel' ./internal/interop/kernel -kernels.all
+	BTRLAB_INTEROP=1 BTRLAB_KERNELS='$(BTRLAB_KERNELS)' $(GO) test -count=1 -v -timeout 3h -run '^TestKernel' ./internal/interop/kernel -kernels.all $(if $(KEEP),-kernels.keep)
 
 judges: build ## let fsx, fsstress, pjdfstest and xfstests judge a mounted image (root; XFSTESTS= and PJDFSTEST= name clones)
 	bash internal/mount/judges.sh $(BIN) $(ART)/judges '$(PJDFSTEST)' '$(XFSTESTS)'

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -164,4 +165,23 @@ func FileSystem(path string) (string, error) {
 		return "tmpfs", nil
 	}
 	return fmt.Sprintf("0x%x", st.Type), nil
+}
+
+// InMemory reports, by mincore(2), whether a page of the file is in the page cache that has bytes
+// of [off, off+n), with n at least 1.
+func InMemory(fd int, off, n int64) (bool, error) {
+	start := off &^ 4095
+	p, err := unix.Mmap(fd, start, int(off+n-start), unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		return false, &os.SyscallError{Syscall: "mmap", Err: err}
+	}
+	pages := make([]byte, (len(p)+4095)/4096)
+	_, _, no := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)), uintptr(unsafe.Pointer(&pages[0])))
+	if err := unix.Munmap(p); err != nil {
+		return false, err
+	}
+	if no != 0 {
+		return false, &os.SyscallError{Syscall: "mincore", Err: no}
+	}
+	return slices.ContainsFunc(pages, func(b byte) bool { return b&1 != 0 }), nil
 }

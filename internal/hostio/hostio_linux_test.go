@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -339,6 +340,26 @@ func TestResident(t *testing.T) {
 	for i, b := range in {
 		if b&1 == 0 {
 			t.Fatalf("page %d of %d is not in memory", i, len(in))
+		}
+	}
+}
+
+// What was written is in memory, a hole is not before it is read.
+func TestInMemory(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "f"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := errors.Join(f.Truncate(4<<20), func() error { _, err := f.WriteAt(make([]byte, 5000), 1<<20+100); return err }()); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		off, n int64
+		want   bool
+	}{{1 << 20, 4096, true}, {1<<20 + 4097, 100, true}, {3 << 20, 8192, false}, {1<<20 - 4096, 4096, false}, {1<<20 - 1, 2, true}} {
+		if in, err := InMemory(int(f.Fd()), c.off, c.n); err != nil || in != c.want {
+			t.Errorf("[%d, +%d): in memory %t, %v want %t", c.off, c.n, in, err, c.want)
 		}
 	}
 }

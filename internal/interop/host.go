@@ -18,9 +18,13 @@ import (
 // the other.
 var LoopFiles = map[string]bool{}
 
-// Main runs the tests of a package, and fails it when an image is left attached to a loop device.
-func Main(m *testing.M) {
+// Main runs the tests of a package and what is to be done after them, and fails it when an image is
+// left attached to a loop device.
+func Main(m *testing.M, after ...func()) {
 	code := m.Run()
+	for _, f := range after {
+		f()
+	}
 	if left := attached(); len(left) > 0 {
 		fmt.Fprintf(os.Stderr, "interop: loop devices left: %v\n", left)
 		code = 1

@@ -45,6 +45,7 @@ const (
 	AgainFlush           // a direct read: dirty pages
 	AgainBuffered        // a direct request that must go through the page cache
 	AgainDirect          // direct writes of sectors in flight
+	AgainCopy            // a direct write with checksums: the copy of its bytes
 	Agains               // how many there are
 )
 
@@ -82,6 +83,7 @@ var againWords = [Agains][2]string{
 	AgainFlush:     {"flush", "a page of the range is dirty"},
 	AgainBuffered:  {"fallback", "the request must go through the page cache"},
 	AgainDirect:    {"drain", "direct writes of sectors are in flight"},
+	AgainCopy:      {"allocate", "the copy that goes to the device needs memory"},
 }
 
 // Place is the step that would have slept, by its name in traces.

@@ -163,7 +163,7 @@ func (m Mark) String() string { return markNames[m] }
 
 // ofNowait are the switches of NOWAIT requests.
 var ofNowait = Of(NowaitBuffered, NowaitTryPages, NowaitTryOrdered, NowaitEDQUOT, NowaitTryQuota, NowaitTryPrivs, NowaitTryExpand,
-	NowaitTryFault, NowaitCOW, NowaitCheckTry, NowaitCheckWhole, NowaitPastEOF, NowaitOneExtent, NowaitAsyncExt, NowaitTryRange,
+	NowaitTryFault, NowaitCOW, NowaitCheckTry, NowaitCheckWhole, NowaitPastEOF, NowaitOneExtent, NowaitCsumCopy, NowaitAsyncExt, NowaitTryRange,
 	NowaitCheckOnce, NocowPathReuse, NocowPathFree, NocowEarlyRelease, NowaitContext, NowaitNoFlush, NowaitTryTree, NocowAskAlways)
 
 // of returns the switches of p that a request follows.

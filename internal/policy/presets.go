@@ -128,6 +128,7 @@ var KernelPresets = []Policy{
 		p.Put(LogOneWait, true)
 		p.Put(NocowAskAlways, true)
 		p.Put(DIOCsumBuffered, false)
+		p.Put(NowaitCsumCopy, true)
 		p.Put(SetsizeWaitOrdered, true)
 	}),
 }

@@ -43,6 +43,7 @@ const (
 	NowaitCheckWhole
 	NowaitPastEOF
 	NowaitOneExtent
+	NowaitCsumCopy
 	NowaitAsyncExt
 	NowaitTryRange
 	NowaitCheckOnce
@@ -469,7 +470,7 @@ var toggles = [switches]Toggle{
 	},
 	NowaitCheckWhole: {
 		Name:     "NOWAIT_CHECK_WHOLE",
-		Does:     "the check before a NOWAIT direct write asks about all of the request, not about its first extent only",
+		Does:     "the check before a NOWAIT direct write, which asks about its first extent, wants this extent to have all of the request",
 		Effect:   "prevents a NOWAIT direct write whose first extent can go in place from waiting for space for a later one",
 		Source:   "260a63395f90 (5.8)",
 		Kernel:   "fs/btrfs/file.c:check_can_nocow()",
@@ -493,6 +494,14 @@ var toggles = [switches]Toggle{
 		Kernel:   "fs/btrfs/inode.c:btrfs_dio_iomap_begin()",
 		Shows:    "without it a NOWAIT direct write of two extents is half done in between, or ends there",
 		Scenario: "nowait-dio-extents", Base: "nowait-5.19",
+	},
+	NowaitCsumCopy: {
+		Name:   "NOWAIT_CSUM_COPY",
+		Does:   "a NOWAIT direct write to a file with checksums, which goes to the device by a copy, is EAGAIN",
+		Effect: "prevents a NOWAIT direct write from waiting for the memory of the copy",
+		Source: "e9b7b9d9e78e (7.3)",
+		Kernel: "fs/btrfs/direct-io.c:btrfs_dio_write()",
+		Shows:  "a NOWAIT direct write into preallocated space with checksums; no scenario: the copy is never short of memory here",
 	},
 	NowaitAsyncExt: {
 		Name:     "D0_ASYNC_EXT",

@@ -72,17 +72,18 @@ Exit code 1 means that a difference is open, or an expected one is gone.`,
 		if c.pairs {
 			return a.pairs(cmd, &c)
 		}
+		err := app.Check(cmd,
+			app.NotEmpty("kernel policy between op record", "--%s is empty"),
+			app.Excludes("list", "op recorded kernel policy between record runs json", "--list compares nothing: it goes with no other flag"),
+			app.Excludes("record", "recorded", "--record is for the running kernel, not for --recorded"),
+			app.Not(c.runs < 1 || c.runs > 1 && c.record == "", "--runs %d, want 1 or more, and more with --record only", c.runs))
+		if err != nil {
+			return err
+		}
 		if c.list {
 			return a.listConform()
 		}
 		ops, err := c.operations(cmd)
-		if err != nil {
-			return err
-		}
-		err = app.Check(cmd,
-			app.NotEmpty("kernel policy between op record", "--%s is empty"),
-			app.Excludes("record", "recorded", "--record is for the running kernel, not for --recorded"),
-			app.Not(c.runs < 1 || c.runs > 1 && c.record == "", "--runs %d, want 1 or more, and more with --record only", c.runs))
 		if err != nil {
 			return err
 		}

@@ -97,6 +97,9 @@ func (a verbs) runBetween(cmd *cobra.Command, c *conformFlags, ops []*conform.Op
 		}
 		sides[i] = k
 	}
+	if sides[0].Release == sides[1].Release {
+		return app.Usagef(cmd, "--between: bad versions, have Linux %s twice want two kernels", sides[0].Release)
+	}
 	results := make([]*conform.Result, 0, len(ops))
 	for _, op := range ops {
 		x, err := conform.Between(sides[0], sides[1], op)

@@ -248,27 +248,21 @@ func checkOf(ip *inode.Inode, c fstree.NocowCheck) fstree.NocowCheck {
 }
 
 // CheckNocow reports up to which byte of [start, end), which are sectors, a write goes in place, as
-// CanNocow does, but asks as c says, and, unless whole is set, about the first extent only. With
-// try the range is tried: EAGAIN.
+// CanNocow does, but asks as c says, and about the first extent only. With try the range is tried:
+// EAGAIN.
 //
 // Models check_can_nocow() of 4.13 and btrfs_check_nocow_nolock() of 5.8, as btrfs_write_check()
 // calls them for NOWAIT.
-func (f *Finder) CheckNocow(t *sched.Task, ip *inode.Inode, start, end uint64, c fstree.NocowCheck, try, whole bool) (uint64, error) {
+func (f *Finder) CheckNocow(t *sched.Task, ip *inode.Inode, start, end uint64, c fstree.NocowCheck, try bool) (uint64, error) {
 	if err := lockForCheck(t, ip, start, end, try); err != nil {
 		return start, err
 	}
 	defer ip.IOTree.Unlock(t, start, end)
-	cur := start
-	for cur < end {
-		n, _, err := f.items.CheckNocow(t, ip.Root, ip.Ino, cur, end-cur, checkOf(ip, c))
-		if err != nil {
-			return start, err
-		}
-		if cur += n; n == 0 || !whole {
-			break
-		}
+	n, _, err := f.items.CheckNocow(t, ip.Root, ip.Ino, start, end-start, checkOf(ip, c))
+	if err != nil {
+		return start, err
 	}
-	return cur, nil
+	return start + n, nil
 }
 
 // inPlace is the part of [start, end) in m, which may be overwritten.

@@ -22,7 +22,6 @@ import (
 	"btrlab/internal/hostio"
 	"btrlab/internal/interop"
 	"btrlab/internal/iopath"
-	"btrlab/internal/judge/conform"
 	"btrlab/internal/judge/crash"
 	"btrlab/internal/judge/kernels"
 	"btrlab/internal/judge/kernels/jobs"
@@ -34,11 +33,21 @@ import (
 
 var (
 	kernelsAll    = flag.Bool("kernels.all", false, "ask each kernel that is installed, not the oldest and the newest alone")
-	kernelsTables = flag.String("kernels.tables", "", "write the tables of verdicts into this folder")
+	kernelsEvery  = flag.Int("kernels.every", 1, "of the bounded workloads, ask each N-th")
+	kernelsRounds = flag.Int("kernels.rounds", 0, "ask the writes that must not wait of a full file system so many times more, and print each verdict")
 )
 
 // bootTime is how long a guest may run.
 const bootTime = 30 * time.Minute
+
+// guestFolder is the folder of guestProgram, once it is there.
+var guestFolder string
+
+func removeGuestProgram() {
+	if guestFolder != "" {
+		os.RemoveAll(guestFolder)
+	}
+}
 
 // guestProgram builds the static btrlab that guests run.
 var guestProgram = sync.OnceValues(func() (string, error) {
@@ -46,6 +55,7 @@ var guestProgram = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
+	guestFolder = dir
 	path := filepath.Join(dir, "btrlab")
 	cmd := exec.Command("go", "build", "-ldflags=-s -w", "-o", path, "btrlab/cmd/btrlab")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -152,7 +162,7 @@ func TestKernelImages(t *testing.T) {
 			r := asked(t, m, "images", fmt.Sprint(len(m.Disks)))
 			var said []jobs.ImageSaid
 			interop.Must(t, json.Unmarshal(r.Files[jobs.ImagesFile], &said))
-			good, refused := 0, 0
+			var counts imageCounts
 			for i, s := range said {
 				img, name := m.Disks[i], "mkfs.btrfs"
 				if i < len(kernelKinds) {
@@ -161,7 +171,7 @@ func TestKernelImages(t *testing.T) {
 						if !strings.Contains(s.Error, "mount: invalid argument") {
 							t.Errorf("%s: %q, want that Linux %s refuses it", name, s.Error, k.Version)
 						}
-						refused++
+						counts.Refused = append(counts.Refused, strings.TrimPrefix(kernelKinds[i].options, "-O "))
 						interop.Judged(t, img)
 						continue
 					}
@@ -190,9 +200,10 @@ func TestKernelImages(t *testing.T) {
 					t.Errorf("%s: btrlab reads another tree than the kernel has written: %s", name, treesDiffer(got, s.After))
 				}
 				interop.Must(t, errors.Join(os.RemoveAll(have), os.RemoveAll(have+".snap")))
-				good++
+				counts.Clean++
 			}
-			t.Logf("Linux %s: %d images read, scrubbed, written on and clean to both checkers, %d refused as unknown", k.Release, good, refused)
+			t.Logf("Linux %s: %d images read, scrubbed, written on and clean to both checkers, %d refused as unknown", k.Release, counts.Clean, len(counts.Refused))
+			keep(t, k, func(m *measured) { m.Images = &counts })
 		})
 	}
 }
@@ -225,7 +236,8 @@ func TestKernelLogs(t *testing.T) {
 	crashed, trees := ourCrashes(t, n)
 	for _, k := range booted(t) {
 		t.Run(k.Version, func(t *testing.T) {
-			t.Run("theirs", func(t *testing.T) { theirCrashes(t, k, packed, n) })
+			var c logCounts
+			t.Run("theirs", func(t *testing.T) { theirCrashes(t, k, packed, n, &c) })
 			t.Run("ours", func(t *testing.T) {
 				m := &kernels.Machine{Kernel: k, Files: map[string][]byte{}, MemoryMiB: 3000}
 				var names []string
@@ -243,20 +255,24 @@ func TestKernelLogs(t *testing.T) {
 					}
 					if !maps.Equal(s.Tree, trees[i]) {
 						t.Errorf("image %d: the kernel has replayed another tree: %s", i, treesDiffer(s.Tree, trees[i]))
+						continue
 					}
+					c.OursSame++
 					img := interop.Image(t, "replayed.img")
 					interop.Must(t, jobs.Unpack(r.Files[fmt.Sprint("replayed-", i)], img))
 					interop.Judged(t, img)
 					interop.Must(t, os.Remove(img))
 				}
-				t.Logf("Linux %s replayed %d logs of ours as the engine does", k.Release, len(said))
+				c.Ours = len(said)
+				t.Logf("Linux %s replayed %d of %d logs of ours as the engine does", k.Release, c.OursSame, c.Ours)
 			})
+			keep(t, k, func(m *measured) { m.Logs = &c })
 		})
 	}
 }
 
 // theirCrashes has the kernel crash n times, and replays.
-func theirCrashes(t *testing.T, k *kernels.Kernel, packed []byte, n int) {
+func theirCrashes(t *testing.T, k *kernels.Kernel, packed []byte, n int, c *logCounts) {
 	t.Helper()
 	args := []string{}
 	for seed := range n {
@@ -265,12 +281,12 @@ func theirCrashes(t *testing.T, k *kernels.Kernel, packed []byte, n int) {
 	r := asked(t, &kernels.Machine{Kernel: k, Files: map[string][]byte{"base": packed}, MemoryMiB: 3000}, "crash", args...)
 	var said []jobs.CrashSaid
 	interop.Must(t, json.Unmarshal(r.Files[jobs.CrashFile], &said))
-	logs := 0
+	c.Workloads = len(said)
 	for _, s := range said {
 		img := interop.Image(t, "crash.img")
 		interop.Must(t, jobs.Unpack(r.Files[fmt.Sprint("crash-", s.Seed)], img))
 		if hasLog(t, img) {
-			logs++
+			c.TheirLogs++
 		}
 		replay(t, img)
 		interop.Judged(t, img)
@@ -278,18 +294,23 @@ func theirCrashes(t *testing.T, k *kernels.Kernel, packed []byte, n int) {
 		interop.Btrlab(t, "get", "-r", img+":/", have)
 		got, err := jobs.Manifest(have)
 		interop.Must(t, err)
+		kept := true
 		for path, want := range s.Promised {
 			if got[path] != want {
+				kept = false
 				t.Errorf("seed %d: %s is %q after replay, and the fsync promised %q; %s", s.Seed, path, got[path], want, s.Log)
 			}
+		}
+		if kept {
+			c.TheirsSame++
 		}
 		interop.Must(t, os.RemoveAll(have))
 		interop.Must(t, os.Remove(img))
 	}
-	if len(said) != n || logs < n*2/3 {
-		t.Errorf("%d crashes, %d with a log, want %d, most with one", len(said), logs, n)
+	if len(said) != n || c.TheirLogs < n*2/3 {
+		t.Errorf("%d crashes, %d with a log, want %d, most with one", len(said), c.TheirLogs, n)
 	}
-	t.Logf("Linux %s: %d crashes, %d with a log, replayed by the engine", k.Release, len(said), logs)
+	t.Logf("Linux %s: %d crashes, %d with a log, replayed by the engine", k.Release, len(said), c.TheirLogs)
 }
 
 // ourCrashes makes n images of ours with a log, by random sequences, and what the engine finds in
@@ -346,50 +367,35 @@ func TestKernelVerdicts(t *testing.T) {
 	interop.Must(t, err)
 	for _, k := range booted(t) {
 		t.Run(k.Version, func(t *testing.T) {
-			r := asked(t, &kernels.Machine{Kernel: k, Files: map[string][]byte{"base": packed}, MemoryMiB: 2500}, "nowait", "/base")
+			r := asked(t, &kernels.Machine{Kernel: k, Files: map[string][]byte{"base": packed}, MemoryMiB: 2500}, "nowait", "/base", fmt.Sprint(*kernelsRounds))
 			var said map[string]string
 			interop.Must(t, json.Unmarshal(r.Files[jobs.NowaitFile], &said))
 			if len(said) < 60 {
 				t.Errorf("%d verdicts, want 60 at least", len(said))
 			}
-			pol := conform.DefaultPolicy(k.Version)
-			ours := map[string]string{}
-			for g := range jobs.NowaitGroups {
-				img := interop.Image(t, "nowait.img")
-				interop.Must(t, jobs.Unpack(r.Files[fmt.Sprint("nowait-", int(g))], img))
-				engineVerdicts(t, img, pol, jobs.NowaitCells(g), ours)
-				interop.Must(t, os.Remove(img))
-			}
-			agree := 0
-			var b strings.Builder
-			fmt.Fprintf(&b, "RWF_NOWAIT writes, Linux %s and the engine under policy %s\n", k.Release, pol)
-			fmt.Fprintf(&b, "cold, cached, dirty range; D done, A EAGAIN, O EOPNOTSUPP, Q EDQUOT, S ENOSPC,\n- not asked: the range could not be made dirty; ! the two differ\n")
-			fmt.Fprintf(&b, "%-32s %-15s %-15s\n", "file", "buffered", "direct")
-			for i := range jobs.NowaitStates {
-				s := &jobs.NowaitStates[i]
-				fmt.Fprintf(&b, "%-32s", s.Name)
-				for _, way := range jobs.NowaitWays {
-					theirs, mine := "", ""
-					for _, cache := range jobs.NowaitCaches {
-						key := (&jobs.NowaitCell{State: s, Way: way, Cache: cache}).Key()
-						theirs += verdictLetter(said[key])
-						mine += verdictLetter(ours[key])
-						if said[key] == ours[key] {
-							agree++
-						}
-					}
-					mark := " "
-					if theirs != mine {
-						mark = "!"
-					}
-					fmt.Fprintf(&b, " %s %s %s     ", theirs, mine, mark)
+			rows := verdictRows{Kernel: verdictRowsOf(said)}
+			answers := map[string]map[string]string{} // by policy
+			for _, pol := range []string{"modern", eraOf(k)} {
+				answers[pol] = map[string]string{}
+				for g := range jobs.NowaitGroups {
+					img := interop.Image(t, "nowait.img")
+					interop.Must(t, jobs.Unpack(r.Files[fmt.Sprint("nowait-", int(g))], img))
+					engineVerdicts(t, img, pol, jobs.NowaitCells(g), answers[pol])
+					interop.Must(t, os.Remove(img))
 				}
-				b.WriteString("\n")
 			}
-			if *kernelsTables != "" {
-				interop.Must(t, os.WriteFile(filepath.Join(*kernelsTables, "nowait-"+k.Version+".txt"), []byte(b.String()), 0o644))
+			rows.Modern, rows.Era = verdictRowsOf(answers["modern"]), verdictRowsOf(answers[eraOf(k)])
+			agree := 0
+			for key, v := range said {
+				if answers[eraOf(k)][key] == v {
+					agree++
+				}
 			}
-			t.Logf("%s%d of %d agree", b.String(), agree, len(said))
+			t.Logf("RWF_NOWAIT writes, Linux %s and the engine under policy %s: %d of %d agree; %s", k.Release, eraOf(k), agree, len(said), treesDiffer(said, answers[eraOf(k)]))
+			if *kernelsRounds > 0 {
+				t.Logf("space of metadata of the full file system, before each write:\n%s", r.Files[jobs.NowaitSpaceFile])
+			}
+			keep(t, k, func(m *measured) { m.Verdicts = &rows })
 		})
 	}
 }

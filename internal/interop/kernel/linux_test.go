@@ -13,7 +13,7 @@ import (
 	"btrlab/internal/testing/need"
 )
 
-func TestMain(m *testing.M) { interop.Main(m) }
+func TestMain(m *testing.M) { interop.Main(m, removeGuestProgram) }
 
 // TestMountedMeanwhile: Linux mounts the image while btrlab has it open for writing: no lock keeps
 // a loop device away. The commit is refused with one line, and the image is as Linux left it.

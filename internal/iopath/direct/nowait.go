@@ -87,7 +87,7 @@ func (w *write) checkNowait(t *sched.Task) error {
 	if !w.pl.Has(policy.NowaitTryTree) {
 		mayBlock(t, "nocow_check")
 	}
-	got, err := w.env.Read.Place.CheckNocow(t, w.ip, w.pos, end, w.check(), w.pl.Has(policy.NowaitCheckTry), w.pl.Has(policy.NowaitCheckWhole))
+	got, err := w.env.Read.Place.CheckNocow(t, w.ip, w.pos, end, w.check(), w.pl.Has(policy.NowaitCheckTry))
 	if err == nil && (got == w.pos || w.pl.Has(policy.NowaitCheckWhole) && got < end) {
 		err = kiocb.AgainCOW
 	}

@@ -175,6 +175,9 @@ func misaligned(pos uint64, n int) bool { return (pos|uint64(n))&(format.SectorS
 // range itself into memory, which the next pass removes: without progress the rest goes through the
 // page cache. Models the loop of btrfs_direct_write(); labs/reference 3.3, step 5.
 func (w *write) transfer(t *sched.Task) error {
+	if w.nowait && w.ip.Sums() && w.pl.Has(policy.NowaitCsumCopy) {
+		return kiocb.AgainCopy
+	}
 	for left := -1; ; {
 		err := w.pass(t)
 		if !errors.Is(err, errno.EFAULT) {

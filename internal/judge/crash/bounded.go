@@ -149,6 +149,20 @@ func (q *Sequence) Script() string {
 	return strings.Join(l, "; ")
 }
 
+// Lines are the whole workload, a line of script each: what the sequence needs to begin, and its
+// operations and syncs.
+func (q *Sequence) Lines() (list []string) {
+	// A list of lines cannot fail.
+	_ = q.prepare(func(l script.Line) error { list = append(list, l.Text); return nil })
+	for i, s := range q.steps {
+		list = append(list, s.Text)
+		if q.syncs[i].verb != "" {
+			list = append(list, q.syncs[i].String())
+		}
+	}
+	return list
+}
+
 // Bounded are the sequences of length operations, each with every choice of syncs. Sequences of one
 // and two are whole; of three, sample random ones are taken, by seed.
 func Bounded(length, sample int, seed uint64, each func(q *Sequence) bool) {

@@ -3,6 +3,7 @@ package crash_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -588,5 +589,32 @@ func TestNamesOfSubvolumes(t *testing.T) {
 	}
 	if x, _ := find(t, tk, rec, crash.Choice{PerFlush: 4}); x != nil {
 		t.Errorf("state %s: %s", x.State, x.Loss)
+	}
+}
+
+// The lines of a sequence, done one after the other, are the operations that Run does.
+func TestSequenceLines(t *testing.T) {
+	tk := sched.NewTask(t.Name())
+	dev := image(t, tk)
+	n := 0
+	crash.Bounded(1, 0, 0, func(q *crash.Sequence) bool {
+		if n++; n%40 != 1 {
+			return true
+		}
+		_, rec, _, err := q.Run(tk, dev, crash.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var have []string
+		for _, op := range rec.Ops {
+			have = append(have, op.Text)
+		}
+		if want := q.Lines(); !slices.Equal(have, want) {
+			t.Errorf("%s: Run does %q, Lines are %q", q.Script(), have, want)
+		}
+		return true
+	})
+	if n < 400 {
+		t.Errorf("%d sequences, want 400 at least", n)
 	}
 }

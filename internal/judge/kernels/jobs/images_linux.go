@@ -332,24 +332,33 @@ func oneReplay(packed, out string, s *ReplaySaid) error {
 	return errors.Join(err, os.Remove(img))
 }
 
-// nowait tries a write with RWF_NOWAIT on files in every state. Argument: a packed image, empty, of
-// 256 MiB or more. The host gets NowaitFile, and an image of each group of states, "nowait-GROUP",
-// as it was before the writes.
+// nowait tries a write with RWF_NOWAIT on files in every state. Arguments: a packed image, empty,
+// of 256 MiB or more, and how many rounds more the writes of the full file system are asked. The
+// host gets NowaitFile, of the first round, NowaitSpaceFile, and an image of each group of states,
+// "nowait-GROUP", as it was before the writes.
 func nowait(_ io.Writer, args []string) error {
 	b, err := os.ReadFile(args[0])
 	if err != nil {
 		return err
 	}
+	more, err := strconv.Atoi(args[1])
+	if err != nil {
+		return err
+	}
 	verdicts := map[string]string{}
 	for group := range NowaitGroups {
-		if err := nowaitGroup(b, NowaitGroup(group), verdicts); err != nil {
+		rounds := 1
+		if group == NowaitFull {
+			rounds += more
+		}
+		if err := nowaitGroup(b, group, rounds, verdicts); err != nil {
 			return fmt.Errorf("group %d: %w", group, err)
 		}
 	}
 	return writeOut(NowaitFile, verdicts)
 }
 
-func nowaitGroup(packed []byte, group NowaitGroup, verdicts map[string]string) (err error) {
+func nowaitGroup(packed []byte, group NowaitGroup, rounds int, verdicts map[string]string) (err error) {
 	const img = "/tmp/nowait.img"
 	if err := Unpack(packed, img); err != nil {
 		return err
@@ -393,15 +402,38 @@ func nowaitGroup(packed []byte, group NowaitGroup, verdicts map[string]string) (
 	if err := os.WriteFile(filepath.Join("/out", fmt.Sprint("nowait-", int(group))), b, 0o644); err != nil {
 		return err
 	}
-	for _, c := range cells {
-		progress("%s", c.Key())
-		v, err := c.try(filepath.Join("/mnt", c.File("kernel")))
-		if err != nil {
-			return fmt.Errorf("%s: %w", c.Key(), err)
+	var spaces strings.Builder
+	for round := range rounds {
+		for _, c := range cells {
+			progress("%s", c.Key())
+			space := metadataSpace()
+			v, err := c.try(filepath.Join("/mnt", c.File("kernel")))
+			if err != nil {
+				return fmt.Errorf("%s: %w", c.Key(), err)
+			}
+			if round == 0 {
+				verdicts[c.Key()] = v
+			}
+			fmt.Fprintf(&spaces, "round %d, %s: %s;%s\n", round+1, c.Key(), v, space)
 		}
-		verdicts[c.Key()] = v
 	}
-	return nil
+	if group != NowaitFull {
+		return nil
+	}
+	return os.WriteFile(filepath.Join("/out", NowaitSpaceFile), []byte(spaces.String()), 0o644)
+}
+
+// metadataSpace is what the kernel shows of space_info of metadata of the only btrfs that is
+// mounted.
+func metadataSpace() (text string) {
+	for _, name := range []string{"metadata/total_bytes", "metadata/bytes_used", "metadata/bytes_pinned", "metadata/bytes_reserved", "metadata/bytes_may_use", "metadata/bytes_readonly", "global_rsv_reserved", "global_rsv_size"} {
+		paths, _ := filepath.Glob("/sys/fs/btrfs/*-*/allocation/" + name) // a good pattern
+		for _, path := range paths {
+			b, _ := os.ReadFile(path) // a kernel that does not show it
+			text += " " + filepath.Base(name) + "=" + strings.TrimSpace(string(b))
+		}
+	}
+	return text
 }
 
 // fillUp allocates space until there is none.
@@ -474,7 +506,8 @@ func clone(from int, path string, nocow bool) error {
 	return errors.Join(err, unix.IoctlFileClone(int(to.Fd()), from), to.Close())
 }
 
-// try brings the file into the cell's state of the cache and tries the write.
+// try brings the file into the cell's state of the cache and tries the write. A verdict in brackets
+// says why it was not tried.
 func (c *NowaitCell) try(path string) (string, error) {
 	fd, err := unix.Open(path, unix.O_RDWR, 0)
 	if err != nil {
@@ -487,8 +520,22 @@ func (c *NowaitCell) try(path string) (string, error) {
 	_ = unix.Syncfs(fd)
 	read := func() { _, _ = unix.Pread(fd, all, 0) }
 	read() // so that the metadata is in memory in every state of the range
-	if err := unix.Fadvise(fd, 0, 0, unix.FADV_DONTNEED); err != nil {
-		return "", err
+	// A page that is in use at this moment stays, and the range would not be cold.
+	for drop := 0; ; drop++ {
+		if err := unix.Fadvise(fd, 0, 0, unix.FADV_DONTNEED); err != nil {
+			return "", err
+		}
+		in, err := hostio.InMemory(fd, c.State.Off, c.State.Len)
+		if err != nil {
+			return "", err
+		}
+		if !in {
+			break
+		}
+		if drop == 19 {
+			return "(in memory)", nil
+		}
+		time.Sleep(50 * time.Millisecond)
 	}
 	p := hostio.Resident(int(c.State.Len))
 	switch c.Cache {

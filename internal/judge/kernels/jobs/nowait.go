@@ -12,7 +12,11 @@ const (
 	ImagesFile = "images.json" // []ImageSaid
 	CrashFile  = "crash.json"  // []CrashSaid
 	ReplayFile = "replay.json" // []ReplaySaid
+	LogsFile   = "logs.json"   // []LogSaid
 	NowaitFile = "nowait.json" // map of NowaitCell.Key to verdicts
+	// NowaitSpaceFile has, of the full file system, a line for each write: its verdict, and what
+	// space_info of metadata said before it.
+	NowaitSpaceFile = "nowait-space.txt"
 )
 
 // ImageSaid is what a kernel says of an image that it mounted, read, scrubbed and wrote on.
@@ -33,6 +37,20 @@ type CrashSaid struct {
 type ReplaySaid struct {
 	Error string `json:"error"`
 	Tree  map[string]string
+}
+
+// LogTask is a log that a kernel replays: one that it has left itself, by Lines and a power cut, or
+// one of another side.
+type LogTask struct {
+	Lines []string `json:",omitempty"` // see Do
+	Left  string   `json:",omitempty"` // file with a Delta
+}
+
+// LogSaid is what a kernel says of a LogTask.
+type LogSaid struct {
+	Error string            `json:"error"`
+	Log   bool              // there was one
+	Facts map[string]string // of the tree after replay
 }
 
 // NowaitState is a file as the kernel makes it, and the write that is tried on it without waiting:

@@ -21,7 +21,7 @@ func Pack(path string) (out []byte, err error) {
 	if err != nil {
 		return nil, err
 	}
-	out = binary.LittleEndian.AppendUint64(nil, uint64(size))
+	out = packHeader(size)
 	buf, zero := make([]byte, packed), make([]byte, packed)
 	for off := int64(0); off < size; off += packed {
 		n, err := f.ReadAt(buf, off)
@@ -29,9 +29,7 @@ func Pack(path string) (out []byte, err error) {
 			return nil, err
 		}
 		if !bytes.Equal(buf[:n], zero[:n]) {
-			out = binary.LittleEndian.AppendUint64(out, uint64(off))
-			out = binary.LittleEndian.AppendUint64(out, uint64(n))
-			out = append(out, buf[:n]...)
+			out = packRun(out, off, buf[:n])
 		}
 	}
 	return out, nil
@@ -39,9 +37,22 @@ func Pack(path string) (out []byte, err error) {
 
 const packed = 16 << 10 // bytes of a run
 
+func packHeader(size int64) []byte { return binary.LittleEndian.AppendUint64(nil, uint64(size)) }
+
+func packRun(out []byte, off int64, p []byte) []byte {
+	out = binary.LittleEndian.AppendUint64(out, uint64(off))
+	out = binary.LittleEndian.AppendUint64(out, uint64(len(p)))
+	return append(out, p...)
+}
+
 // Unpack makes the file that Pack has read.
-func Unpack(b []byte, path string) (err error) {
-	f, err := os.Create(path)
+func Unpack(b []byte, path string) error { return unpack(b, path, os.O_TRUNC|os.O_CREATE) }
+
+// Patch makes a copy of its base the file of which Delta has read the difference.
+func Patch(b []byte, path string) error { return unpack(b, path, 0) }
+
+func unpack(b []byte, path string, flags int) (err error) {
+	f, err := os.OpenFile(path, os.O_RDWR|flags, 0o644)
 	if err != nil {
 		return err
 	}
