@@ -234,17 +234,16 @@ func TestPairs(t *testing.T) {
 	}
 }
 
-// An engine whose steps are those of another kernel, or of none, has no schedule for some traces for
-// which modern has one.
+// An engine whose steps are those of another kernel, or of none, has no schedule for some traces
+// for which modern has one.
 func TestPairsOfWrongEngines(t *testing.T) {
 	r, err := OpenPairs()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ pair, policy string }{
-		{"write-punch", "unlocked"},
+		{"append-append", "unlocked"},
 		{"dwrite-dwrite", "locked"},
-		{"write-dread", "range-lock"},
 	} {
 		for _, run := range r.Runs {
 			if run.Pair.Name != c.pair {

@@ -214,8 +214,8 @@ func (r *PairRun) Judge(pol string, mutants int) (*PairResult, error) {
 	return x, nil
 }
 
-// mutant is a changed trace, or nil if nothing that was drawn could be changed. Of two tasks that do
-// the same, what one does the other one may do as well.
+// mutant is a changed trace, or nil if nothing that was drawn could be changed. Of two tasks that
+// do the same, what one does the other one may do as well.
 func (p *Pair) mutant(trace []PairStep, rng *rand.Rand) (changed []PairStep, how string) {
 	for range 20 {
 		if changed, how = mutate(trace, rng); changed != nil && (p.First != p.Other || !strings.HasPrefix(how, otherTask)) {
