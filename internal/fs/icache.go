@@ -9,6 +9,7 @@ import (
 	"btrlab/internal/policy"
 
 	"btrlab/internal/data/inode"
+	"btrlab/internal/data/pagecache"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/iopath/setsize"
@@ -349,7 +350,7 @@ func (f *FS) prune(t *sched.Task) {
 	c.next.Store(max(c.limit, left+left/4))
 	byIno(victims)
 	for _, n := range victims {
-		n.ip.EvictPages(t)
+		n.ip.Pages.Truncate(t, 0, pagecache.MaxFileEnd)
 	}
 }
 
@@ -401,7 +402,7 @@ func (f *FS) discard(t *sched.Task, vol *subvol) {
 	f.inodes.hookMu.Unlock(t)
 	f.inodes.count.Add(-int64(len(victims)))
 	for _, n := range victims {
-		n.ip.EvictPages(t)
+		n.ip.Pages.Truncate(t, 0, pagecache.MaxFileEnd)
 	}
 }
 

@@ -6,12 +6,11 @@
 //
 //	Complete          queued: the last bio's end has called, and may not sleep
 //	finish            on a worker
-//	  LendOrdered     the metadata reserved for the extent is ours meanwhile
+//	  TakeOrdered     outstanding -1, csum_bytes -len; the metadata reserved for them is ours
 //	  finishItems     extent lock, transaction joined with these bytes
 //	    SetFileExtent, AllocReservedFileExtent                     nbytes +len; data reserved -> used
 //	    InsertCsums
 //	    extent maps dropped, disk_i_size follows i_size            the inode is dirty
-//	  ReturnOrdered   outstanding -1, csum_bytes -len; what was not used is released
 //	  Ordered.Remove  in flight -1, waiters woken
 //
 // Preallocated space is marked written instead (MarkExtentWritten). An overwrite in place inserts
@@ -132,43 +131,46 @@ func (f *Finisher) Complete(t *sched.Task, oe *ordered.Extent) {
 func (f *Finisher) finish(t *sched.Task, oe *ordered.Extent) {
 	t.Spend(cost.Ordered, 1)
 	ip := inode.OfOrdered(oe)
-	rsv := ip.LendOrdered(t, oe)
+	rsv := ip.TakeOrdered(t, oe)
 	err := oe.Err()
-	switch {
-	case err == nil && oe.Type != ordered.Nocow:
-		if rsv, err = f.finishItems(t, ip, oe, rsv); err != nil {
+	if err == nil && oe.Type != ordered.Nocow {
+		err = f.finishItems(t, ip, oe, rsv)
+		rsv = 0
+		if err != nil {
 			ip.SetError(t, err)
 			oe.Fail(err)
 		}
-	case err == nil:
+	} else if err != nil && oe.Type == ordered.Regular {
+		f.cfg.Extents.FreeReservedExtent(t, oe.DiskBytenr, oe.DiskLen)
+	}
+	if rsv > 0 {
+		f.fs.Space.Metadata().Release(t, rsv)
+	}
+	ip.DropQuota(t, oe) // what no transaction has
+	if err == nil && oe.Type == ordered.Nocow {
 		ip.FollowSize(t)
 		// Also when the size is the same: the data is in the device's cache, and only a commit
 		// flushes that. Without a dirty inode fsync would not see a reason for one. Models
 		// btrfs_update_inode_fallback() in btrfs_finish_one_ordered().
 		ip.MarkDirty(t)
-	case oe.Type == ordered.Regular:
-		f.cfg.Extents.FreeReservedExtent(t, oe.DiskBytenr, oe.DiskLen)
 	}
-	ip.ReturnOrdered(t, oe, rsv)
-	ip.DropQuota(t, oe) // what no transaction has
 	ip.Ordered.Remove(t, oe)
 	oe.Put(t)
 }
 
-// finishItems is the tree part of finish. It owns rsv bytes of metadata and returns what it has not
-// used.
-func (f *Finisher) finishItems(t *sched.Task, ip *inode.Inode, oe *ordered.Extent, rsv uint64) (rest uint64, err error) {
+// finishItems is the tree part of finish. It owns rsv bytes of metadata.
+func (f *Finisher) finishItems(t *sched.Task, ip *inode.Inode, oe *ordered.Extent, rsv uint64) error {
 	start, end := oe.Start, oe.End()
 	// Joining may wait for a commit; the extent range ranks above it, so it is locked before (9.1,
 	// level 11).
 	ip.IOTree.LockBits(t, start, end, extentio.Locked|extentio.FinishingOrdered)
+	defer ip.IOTree.Clear(t, start, end, extentio.Locked|extentio.FinishingOrdered)
 	h, err := f.cfg.Join(t, rsv)
 	if err != nil {
-		ip.IOTree.Clear(t, start, end, extentio.Locked|extentio.FinishingOrdered)
 		if oe.Type == ordered.Regular {
 			f.cfg.Extents.FreeReservedExtent(t, oe.DiskBytenr, oe.DiskLen)
 		}
-		return 0, fmt.Errorf("finish ino=%d off=%d len=%d: %w", ip.Ino, start, oe.Len, err)
+		return fmt.Errorf("finish ino=%d off=%d len=%d: %w", ip.Ino, start, oe.Len, err)
 	}
 	ip.CommitQuota(t, oe)
 	err = f.insertItems(t, ip, oe, h.Trans())
@@ -182,12 +184,10 @@ func (f *Finisher) finishItems(t *sched.Task, ip *inode.Inode, oe *ordered.Exten
 		ip.LastTransid.Store(h.Trans().ID)
 		ip.MarkDirty(t)
 	}
-	ip.IOTree.Clear(t, start, end, extentio.Locked|extentio.FinishingOrdered)
-	rest = h.TakeReserve(t)
 	if eerr := h.End(t); err == nil {
 		err = eerr
 	}
-	return rest, err
+	return err
 }
 
 // extentsChanged tells the inode that its extents of the range are others now, which the log of the

@@ -140,10 +140,9 @@ func (o *labWrite) Ordered(t *sched.Task) bool {
 
 func (o *labWrite) Copy(t *sched.Task) {
 	o.copyFromUser(t)
-	o.setDelalloc(t)
 	o.dirtyPages(t)
 	o.iSizeWrite(t)
-	o.finishRange(t)
+	o.setDelalloc(t)
 	o.pos += uint64(o.copied)
 	o.done += o.copied
 }

@@ -14,7 +14,6 @@ import (
 	"btrlab/internal/format"
 	"btrlab/internal/iopath"
 	"btrlab/internal/kiocb"
-	"btrlab/internal/lock/extentio"
 	"btrlab/internal/meta/spaceinfo"
 	"btrlab/internal/policy"
 	"btrlab/internal/sched"
@@ -424,7 +423,7 @@ func (w *write) reserve(t *sched.Task, start, end uint64) error {
 		}
 		w.rsv.Nocow(start, end)
 	}
-	err := w.rsv.ReserveMetadata(t, w.ip, spaceinfo.FlushAll)
+	err := w.rsv.ReserveMetadata(t, w.env.Read.Place, w.ip, spaceinfo.FlushAll)
 	if err != nil {
 		w.rsv.Release(t, w.ip)
 	}
@@ -446,7 +445,7 @@ func (w *write) lockExtent(t *sched.Task, start, end uint64) error {
 		return nil
 	}
 	if w.pl.Wrong(policy.WrongDirectClearsDelalloc) { // as unlock_err of btrfs_get_blocks_direct()
-		w.ip.IOTree.Change(t, start, end, extentio.Delalloc, 0)
+		w.ip.IOTree.Change(t, start, end, inode.DelallocBits, 0)
 	}
 	w.unlockExtent(t, start, end)
 	if w.pl.Has(policy.NowaitTryRange) {
@@ -456,11 +455,10 @@ func (w *write) lockExtent(t *sched.Task, start, end uint64) error {
 }
 
 func (w *write) unlockExtent(t *sched.Task, start, end uint64) {
-	bits := extentio.Locked
+	w.ip.IOTree.Unlock(t, start, end)
 	if w.pl.Has(policy.DIOLocked) {
-		bits |= extentio.DIOLocked
+		w.ip.IOTree.UnlockDIO(t, start, end)
 	}
-	w.ip.IOTree.Clear(t, start, end, bits)
 }
 
 // lockRange takes the extent lock of [start, end) while nothing ordered is in it, and before it the

@@ -242,9 +242,8 @@ func TestPairsOfWrongEngines(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ pair, policy string }{
-		{"write-punch", "unlocked"},
+		{"append-append", "unlocked"},
 		{"dwrite-dwrite", "locked"},
-		{"write-dread", "range-lock"},
 	} {
 		for _, run := range r.Runs {
 			if run.Pair.Name != c.pair {
