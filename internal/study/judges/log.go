@@ -165,7 +165,7 @@ const (
 	logFsyncs = 64
 	// maxLogSteps is for one fsync, and maxLogHold for how long it has the leaf, in per cent of
 	// what the kernel's order has it.
-	maxLogSteps = 8
+	maxLogSteps = 9
 	maxLogHold  = 102
 )
 

@@ -35,6 +35,6 @@ func Answers() map[string]string {
 	return map[string]string{
 		"again-no":        "log-again=",
 		"again-yes":       "never",
-		"searches-always": "9",
+		"searches-always": "7",
 	}
 }
