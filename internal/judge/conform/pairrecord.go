@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
-	"compress/gzip"
 	"embed"
 	"errors"
 	"fmt"
@@ -42,14 +41,9 @@ func OpenPairs() (*PairRecord, error) {
 
 // ReadPairs reads recorded pairs, compressed or not. Pairs that are not in the table are left out.
 func ReadPairs(in io.Reader) (*PairRecord, error) {
-	buf := bufio.NewReader(in)
-	in = buf
-	if magic, err := buf.Peek(2); err == nil && magic[0] == 0x1f && magic[1] == 0x8b {
-		z, err := gzip.NewReader(buf)
-		if err != nil {
-			return nil, err
-		}
-		in = z
+	in, err := uncompressed(in)
+	if err != nil {
+		return nil, err
 	}
 	r := &PairRecord{}
 	run, steps := &PairRun{}, new([]PairStep)

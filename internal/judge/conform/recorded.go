@@ -146,20 +146,24 @@ func openRecording(name string) (*Recorded, error) {
 
 // ReadRecorded reads a recorded run, compressed or not.
 func ReadRecorded(in io.Reader) (*Recorded, error) {
-	buf := bufio.NewReader(in)
-	in = buf
-	if magic, err := buf.Peek(2); err == nil && magic[0] == 0x1f && magic[1] == 0x8b {
-		z, err := gzip.NewReader(buf)
-		if err != nil {
-			return nil, err
-		}
-		in = z
+	in, err := uncompressed(in)
+	if err != nil {
+		return nil, err
 	}
 	text, err := io.ReadAll(in)
 	if err != nil {
 		return nil, err
 	}
 	return parseRecorded(string(text))
+}
+
+// uncompressed reads a text that is compressed by gzip or not.
+func uncompressed(in io.Reader) (io.Reader, error) {
+	buf := bufio.NewReader(in)
+	if magic, err := buf.Peek(2); err == nil && magic[0] == 0x1f && magic[1] == 0x8b {
+		return gzip.NewReader(buf)
+	}
+	return buf, nil
 }
 
 func parseRecorded(text string) (*Recorded, error) {

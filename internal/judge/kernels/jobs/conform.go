@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"btrlab/internal/hostio"
@@ -18,48 +19,45 @@ const RecordFile = "record.txt"
 
 // record does the operations of package conform under the kernel's tracepoints. Arguments: how
 // often each is done, and the names of the operations; none is all.
-func record(_ io.Writer, args []string) (err error) {
-	if len(args) == 0 {
-		return errors.New("conform: want the number of runs")
-	}
-	runs, err := strconv.Atoi(args[0])
-	if err != nil {
-		return err
-	}
-	k, err := conform.Open(os.TempDir())
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, k.Close()) }()
-	var r conform.Recorder
-	for i := range conform.Ops {
-		op := &conform.Ops[i]
-		for range runs {
-			if !among(args[1:], op.Name) {
-				continue
+func record(_ io.Writer, args []string) error {
+	return recording(args, func(k *conform.Kernel, runs int, names []string) (func(io.Writer) error, error) {
+		var r conform.Recorder
+		for i := range conform.Ops {
+			op := &conform.Ops[i]
+			for range runs {
+				if !among(names, op.Name) {
+					continue
+				}
+				steps, err := k.Steps(op)
+				for again := 0; errors.Is(err, hostio.ErrDropped) && again < 3; again++ {
+					steps, err = k.Steps(op)
+				}
+				if err != nil {
+					return nil, fmt.Errorf("%s: %w", op.Name, err)
+				}
+				r.AddSteps(op, steps)
 			}
-			steps, err := k.Steps(op)
-			for again := 0; errors.Is(err, hostio.ErrDropped) && again < 3; again++ {
-				steps, err = k.Steps(op)
-			}
-			if err != nil {
-				return fmt.Errorf("%s: %w", op.Name, err)
-			}
-			r.AddSteps(op, steps)
 		}
-	}
-	f, err := os.Create(filepath.Join(kernels.Out, RecordFile))
-	if err != nil {
-		return err
-	}
-	return errors.Join(r.WriteKernel(f, k), f.Close())
+		return func(w io.Writer) error { return r.WriteKernel(w, k) }, nil
+	})
 }
 
 // recordPairs does pairs of operations under the kernel's tracepoints. Arguments: how often each is
 // done at once, and the names of the pairs; none is all.
-func recordPairs(_ io.Writer, args []string) (err error) {
+func recordPairs(_ io.Writer, args []string) error {
+	return recording(args, func(k *conform.Kernel, runs int, names []string) (func(io.Writer) error, error) {
+		r, err := k.RecordPairs(names, runs, nil)
+		if err != nil {
+			return nil, err
+		}
+		return r.Write, nil
+	})
+}
+
+// recording opens the kernel's tracepoints, and gives the host what ask writes of them.
+func recording(args []string, ask func(k *conform.Kernel, runs int, names []string) (write func(io.Writer) error, err error)) (err error) {
 	if len(args) == 0 {
-		return errors.New("pairs: want the number of runs")
+		return errors.New("want the number of runs")
 	}
 	runs, err := strconv.Atoi(args[0])
 	if err != nil {
@@ -70,7 +68,7 @@ func recordPairs(_ io.Writer, args []string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, k.Close()) }()
-	r, err := k.RecordPairs(args[1:], runs, nil)
+	write, err := ask(k, runs, args[1:])
 	if err != nil {
 		return err
 	}
@@ -78,15 +76,10 @@ func recordPairs(_ io.Writer, args []string) (err error) {
 	if err != nil {
 		return err
 	}
-	return errors.Join(r.Write(f), f.Close())
+	return errors.Join(write(f), f.Close())
 }
 
 // among reports whether a list that is not empty has the name.
 func among(list []string, name string) bool {
-	for _, s := range list {
-		if s == name {
-			return true
-		}
-	}
-	return len(list) == 0
+	return len(list) == 0 || slices.Contains(list, name)
 }
