@@ -17,6 +17,7 @@ import (
 
 	"btrlab/internal/cli/app"
 	"btrlab/internal/policy"
+	"btrlab/internal/script"
 	"btrlab/internal/study/course"
 	"btrlab/internal/study/scenario"
 	"btrlab/internal/testing/need"
@@ -44,14 +45,18 @@ func commandsOf(name, text string) []printed {
 	var all []printed
 	add := func(line int, text string) {
 		c := printed{at: fmt.Sprintf("%s:%d", name, line), text: afterCommand.ReplaceAllString(text, "")}
-		for _, w := range strings.Fields(c.text)[1:] {
+		words, err := script.Words(c.text)
+		if err != nil {
+			words = strings.Fields(c.text) // a part of a command
+		}
+		for _, w := range words[1:] {
 			if strings.Contains(w, "...") || w == "VERB" {
 				if n := len(c.args); n > 0 && strings.HasPrefix(c.args[n-1], "--") {
 					c.args = c.args[:n-1] // the flag whose value is left out
 				}
 				break
 			}
-			c.args = append(c.args, strings.Trim(w, `'`))
+			c.args = append(c.args, w)
 		}
 		all = append(all, c)
 	}
