@@ -110,11 +110,14 @@ func (c *conformFlags) flags(cmd *cobra.Command) {
 	f.StringSliceVar(&c.between, "between", nil, "compare two recorded kernels: --between 5.10,7.3")
 	f.StringVar(&c.record, "record", "", "write the kernel's side of all operations to this file")
 	app.OutputFlag(cmd, "record")
-	f.IntVar(&c.runs, "runs", 1, "with --record: how often the kernel does each operation")
+	f.IntVar(&c.runs, "runs", 1, "with --record or --pairs: how often the kernel does each operation (--pairs: 10 times)")
 	app.JSONFlag(cmd, &c.asJSON)
-	names := make([]string, 0, len(conform.Ops))
+	names := make([]string, 0, len(conform.Ops)+len(conform.Pairs))
 	for _, op := range conform.Ops {
 		names = append(names, op.Name)
+	}
+	for _, p := range conform.Pairs {
+		names = append(names, p.Name)
 	}
 	_ = cmd.RegisterFlagCompletionFunc("op", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
 	f.BoolVar(&c.pairs, "pairs", false, "compare pairs of operations that two tasks do at once; --op names pairs then")
