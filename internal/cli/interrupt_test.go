@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -65,6 +66,10 @@ func wantExit(t *testing.T, err error, want int) {
 // what was there stays, and the image is clean; when the terminal is closed as well, of which the
 // shell tells once more.
 func TestInterruptPut(t *testing.T) {
+	// A program inherits what is ignored: under nohup, put would not hear of the terminal's end.
+	heard := make(chan os.Signal, 1)
+	signal.Notify(heard, syscall.SIGHUP)
+	defer signal.Stop(heard)
 	for _, signals := range [][]os.Signal{{os.Interrupt}, {syscall.SIGTERM}, {syscall.SIGHUP, syscall.SIGHUP}} {
 		t.Run(signals[0].String(), func(t *testing.T) {
 			img := filepath.Join(t.TempDir(), "a.img")
