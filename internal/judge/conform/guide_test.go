@@ -102,6 +102,30 @@ func TestSingle(t *testing.T) {
 	}
 }
 
+// Steps that are not compared are not changed either: such a change would be rejected for nothing.
+func TestJudgeDropped(t *testing.T) {
+	run := *recordedPair(t, "fsync-fsync")
+	run.Alone = [2][]PairStep{} // what the engine does, this kernel never has
+	for _, c := range []struct {
+		trace string
+		want  PairResult
+	}{
+		{"t inode_lock file; t inode_unlock file", PairResult{Traces: 1, Accepted: 1, Steps: 2, Dropped: 2}},
+		{"t inode_lock file; t inode_unlock file; s lock LOCKED [1m,2m)", PairResult{Traces: 1, Steps: 3, Dropped: 2, Why: []string{"the engine ends without s lock LOCKED [1m,2m)"}}},
+	} {
+		run.Together = [][]PairStep{traceOf(t, c.trace)}
+		c.want.Pair, c.want.Name = run.Pair, run.Pair.Name
+		x, err := run.Judge(Policy, 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.want.Turns = x.Turns
+		if !reflect.DeepEqual(x, &c.want) {
+			t.Errorf("%s: %+v, want %+v", c.trace, *x, c.want)
+		}
+	}
+}
+
 // A bit of a page that goes was a lock, and a step may change two bits that lock.
 func TestStepsOfBits(t *testing.T) {
 	for _, c := range []struct{ name, about, want string }{
