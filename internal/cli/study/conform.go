@@ -190,7 +190,7 @@ func (a verbs) compareConform(c *conformFlags, ops []*conform.Op, r conform.Repo
 	for i, op := range ops {
 		bar.Set(op.Name, uint64(i), uint64(len(ops)))
 		for run := range c.runs {
-			if err := a.Interrupted(); err != nil {
+			if err := a.unanswered(); err != nil {
 				return err
 			}
 			x, err := compare(op)

@@ -22,17 +22,19 @@ const mutants = 3
 
 // pairs is conform --pairs.
 func (a verbs) pairs(cmd *cobra.Command, c *conformFlags) error {
-	if c.list {
-		return a.listPairs()
-	}
 	err := app.Check(cmd,
 		app.NotEmpty("kernel policy op record", "--%s is empty"),
+		app.Excludes("list", "op recorded kernel policy between record runs json", "--list compares nothing: it goes with --pairs only"),
 		app.Excludes("pairs", "between", "--pairs goes not with --between"),
 		app.Excludes("record", "recorded", "--record is for the running kernel, not for --recorded"),
+		app.Excludes("runs", "recorded", "--runs is for a kernel that is asked, not for --recorded"),
 		app.Not(c.runs < 1, "--runs %d, want 1 or more", c.runs),
 		app.Not(c.stored && c.kernel != "" && c.kernel != conform.KnownRelease, "--kernel %s, want "+conform.KnownRelease+", of which pairs are recorded", c.kernel))
 	if err != nil {
 		return err
+	}
+	if c.list {
+		return a.listPairs()
 	}
 	for _, name := range c.ops {
 		if conform.FindPair(name) == nil {
@@ -69,7 +71,7 @@ func (a verbs) runPairs(c *conformFlags) (err error) {
 	defer bar.Done()
 	var results []*conform.PairResult
 	for i, run := range record.Runs {
-		if err := a.Interrupted(); err != nil {
+		if err := a.unanswered(); err != nil {
 			return err
 		}
 		bar.Set(run.Pair.Name, uint64(i), uint64(len(record.Runs)))
@@ -83,7 +85,7 @@ func (a verbs) runPairs(c *conformFlags) (err error) {
 	if c.asJSON {
 		err = a.PrintJSON(results)
 	} else {
-		err = conform.WritePairs(a.Out, record.Release, pol, results)
+		err = conform.WritePairs(a.Out, record, pol, results)
 	}
 	for _, x := range results {
 		if x.Accepted < x.Traces || x.Rejected < x.Mutants {
@@ -126,8 +128,16 @@ func (a verbs) recordPairs(c *conformFlags) (r *conform.PairRecord, err error) {
 	defer bar.Done()
 	return k.RecordPairs(c.ops, c.runs, func(pair string, done, of int) error {
 		bar.Set(pair, uint64(done), uint64(of))
-		return a.Interrupted()
+		return a.unanswered()
 	})
+}
+
+// unanswered is ErrNothing after SIGINT: conform prints when all is compared.
+func (a verbs) unanswered() error {
+	if a.Interrupted() != nil {
+		return app.ErrNothing
+	}
+	return nil
 }
 
 // listPairs names the pairs.

@@ -7,6 +7,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io"
 	"math/rand/v2"
 	"slices"
@@ -113,8 +114,8 @@ func (r *PairRecord) Write(w io.Writer) error {
 const kept = 4
 
 // RecordPair does both operations of a pair at once as often as runs says, and each alone, on the
-// kernel.
-func (k *Kernel) RecordPair(p *Pair, runs int) (*PairRun, error) {
+// kernel. Next is called before each of the runs, and an error of it ends that.
+func (k *Kernel) RecordPair(p *Pair, runs int, next func(run int) error) (*PairRun, error) {
 	img, err := makeImage(DefaultSize)
 	if err != nil {
 		return nil, err
@@ -127,22 +128,32 @@ func (k *Kernel) RecordPair(p *Pair, runs int) (*PairRun, error) {
 		}
 		r.Alone[l] = stepsOf(lockLate(events))
 	}
-	seen := map[string]bool{}
 	rng := rand.New(rand.NewPCG(1, 2))
-	for range runs {
+	for run := range runs {
+		if err := next(run); err != nil {
+			return nil, err
+		}
 		events, err := k.runPair(img, p, rng.IntN(2*mostEarly)-mostEarly)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", p.Name, err)
 		}
-		steps := stepsOf(lockLate(events))
+		r.Together = append(r.Together, stepsOf(lockLate(events)))
+	}
+	r.Together = keep(r.Together)
+	return r, nil
+}
+
+// keep are the traces that a recording keeps of these: see kept.
+func keep(traces [][]PairStep) (list [][]PairStep) {
+	seen := map[string]bool{}
+	for _, steps := range traces {
 		if text := fmt.Sprint(steps); !seen[text] {
 			seen[text] = true
-			r.Together = append(r.Together, steps)
+			list = append(list, steps)
 		}
 	}
-	slices.SortStableFunc(r.Together, func(a, b []PairStep) int { return cmp.Compare(mixed(b), mixed(a)) })
-	r.Together = r.Together[:min(kept, len(r.Together))]
-	return r, nil
+	slices.SortStableFunc(list, func(a, b []PairStep) int { return cmp.Compare(mixed(b), mixed(a)) })
+	return list[:min(kept, len(list))]
 }
 
 // mostEarly is to how much one task counts at most before it begins after the other one: some
@@ -174,7 +185,9 @@ func (r *PairRun) Judge(pol string, mutants int) (*PairResult, error) {
 		return nil, err
 	}
 	x := &PairResult{Pair: r.Pair, Name: r.Pair.Name, Traces: len(r.Together)}
-	rng := rand.New(rand.NewPCG(3, 4))
+	name := fnv.New64()
+	io.WriteString(name, r.Pair.Name)
+	rng := rand.New(rand.NewPCG(3, name.Sum64())) // each pair has changes of its own
 	for _, trace := range r.Together {
 		want := slices.DeleteFunc(slices.Clone(trace), func(s PairStep) bool { return drop[s.String()] })
 		x.Steps += len(trace)
@@ -189,8 +202,9 @@ func (r *PairRun) Judge(pol string, mutants int) (*PairResult, error) {
 			continue
 		}
 		x.Accepted++
+		seen := map[string]bool{}
 		for range mutants {
-			changed, how := r.Pair.mutant(want, rng)
+			changed, how := r.Pair.mutant(want, rng, seen)
 			if changed == nil {
 				continue
 			}
@@ -198,21 +212,31 @@ func (r *PairRun) Judge(pol string, mutants int) (*PairResult, error) {
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", r.Pair.Name, err)
 			}
-			if x.Mutants++; ok {
-				x.Why = append(x.Why, "accepted with "+how)
-			} else {
-				x.Rejected++
-			}
+			x.changed(how, ok)
 		}
 	}
 	return x, nil
 }
 
-// mutant is a changed trace, or nil if nothing that was drawn could be changed. Of two tasks that
-// do the same, what one does the other one may do as well.
-func (p *Pair) mutant(trace []PairStep, rng *rand.Rand) (changed []PairStep, how string) {
+// changed counts a trace that was changed.
+func (x *PairResult) changed(how string, accepted bool) {
+	if x.Mutants++; accepted {
+		x.Why = append(x.Why, "accepted with "+how)
+	} else {
+		x.Rejected++
+	}
+}
+
+// mutant is a changed trace that is not in seen, where it is put, or nil if nothing that was drawn
+// could be changed. Of two tasks that do the same, what one does the other one may do as well.
+func (p *Pair) mutant(trace []PairStep, rng *rand.Rand, seen map[string]bool) (changed []PairStep, how string) {
 	for range 20 {
-		if changed, how = mutate(trace, rng); changed != nil && (p.First != p.Other || !strings.HasPrefix(how, otherTask)) {
+		changed, how = mutate(trace, rng)
+		if changed == nil || p.First == p.Other && strings.HasPrefix(how, otherTask) {
+			continue
+		}
+		if text := fmt.Sprint(changed); !seen[text] {
+			seen[text] = true
 			return changed, how
 		}
 	}
@@ -281,19 +305,20 @@ func lockBit(s *PairStep) string {
 }
 
 // RecordPairs asks the kernel for the pairs of these names, all if there are none, each as often as
-// runs says. Progress, which may be nil, is called before each, and an error of it ends that.
+// runs says. Progress, which may be nil, is called before each run, and an error of it ends that.
 func (k *Kernel) RecordPairs(names []string, runs int, progress func(pair string, done, of int) error) (*PairRecord, error) {
 	r := &PairRecord{Release: k.DebianRelease(), Functions: k.Refused() == nil}
 	list := pairsOf(names)
 	for i, p := range list {
-		if progress != nil {
-			if err := progress(p.Name, i, len(list)); err != nil {
-				return nil, err
+		next := func(run int) error {
+			if progress == nil {
+				return nil
 			}
+			return progress(p.Name, i*runs+run, len(list)*runs)
 		}
-		run, err := k.RecordPair(p, runs)
+		run, err := k.RecordPair(p, runs, next)
 		for again := 0; errors.Is(err, hostio.ErrDropped) && again < 3; again++ {
-			run, err = k.RecordPair(p, runs)
+			run, err = k.RecordPair(p, runs, next)
 		}
 		if err != nil {
 			return nil, err
@@ -319,8 +344,9 @@ func (r *PairRecord) Only(names []string) {
 	r.Runs = slices.DeleteFunc(r.Runs, func(x *PairRun) bool { return !slices.Contains(list, x.Pair) })
 }
 
-// WritePairs writes the table of pairs, and the first reason of each that does not agree.
-func WritePairs(w io.Writer, release, pol string, results []*PairResult) error {
+// WritePairs writes the table of the record's pairs, and why a trace was not accepted, or a changed
+// one was.
+func WritePairs(w io.Writer, r *PairRecord, pol string, results []*PairResult) error {
 	var b strings.Builder
 	table := [][]string{{"pair", "traces", "turns", "steps", "compared", "accepted", "changed", "rejected"}}
 	total := &PairResult{Name: "all"}
@@ -342,7 +368,10 @@ func WritePairs(w io.Writer, release, pol string, results []*PairResult) error {
 	}
 	row(total)
 	about := fmt.Sprintf("Linux %s and the engine, policy %s. A trace is of two tasks at once; accepted is one that a schedule of the engine makes as well, "+
-		"and rejected a changed one that none makes. Turns is how often the tasks take turns, at most.", release, pol)
+		"and rejected a changed one that none makes. Turns is how often the tasks take turns, at most.", r.Release, pol)
+	if !r.Functions {
+		about += " This kernel shows no functions: i_rwsem and waits for direct I/O are not compared."
+	}
 	fmt.Fprintf(&b, "%s\n\n%s", prose.Wrap(about, prose.Width), prose.Table(1, table))
 	for _, x := range results {
 		for _, why := range x.Why {

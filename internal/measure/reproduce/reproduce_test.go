@@ -263,10 +263,15 @@ func TestOnly(t *testing.T) {
 		{"005", []string{"random 2 after"}, "random 2 before, random 2 after", [2]string{"random 2 after", "random 2 before"}},
 		{"005", []string{"random 2 before", "sequential 4 after"}, "sequential 4 before, sequential 4 after, random 2 before, random 2 after", [2]string{"random 2 after", "random 2 before"}},
 		{"002", []string{"lock"}, "lock, unlocked", [2]string{"unlocked", "lock"}},
+		{"002", []string{"drain first"}, "lock, unlocked, drain first", [2]string{"unlocked", "lock"}},
+		{"002", nil, strings.Join(seeds.Get("002").RowNames(), ", "), [2]string{"unlocked", "lock"}},
 	} {
 		seed := reproduce.Only(seeds.Get(c.seed), c.only)
 		if got := strings.Join(seed.RowNames(), ", "); got != c.rows || seed.Ratio != c.ratio {
 			t.Errorf("seed %s, only %q: rows %s, ratio %q, want %s, %q", c.seed, c.only, got, seed.Ratio, c.rows, c.ratio)
+		}
+		if names := seeds.Get(c.seed).RowNames(); slices.Contains(names, "") {
+			t.Fatalf("seed %s, only %q: the seed itself has lost rows: %q", c.seed, c.only, names)
 		}
 	}
 	seed := seeds.Get("005")
