@@ -201,7 +201,7 @@ func TestDirectKept(t *testing.T) {
 		t.Run(c.scenario+"/"+c.policy, func(t *testing.T) {
 			s, err := Lookup(c.scenario)
 			must(t, err)
-			r, err := Run(s, policy.MustParse(c.policy), Options{Config: func(x *explore.Config) { x.Method, x.Schedules = c.method, 300 }})
+			r, err := Run(s, policy.MustParse(c.policy), Options{Config: func(x *explore.Config) { x.Method, x.Schedules = c.method, 3_000 }})
 			must(t, err)
 			if r.Verdict == explore.Violated || r.Schedules < 50 {
 				t.Errorf("%s under %s: %s: %s", c.scenario, c.policy, r.Bound, r.Violation)
