@@ -9,8 +9,11 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	"btrlab/internal/judge/mutants/drawn"
 )
 
 // fault is one block of the catalogue.
@@ -128,6 +131,36 @@ func TestCatalogue(t *testing.T) {
 		if err := f.names(tests); err != nil && whole {
 			t.Errorf("fault %s: %v", f.id, err)
 		}
+	}
+}
+
+// Every fault has types with its package, as far as this system builds it: one that names what has
+// gone does not build, and is noticed by nobody.
+func TestCatalogueTypes(t *testing.T) {
+	top := root(t)
+	faults := catalogue(t)
+	var dirs []string
+	for _, f := range faults {
+		dirs = append(dirs, path.Dir(f.file))
+	}
+	slices.Sort(dirs)
+	c, err := drawn.NewChecker(top, slices.Compact(dirs))
+	if err != nil {
+		t.Fatal(err)
+	}
+	checked := 0
+	for _, f := range faults {
+		src, err := os.ReadFile(filepath.Join(top, f.file))
+		if err != nil || !c.Builds(f.file) {
+			continue // TestCatalogue says so, or another system builds it
+		}
+		checked++
+		if err := c.Check(f.file, f.plant(src)); err != nil {
+			t.Errorf("fault %s: %v", f.id, err)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(top, "HANDOUT")); err != nil && checked < len(faults)*9/10 {
+		t.Errorf("%d of %d faults were checked", checked, len(faults))
 	}
 }
 
