@@ -48,7 +48,7 @@ patches, with them, and without each of them. The device is calibrated on the th
 			"block and its check before it is written have the prices of Linux 6.18, 17 and 24 us, and a leaf of the log is locked for a sixth of the time, " +
 			"by all eight writers together. The copy is most of that, and the patches leave it. L6 takes half of the steps that are done with a leaf locked, " +
 			"and they are the cheap half. L2 is about leaves that a deletion makes small: one in a hundred fsyncs does. " +
-			"L4 needs a range over several leaves; L1, L3 and L5 save steps only. Differences of up to two percent are those of another order of the same " +
+			"L4 needs a range over several leaves; L1, L3 and L5 save steps only. Differences of up to three percent are those of another order of the same " +
 			"events. What the 7.8 percent are from the simulation does not explain; reproduce 003 --surface says how often a small leaf would have to be met."),
 	},
 })
