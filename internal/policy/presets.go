@@ -124,12 +124,11 @@ var KernelPresets = []Policy{
 	like(Presets, "modern", "linux-6.18", "Linux 6.18: a folio at a time; direct writes with checksums go through the page cache", func(p *Policy) {
 		p.Put(NocowAskAlways, true)
 	}),
-	like(Presets, "modern", "linux-7.3", "Linux 7.3: direct writes with checksums go to the device by a copy, a setsize always waits for ordered extents, an fsync waits once", func(p *Policy) {
+	like(Presets, "modern", "linux-7.3", "Linux 7.3: direct writes with checksums go to the device by a copy, an fsync waits once", func(p *Policy) {
 		p.Put(LogOneWait, true)
 		p.Put(NocowAskAlways, true)
 		p.Put(DIOCsumBuffered, false)
 		p.Put(NowaitCsumCopy, true)
-		p.Put(SetsizeWaitOrdered, true)
 	}),
 }
 

@@ -294,7 +294,7 @@ var toggles = [switches]Toggle{
 		Name:   "SETSIZE_WAIT_ORDERED",
 		Does:   "a setsize to the size that the file has waits for the ordered extents at its end, as one that makes the file shorter does",
 		Effect: "prevents a race with the ordered extent of the last block, whose map the setsize drops; without it a file that ends inside a block gets its size on disk while the block is still on its way",
-		Source: "ec78575dde99 (7.3)",
+		Source: "no kernel: it was read from the subject of ec78575dde99 (7.3), and 7.3.4 does not wait (labs/reference 13.4)",
 		Kernel: "fs/btrfs/inode.c:btrfs_truncate()",
 		Shows:  "a write that ends inside a block, a truncate to the size that it gave the file, a commit and a power cut: zeros or the data; no scenario: nobody has synced the write, so no oracle wants its data",
 	},

@@ -1,10 +1,12 @@
 package study
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -44,7 +46,7 @@ A difference has a name where its reason is known, which is printed. A name hold
 for Linux ` + conform.KnownRelease + `: a row that is not listed is open, and a listed one that is not there is gone. Where the order of the kernel's own workers
 changes its steps, there are several lists, and the nearest counts; an operation whose steps fit none is done again, up to three times.
 With --recorded the kernel's side is a run of Linux ` + conform.KnownRelease + ` that is in the program: it needs neither root nor Linux. --record saves this run's,
-and with --runs every sequence that as many runs of each operation show.
+and with --runs every sequence that as many runs of each operation show; with --op the file keeps its other operations.
 With --kernel VERSION another kernel, which make kernels has fetched, is booted under qemu, without root, and asked; a folder of an unpacked package
 does as well. With --recorded it is one of the recorded ones: ` + strings.Join(conform.RecordedVersions(), ", ") + `. --between A B shows what has changed in the operations between two of these.
 With --pairs two tasks do two operations at once, several times; for each trace of the kernel the explorer looks for a schedule of the engine that makes
@@ -108,7 +110,7 @@ func (c *conformFlags) flags(cmd *cobra.Command) {
 	f.StringVar(&c.kernel, "kernel", "", "another kernel: a version or a folder, which is booted; with --recorded a recorded version")
 	f.StringVar(&c.policy, "policy", "", "the engine's policy (default: "+conform.Policy+")")
 	f.StringSliceVar(&c.between, "between", nil, "compare two recorded kernels: --between 5.10,7.3")
-	f.StringVar(&c.record, "record", "", "write the kernel's side of all operations to this file")
+	f.StringVar(&c.record, "record", "", "write the kernel's side to this file, compressed if it ends in .gz; with --op, those there stay")
 	app.OutputFlag(cmd, "record")
 	f.IntVar(&c.runs, "runs", 1, "with --record or --pairs: how often the kernel does each operation (--pairs: 10 times)")
 	app.JSONFlag(cmd, &c.asJSON)
@@ -205,7 +207,15 @@ func (a verbs) compareConform(c *conformFlags, ops []*conform.Op, r conform.Repo
 	}
 	bar.Done()
 	if c.record != "" {
-		if err := app.ReplaceFile(c.record, func(w io.Writer) error { return write(&record, w) }); err != nil {
+		var text bytes.Buffer
+		if err := write(&record, &text); err != nil {
+			return err
+		}
+		recorded, err := conform.ReadRecorded(&text)
+		if err != nil {
+			return err
+		}
+		if err := c.save(recorded); err != nil {
 			return err
 		}
 	}
@@ -214,6 +224,24 @@ func (a verbs) compareConform(c *conformFlags, ops []*conform.Op, r conform.Repo
 	}
 	if t := r.Totals(); t.Open+t.Gone > 0 {
 		return app.ErrFound
+	}
+	return nil
+}
+
+// save writes a recording to the file of --record. With --op, one of the same kernel that is there
+// keeps its other operations.
+func (c *conformFlags) save(r *conform.Recorded) error {
+	old, err := os.ReadFile(c.record)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	var kept io.Reader
+	if len(c.ops) > 0 && len(old) > 0 {
+		kept = bytes.NewReader(old)
+	}
+	err = app.ReplaceFile(c.record, func(w io.Writer) error { return r.PutInto(kept, w, strings.HasSuffix(c.record, ".gz")) })
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.record, err)
 	}
 	return nil
 }
