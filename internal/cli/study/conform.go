@@ -30,6 +30,7 @@ type conformFlags struct {
 	kernel  string
 	policy  string
 	between []string
+	reach   bool
 }
 
 func (a verbs) conform() *cobra.Command {
@@ -49,6 +50,7 @@ With --recorded the kernel's side is a run of Linux ` + conform.KnownRelease + `
 and with --runs every sequence that as many runs of each operation show; with --op the file keeps its other operations.
 With --kernel VERSION another kernel, which make kernels has fetched, is booted under qemu, without root, and asked; a folder of an unpacked package
 does as well. With --recorded it is one of the recorded ones: ` + strings.Join(conform.RecordedVersions(), ", ") + `. --between A B shows what has changed in the operations between two of these.
+With --coverage it says which of these steps the operations reach, in the recorded kernel and in the engine, and which steps of a plan the engine takes.
 With --pairs two tasks do two operations at once, several times; for each trace of the kernel the explorer looks for a schedule of the engine that makes
 the same steps, and for none of those traces that have been changed: a step left out, twice or by the other task, a lock taken too early.
 With --op the two sequences of an operation are printed side by side; --list names the operations and what is not compared, with the reasons.
@@ -77,6 +79,7 @@ Exit code 1 means that a difference is open, or an expected one is gone.`,
 		err := app.Check(cmd,
 			app.NotEmpty("kernel policy between op record", "--%s is empty"),
 			app.Excludes("list", "op recorded kernel policy between record runs json", "--list compares nothing: it goes with no other flag"),
+			app.Excludes("coverage", "op list record runs between pairs", "--coverage is of all operations, and of a recorded kernel"),
 			app.Excludes("record", "recorded", "--record is for the running kernel, not for --recorded"),
 			app.Not(c.runs < 1 || c.runs > 1 && c.record == "", "--runs %d, want 1 or more, and more with --record only", c.runs))
 		if err != nil {
@@ -94,6 +97,9 @@ Exit code 1 means that a difference is open, or an expected one is gone.`,
 				return app.Usagef(cmd, "--policy: %v", err)
 			}
 		}
+		if c.reach {
+			return a.coverage(&c)
+		}
 		if c.between = append(c.between, args...); len(c.between) > 0 {
 			return a.runBetween(cmd, &c, ops)
 		}
@@ -106,6 +112,7 @@ func (c *conformFlags) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringSliceVar(&c.ops, "op", nil, "print this operation's sequences; several, with commas")
 	f.BoolVar(&c.list, "list", false, "list the operations, and what is not compared")
+	f.BoolVar(&c.reach, "coverage", false, "say which steps the operations reach, in a recorded kernel and in the engine")
 	f.BoolVar(&c.stored, "recorded", false, "compare with the recorded run of the kernel, not with the one that runs")
 	f.StringVar(&c.kernel, "kernel", "", "another kernel: a version or a folder, which is booted; with --recorded a recorded version")
 	f.StringVar(&c.policy, "policy", "", "the engine's policy (default: "+conform.Policy+")")
@@ -140,6 +147,26 @@ func (c *conformFlags) operations(cmd *cobra.Command) (list []*conform.Op, err e
 		}
 	}
 	return list, nil
+}
+
+// coverage prints what the operations reach.
+func (a verbs) coverage(c *conformFlags) error {
+	k, err := conform.OpenRecordedKernel(cmp.Or(c.kernel, conform.KnownRelease))
+	if err != nil {
+		return err
+	}
+	ops, err := c.operations(nil)
+	if err != nil {
+		return err
+	}
+	x, err := k.Cover(ops, cmp.Or(c.policy, conform.DefaultPolicy(k.Version())))
+	if err != nil {
+		return err
+	}
+	if c.asJSON {
+		return a.PrintJSON(x)
+	}
+	return x.WriteText(a.Out)
 }
 
 func (a verbs) listConform() error {

@@ -474,6 +474,31 @@ func TestPut(t *testing.T) {
 	}
 }
 
+// What the operations reach stands in the testdata, with how many of them reach it: an operation
+// that is dropped, a step that the engine tells no more and an event that no recorded operation has
+// any more show there. Statement coverage of the engine is measured by running this test alone:
+// labs/reference 13.9.
+func TestCoverage(t *testing.T) {
+	var all []*Op
+	for i := range Ops {
+		all = append(all, &Ops[i])
+	}
+	c, err := OpenRecorded().Cover(all, Policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range c.Events {
+		if !x.Shown && x.Kernel > 0 {
+			t.Errorf("the kernel does not show %s, and %d of its operations have it", x.Name, x.Kernel)
+		}
+	}
+	var b strings.Builder
+	if err := c.WriteText(&b); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "coverage.txt", b.String())
+}
+
 // golden compares with a file of testdata.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
