@@ -85,6 +85,7 @@ var NowaitPresets = []Policy{
 var UnalignedPresets = []Policy{
 	unaligned("unaligned-exclusive", "ext4 of Linux 6.2: a direct write of sectors is alone", UnalignedExclusive),
 	unaligned("unaligned-check-first", "seed 004, ext4 since 6.5: together in blocks that are written, after a look", UnalignedCheckFirst),
+	unaligned("unaligned-zeroing", "ext4 of Linux 7.3: together unless a part of a block must be zeroed", UnalignedZeroing),
 	unaligned("unaligned-retry", "XFS: together until a block is not written, then once more and alone", UnalignedRetry),
 }
 

@@ -39,6 +39,7 @@ const (
 	UnalignedExclusive
 	UnalignedCheckFirst
 	UnalignedRetry
+	UnalignedZeroing
 	NowaitCheckTry
 	NowaitCheckWhole
 	NowaitPastEOF
@@ -458,6 +459,15 @@ var toggles = [switches]Toggle{
 		Kernel:   "fs/xfs/xfs_file.c:xfs_file_dio_write_unaligned()",
 		Shows:    "a sub-block writer begins, and is sent back by a block that is not written",
 		Scenario: "unaligned-writers", Base: "modern",
+	},
+	UnalignedZeroing: {
+		Name:     "UNALIGNED_ZEROING",
+		Does:     "a direct write of sectors in a NODATACOW file looks up the blocks that it writes in part with i_rwsem shared; if they are written, it goes to the device, and else it starts again with i_rwsem exclusive",
+		Effect:   "allows direct writes of sectors to run together wherever no part of a block must be zeroed, also over several extents, and over whole blocks that are not written",
+		Source:   "07961ebb09c9 (ext4, 7.3)",
+		Kernel:   "fs/ext4/file.c:ext4_dio_needs_zeroing()",
+		Shows:    "two sub-block writers run together, one of which ends in another extent than it begins in",
+		Scenario: "unaligned-extents", Base: "unaligned-check-first",
 	},
 	NowaitCheckTry: {
 		Name:     "NOWAIT_CHECK_TRY",
