@@ -586,7 +586,7 @@ var toggles = [switches]Toggle{
 		Name:     "NOWAIT_TRY_TREE",
 		Does:     "a NOWAIT direct request that looks for its extent tries tree blocks and delayed references, and reads no block",
 		Effect:   "prevents a NOWAIT direct request from sleeping for the lock or the read of a tree block, or for a delayed reference, while it looks for its extent; a read may still sleep for its checksums",
-		Source:   "26ce91144631 (6.1)",
+		Source:   "26ce91144631 (6.1), which is of buffered writes; direct requests wait up to 7.3 (labs/reference 13.4)",
 		Kernel:   "fs/btrfs/ctree.c:btrfs_search_slot()",
 		Shows:    "a NOWAIT direct write while another task has the delayed references",
 		Scenario: "nowait-dio-refs", Base: "nowait-6.1",

@@ -176,13 +176,9 @@ func (m *engine) answer(what string) {
 	m.told.trace(m.t, sched.TraceEvent{Name: short(answered), What: what})
 }
 
-func (m *engine) read(name string, off, n int64, direct bool) error {
-	return m.on(name, func(f *fs.File) (err error) {
-		if direct {
-			_, err = f.ReadDirect(m.t, make([]byte, n), off)
-		} else {
-			_, err = f.ReadAt(m.t, make([]byte, n), off)
-		}
+func (m *engine) read(name string, off, n int64, how kiocb.Flags) error {
+	return m.on(name, func(f *fs.File) error {
+		_, err := f.ReadIter(m.t, kiocb.Request{Pos: uint64(off), Flags: how}, make([]byte, n))
 		if errors.Is(err, io.EOF) {
 			err = nil
 		}
@@ -191,7 +187,7 @@ func (m *engine) read(name string, off, n int64, direct bool) error {
 }
 
 // fault reads a byte: the engine maps no files, and a fault of Linux reads the page the same way.
-func (m *engine) fault(name string, off int64) error { return m.read(name, off, 1, false) }
+func (m *engine) fault(name string, off int64) error { return m.read(name, off, 1, 0) }
 
 // store writes a byte: the engine maps no files, so a store is a buffered write.
 func (m *engine) store(name string, off int64) error { return m.write(name, off, 1, 0) }

@@ -560,13 +560,17 @@ func (h *host) write(name string, off, n int64, how kiocb.Flags) error {
 	return err
 }
 
-func (h *host) read(name string, off, n int64, direct bool) error {
-	f, err := h.open(name, direct)
+func (h *host) read(name string, off, n int64, how kiocb.Flags) error {
+	f, err := h.open(name, how&kiocb.Direct != 0)
 	if err != nil {
 		return err
 	}
 	p := hostio.Aligned(int(n))
 	copy(p, content(n)) // pages that are not there yet would turn a direct read into a buffered one
+	if how&kiocb.Nowait != 0 {
+		_, err = unix.Preadv2(int(f.Fd()), [][]byte{p}, off, unix.RWF_NOWAIT)
+		return err
+	}
 	if _, err = f.ReadAt(p, off); errors.Is(err, io.EOF) {
 		err = nil
 	}

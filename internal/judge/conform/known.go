@@ -125,7 +125,7 @@ var known = sync.OnceValue(func() []Known {
 			Why: "5.10 reserves for checksums of files that have none as well. Later kernels and the engine do not."},
 		{Name: "nowait-data-reserved", Step: step(`update_bytes_may_use DATA `), Marks: []Mark{Missing}, Ops: ops(`dwrite-nowait.*`), Until: "5.10",
 			Why: "5.10 reserves data space for a direct NOWAIT write that goes in place, and gives it back (btrfs_direct_IO()). Later kernels ask first; the policy of the era does not have it: see number 28 of 9.2."},
-		{Name: "direct-read-lock", Step: step(`(set|clear)_extent_bit (LOCKED|DIO_LOCKED)`), Ops: ops(`dread`), Until: "6.12",
+		{Name: "direct-read-lock", Step: step(`(set|clear)_extent_bit (LOCKED|DIO_LOCKED)`), Ops: ops(`dread.*`), Until: "6.12",
 			Why: "A direct read locked its range with the bit of all others. DIO_LOCKED is newer."},
 		{Name: "folio-cut-written", Step: step(`.`), Ops: ops(`truncate-dirty`), Since: "7.3",
 			Why: "A large folio (7.2) that the new size cuts stays dirty, and the wait for ordered extents writes it: what lies beyond i_size gets an ordered extent that ends without a bio. " +
@@ -178,9 +178,11 @@ var known = sync.OnceValue(func() []Known {
 				"where the engine has the place in hand."},
 		{Name: "dirty-then-delalloc", Step: step(`writeback_dirty_folio `), Marks: []Mark{Order},
 			Why: "The engine marks the pages dirty, then the range delalloc; Linux the other way round. Both hold the page locks meanwhile."},
-		{Name: "nowait-waits-for-trees", Step: step(`(try_)?tree_read_lock (fs|extent|csum)`), Marks: []Mark{Missing, Extra}, Ops: ops(`dwrite-nowait.*`),
-			Why: "A direct NOWAIT write of Linux takes the locks of tree blocks with a wait when it asks whether its blocks may be overwritten (can_nocow_extent() is called without nowait). " +
-				"The engine tries them (NOWAIT_TRY_TREE) and says EAGAIN."},
+		{Name: "nowait-waits-for-trees", Step: step(`(try_)?tree_read_lock (fs|extent|csum)`), Marks: []Mark{Missing, Extra}, Ops: ops(`dwrite-nowait.*|dread-nowait`),
+			Why: "A direct NOWAIT request of Linux takes the locks of tree blocks with a wait when it looks for its extent or asks whether its blocks may be overwritten. " +
+				"Policy modern tries them (NOWAIT_TRY_TREE) and says EAGAIN; those of the eras wait as well, but for the checksums of a read."},
+		{Name: "nowait-read-waits", Step: step(`inode_lock_shared file`), Marks: []Mark{Missing}, Ops: ops(`dread-nowait`), Since: "6.12",
+			Why: "A direct NOWAIT read of Linux takes i_rwsem shared, with a wait (btrfs_direct_read()). The engine tries it, which is not compared, and says EAGAIN."},
 		{Name: "nocow-remembered", Step: step(`(try_)?tree_read_(lock|unlock) (fs|extent|csum)`), Ops: ops(`.*nocow|.*prealloc`),
 			Why: "Whether an extent may be overwritten in place the engine asks at the write, once for each extent, and remembers it. Linux asks at writeback, and of a direct write each time."},
 		{Name: "map-dropped-at-completion", Step: step(`tree_read_(lock|unlock) fs`), Marks: []Mark{Extra}, Ops: ops(`write-half-page-cold|read-.*|dread|fault|dwrite(-nosum.*)?`),
@@ -222,7 +224,7 @@ var known = sync.OnceValue(func() []Known {
 			Why: "syncfs of Linux hands dirty data to the flusher's worker and waits. The task that syncs writes it back here."},
 		{Name: "store-is-write", Step: step(`inode_(un)?lock file|folio_unlock `), Ops: ops(`store`),
 			Why: "The engine maps no files, and does a store as a buffered write of a byte, with i_rwsem. A fault of Linux takes none; it unlocks the folio that it has found, and locks it again to make it writable (btrfs_page_mkwrite())."},
-		{Name: "read-window", Step: step(`(set|clear)_extent_bit LOCKED |block_bio_queue R |get_extent |mm_filemap_add_to_page_cache `), Ops: ops(`read-.*|dread|fault|write-half-page-cold`),
+		{Name: "read-window", Step: step(`(set|clear)_extent_bit LOCKED |block_bio_queue R |get_extent |mm_filemap_add_to_page_cache `), Ops: ops(`read-.*|dread.*|fault|write-half-page-cold`),
 			Why: "How much is read ahead, and how much of a hole one look tells, differ; and a direct read of the engine unlocks at the end of its bio."},
 		{Name: "allocate-under-lock", Step: step(`(set|clear)_extent_bit LOCKED |update_bytes_may_use DATA |reserve_extent DATA `), Ops: ops(`falloc.*|zero|reflink|write-again`),
 			Why: "The order of lock and reservation: Linux reserves space for an allocation with the range locked; the engine before. And the surplus of a block that is dirty already goes back after the range is unlocked."},

@@ -51,6 +51,7 @@ var Ops = []Op{
 	{Name: "read-cold", About: "buffered read of pages that are not in memory", Setup: file + "drop f", Do: "read f 0 4k"},
 	{Name: "read-hole", About: "buffered read of a hole", Setup: "create f; truncate f 64k; sync", Do: "read f 0 4k"},
 	{Name: "dread", About: "direct read", Setup: file + "drop f", Do: "dread f 0 4k"},
+	{Name: "dread-nowait", About: "direct read that must not wait, of a file that was cloned over", Setup: file + "create g; write g 0 64k; sync; reflink f g; sync; drop g", Do: "? ndread g 0 4k"},
 	{Name: "fault", About: "page fault of a mapping, of a page that is not in memory", Setup: file + "drop f", Do: "fault f 0"},
 	{Name: "store", About: "store into a mapping, of a page that is in memory and clean", Setup: file, Do: "store f 4k"},
 	{Name: "truncate-same", About: "truncate to the size that the file has", Setup: file, Do: "truncate f 64k"},

@@ -15,7 +15,7 @@ import (
 type machine interface {
 	create(name string) error
 	write(name string, off, n int64, how kiocb.Flags) error
-	read(name string, off, n int64, direct bool) error
+	read(name string, off, n int64, how kiocb.Flags) error
 	fault(name string, off int64) error // reads a byte of a mapping
 	store(name string, off int64) error // writes a byte of a mapping
 	truncate(name string, size int64) error
@@ -101,12 +101,15 @@ var (
 		"nwrite":  write(kiocb.Nowait),
 		"ndwrite": write(kiocb.Nowait | kiocb.Direct),
 		"swrite":  write(kiocb.DSync),
-		"read":    func(m machine, name string, off, n int64) error { return m.read(name, off, n, false) },
-		"dread":   func(m machine, name string, off, n int64) error { return m.read(name, off, n, true) },
-		"falloc":  fallocate(0),
-		"keep":    fallocate(fs.FALLOC_FL_KEEP_SIZE),
-		"punch":   fallocate(fs.FALLOC_FL_PUNCH_HOLE | fs.FALLOC_FL_KEEP_SIZE),
-		"zero":    fallocate(fs.FALLOC_FL_ZERO_RANGE),
+		"read":    func(m machine, name string, off, n int64) error { return m.read(name, off, n, 0) },
+		"dread":   func(m machine, name string, off, n int64) error { return m.read(name, off, n, kiocb.Direct) },
+		"ndread": func(m machine, name string, off, n int64) error {
+			return m.read(name, off, n, kiocb.Nowait|kiocb.Direct)
+		},
+		"falloc": fallocate(0),
+		"keep":   fallocate(fs.FALLOC_FL_KEEP_SIZE),
+		"punch":  fallocate(fs.FALLOC_FL_PUNCH_HOLE | fs.FALLOC_FL_KEEP_SIZE),
+		"zero":   fallocate(fs.FALLOC_FL_ZERO_RANGE),
 	}
 )
 
