@@ -44,7 +44,7 @@ var styles = []Style{
 var styleOf = map[string]int{
 	"locked": 0, "unlocked": 1, "unlocked-drain": 2, "prewait": 3, "range-lock": 4, "modern": 5, "bounce": 6,
 	"nowait-4.13": 0, "nowait-5.8": 1, "nowait-5.19": 2, "nowait-6.1": 3, "nowait-strict": 4,
-	"unaligned-exclusive": 0, "unaligned-check-first": 1, "unaligned-retry": 2,
+	"unaligned-exclusive": 0, "unaligned-check-first": 1, "unaligned-retry": 2, "unaligned-zeroing": 3,
 	"fsync-commit": 0, "fsync-wait": 3, "fsync-5.17": 1, "fsync-5.18": 2,
 	"linux-5.10": 0, "linux-6.1": 1, "linux-6.12": 2, "linux-6.18": 3, "linux-7.3": 4,
 	"linux": 6,

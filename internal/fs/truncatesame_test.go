@@ -12,8 +12,8 @@ import (
 
 // A write, a truncate to the size that it gave the file, a commit of something else, and a power
 // cut: the inode has the size, and the data is not there, as in Linux 6.18. Without the truncate
-// the file is empty. Since 7.3 the truncate waits for the block of its end, if the file ends inside
-// one. Story: a truncate to the same size returned at once.
+// the file is empty. With SETSIZE_WAIT_ORDERED the truncate waits for the block of its end, if the
+// file ends inside one; 7.3 does not. Story: a truncate to the same size returned at once.
 func TestTruncateSame(t *testing.T) {
 	const size, inside = 64 << 10, 64<<10 - 100
 	for _, c := range []struct {
@@ -27,7 +27,9 @@ func TestTruncateSame(t *testing.T) {
 		{"fsync-commit", size, true, size, false},
 		{"linux-6.18!FSYNC_LOG", inside, true, inside, false},
 		{"linux-7.3!FSYNC_LOG", size, true, size, false},
-		{"linux-7.3!FSYNC_LOG", inside, true, inside, true},
+		{"linux-7.3!FSYNC_LOG", inside, true, inside, false},
+		{"linux-7.3!FSYNC_LOG+SETSIZE_WAIT_ORDERED", size, true, size, false},
+		{"linux-7.3!FSYNC_LOG+SETSIZE_WAIT_ORDERED", inside, true, inside, true},
 	} {
 		x := fstest.New(t, fstest.Policy(c.policy))
 		other := x.Create("/g")
@@ -62,7 +64,7 @@ func TestTruncateSame(t *testing.T) {
 // What a truncate to the same size does besides: space that was allocated beyond the end goes, and
 // an end inside a block keeps data that is still on its way to the device.
 func TestTruncateSameDrops(t *testing.T) {
-	for _, policy := range []string{"locked", "modern", "linux-7.3"} {
+	for _, policy := range []string{"locked", "modern", "modern+SETSIZE_WAIT_ORDERED"} {
 		x := fstest.New(t, fstest.Policy(policy))
 		f := x.Create("/f")
 		const size = 5000

@@ -322,9 +322,10 @@ const (
 	UnalignedAlone              // of the toggle UnalignedExclusive
 	UnalignedChecked            // of UnalignedCheckFirst
 	UnalignedRetried            // of UnalignedRetry
+	UnalignedParts              // of UnalignedZeroing
 )
 
-var unalignedNames = [...]string{"buffered", "exclusive", "check-first", "retry"}
+var unalignedNames = [...]string{"buffered", "exclusive", "check-first", "retry", "zeroing"}
 
 func (u Unaligned) String() string { return unalignedNames[u] }
 
@@ -336,6 +337,8 @@ func (pl *DirectPlan) forUnaligned(f *Facts, p *Policy) {
 		return
 	case p.Has(UnalignedExclusive):
 		pl.Unaligned = UnalignedAlone
+	case p.Has(UnalignedZeroing):
+		pl.Unaligned = UnalignedParts
 	case p.Has(UnalignedCheckFirst):
 		pl.Unaligned = UnalignedChecked
 	case p.Has(UnalignedRetry):
@@ -354,6 +357,6 @@ func (pl *DirectPlan) forUnaligned(f *Facts, p *Policy) {
 // queuesSectors reports whether direct writes of sectors may be in flight when no task holds
 // i_rwsem for them.
 func queuesSectors(p *Policy) bool {
-	return (p.Has(UnalignedCheckFirst) || p.Has(UnalignedRetry)) && !p.Has(UnalignedExclusive) && !p.Has(WriteRangeLock) &&
+	return (p.Has(UnalignedCheckFirst) || p.Has(UnalignedRetry) || p.Has(UnalignedZeroing)) && !p.Has(UnalignedExclusive) && !p.Has(WriteRangeLock) &&
 		!p.Has(BufUnlockInEOF) && !p.Wrong(WrongUnalignedNoWait)
 }

@@ -119,6 +119,19 @@ func (s AllocStep) String() string { return allocSteps.name(int(s)) }
 // GoString is the step as code names it.
 func (s AllocStep) GoString() string { return allocSteps.goName(int(s)) }
 
+// Planned is a kind of steps whose order is a plan's: its name, and all steps that there are.
+type Planned struct {
+	Name  string
+	Steps []string
+}
+
+// PlanSteps lists the steps that plans are made of.
+func PlanSteps() []Planned {
+	return []Planned{
+		{"write", writeSteps.words[1:]}, {"setsize", setsizeSteps.words[1:]}, {"fallocate", allocSteps.words[1:]},
+	}
+}
+
 // names are the words for the steps of one type: for people, and as code has them.
 type names struct {
 	typ      string

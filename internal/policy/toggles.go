@@ -39,6 +39,7 @@ const (
 	UnalignedExclusive
 	UnalignedCheckFirst
 	UnalignedRetry
+	UnalignedZeroing
 	NowaitCheckTry
 	NowaitCheckWhole
 	NowaitPastEOF
@@ -294,7 +295,7 @@ var toggles = [switches]Toggle{
 		Name:   "SETSIZE_WAIT_ORDERED",
 		Does:   "a setsize to the size that the file has waits for the ordered extents at its end, as one that makes the file shorter does",
 		Effect: "prevents a race with the ordered extent of the last block, whose map the setsize drops; without it a file that ends inside a block gets its size on disk while the block is still on its way",
-		Source: "ec78575dde99 (7.3)",
+		Source: "no kernel: it was read from the subject of ec78575dde99 (7.3), and 7.3.4 does not wait (labs/reference 13.4)",
 		Kernel: "fs/btrfs/inode.c:btrfs_truncate()",
 		Shows:  "a write that ends inside a block, a truncate to the size that it gave the file, a commit and a power cut: zeros or the data; no scenario: nobody has synced the write, so no oracle wants its data",
 	},
@@ -459,6 +460,15 @@ var toggles = [switches]Toggle{
 		Shows:    "a sub-block writer begins, and is sent back by a block that is not written",
 		Scenario: "unaligned-writers", Base: "modern",
 	},
+	UnalignedZeroing: {
+		Name:     "UNALIGNED_ZEROING",
+		Does:     "a direct write of sectors in a NODATACOW file looks up the blocks that it writes in part with i_rwsem shared; if they are written, it goes to the device, and else it starts again with i_rwsem exclusive",
+		Effect:   "allows direct writes of sectors to run together wherever no part of a block must be zeroed, also over several extents, and over whole blocks that are not written",
+		Source:   "07961ebb09c9 (ext4, 7.3)",
+		Kernel:   "fs/ext4/file.c:ext4_dio_needs_zeroing()",
+		Shows:    "two sub-block writers run together, one of which ends in another extent than it begins in",
+		Scenario: "unaligned-extents", Base: "unaligned-check-first",
+	},
 	NowaitCheckTry: {
 		Name:     "NOWAIT_CHECK_TRY",
 		Does:     "the check before a NOWAIT direct write tries to lock the range of the request instead of waiting for it; D2_SINGLE_CHECK removes this check",
@@ -576,7 +586,7 @@ var toggles = [switches]Toggle{
 		Name:     "NOWAIT_TRY_TREE",
 		Does:     "a NOWAIT direct request that looks for its extent tries tree blocks and delayed references, and reads no block",
 		Effect:   "prevents a NOWAIT direct request from sleeping for the lock or the read of a tree block, or for a delayed reference, while it looks for its extent; a read may still sleep for its checksums",
-		Source:   "26ce91144631 (6.1)",
+		Source:   "26ce91144631 (6.1), which is of buffered writes; direct requests wait up to 7.3 (labs/reference 13.4)",
 		Kernel:   "fs/btrfs/ctree.c:btrfs_search_slot()",
 		Shows:    "a NOWAIT direct write while another task has the delayed references",
 		Scenario: "nowait-dio-refs", Base: "nowait-6.1",

@@ -1,7 +1,7 @@
 package sched
 
-// TraceEvent is a step that Linux has a tracepoint at, under the tracepoint's name. The name says
-// which other fields are set.
+// TraceEvent is a step that Linux has a tracepoint at, under the tracepoint's name, or "plan_step",
+// a step of a plan (What: "write reserve"). The name says which other fields are set.
 type TraceEvent struct {
 	Name string // "btrfs_cow_block"
 	// Root is the tree's number, or 0 of a block that has just been made.

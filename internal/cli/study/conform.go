@@ -1,10 +1,12 @@
 package study
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -28,6 +30,7 @@ type conformFlags struct {
 	kernel  string
 	policy  string
 	between []string
+	reach   bool
 }
 
 func (a verbs) conform() *cobra.Command {
@@ -44,9 +47,10 @@ A difference has a name where its reason is known, which is printed. A name hold
 for Linux ` + conform.KnownRelease + `: a row that is not listed is open, and a listed one that is not there is gone. Where the order of the kernel's own workers
 changes its steps, there are several lists, and the nearest counts; an operation whose steps fit none is done again, up to three times.
 With --recorded the kernel's side is a run of Linux ` + conform.KnownRelease + ` that is in the program: it needs neither root nor Linux. --record saves this run's,
-and with --runs every sequence that as many runs of each operation show.
+and with --runs every sequence that as many runs of each operation show; with --op the file keeps its other operations.
 With --kernel VERSION another kernel, which make kernels has fetched, is booted under qemu, without root, and asked; a folder of an unpacked package
 does as well. With --recorded it is one of the recorded ones: ` + strings.Join(conform.RecordedVersions(), ", ") + `. --between A B shows what has changed in the operations between two of these.
+With --coverage it says which of these steps the operations reach, in the recorded kernel and in the engine, and which steps of a plan the engine takes.
 With --pairs two tasks do two operations at once, several times; for each trace of the kernel the explorer looks for a schedule of the engine that makes
 the same steps, and for none of those traces that have been changed: a step left out, twice or by the other task, a lock taken too early.
 With --op the two sequences of an operation are printed side by side; --list names the operations and what is not compared, with the reasons.
@@ -75,6 +79,7 @@ Exit code 1 means that a difference is open, or an expected one is gone.`,
 		err := app.Check(cmd,
 			app.NotEmpty("kernel policy between op record", "--%s is empty"),
 			app.Excludes("list", "op recorded kernel policy between record runs json", "--list compares nothing: it goes with no other flag"),
+			app.Excludes("coverage", "op list record runs between pairs", "--coverage is of all operations, and of a recorded kernel"),
 			app.Excludes("record", "recorded", "--record is for the running kernel, not for --recorded"),
 			app.Not(c.runs < 1 || c.runs > 1 && c.record == "", "--runs %d, want 1 or more, and more with --record only", c.runs))
 		if err != nil {
@@ -92,6 +97,9 @@ Exit code 1 means that a difference is open, or an expected one is gone.`,
 				return app.Usagef(cmd, "--policy: %v", err)
 			}
 		}
+		if c.reach {
+			return a.coverage(&c)
+		}
 		if c.between = append(c.between, args...); len(c.between) > 0 {
 			return a.runBetween(cmd, &c, ops)
 		}
@@ -104,11 +112,12 @@ func (c *conformFlags) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringSliceVar(&c.ops, "op", nil, "print this operation's sequences; several, with commas")
 	f.BoolVar(&c.list, "list", false, "list the operations, and what is not compared")
+	f.BoolVar(&c.reach, "coverage", false, "say which steps the operations reach, in a recorded kernel and in the engine")
 	f.BoolVar(&c.stored, "recorded", false, "compare with the recorded run of the kernel, not with the one that runs")
 	f.StringVar(&c.kernel, "kernel", "", "another kernel: a version or a folder, which is booted; with --recorded a recorded version")
 	f.StringVar(&c.policy, "policy", "", "the engine's policy (default: "+conform.Policy+")")
 	f.StringSliceVar(&c.between, "between", nil, "compare two recorded kernels: --between 5.10,7.3")
-	f.StringVar(&c.record, "record", "", "write the kernel's side of all operations to this file")
+	f.StringVar(&c.record, "record", "", "write the kernel's side to this file, compressed if it ends in .gz; with --op, those there stay")
 	app.OutputFlag(cmd, "record")
 	f.IntVar(&c.runs, "runs", 1, "with --record or --pairs: how often the kernel does each operation (--pairs: 10 times)")
 	app.JSONFlag(cmd, &c.asJSON)
@@ -138,6 +147,26 @@ func (c *conformFlags) operations(cmd *cobra.Command) (list []*conform.Op, err e
 		}
 	}
 	return list, nil
+}
+
+// coverage prints what the operations reach.
+func (a verbs) coverage(c *conformFlags) error {
+	k, err := conform.OpenRecordedKernel(cmp.Or(c.kernel, conform.KnownRelease))
+	if err != nil {
+		return err
+	}
+	ops, err := c.operations(nil)
+	if err != nil {
+		return err
+	}
+	x, err := k.Cover(ops, cmp.Or(c.policy, conform.DefaultPolicy(k.Version())))
+	if err != nil {
+		return err
+	}
+	if c.asJSON {
+		return a.PrintJSON(x)
+	}
+	return x.WriteText(a.Out)
 }
 
 func (a verbs) listConform() error {
@@ -205,7 +234,15 @@ func (a verbs) compareConform(c *conformFlags, ops []*conform.Op, r conform.Repo
 	}
 	bar.Done()
 	if c.record != "" {
-		if err := app.ReplaceFile(c.record, func(w io.Writer) error { return write(&record, w) }); err != nil {
+		var text bytes.Buffer
+		if err := write(&record, &text); err != nil {
+			return err
+		}
+		recorded, err := conform.ReadRecorded(&text)
+		if err != nil {
+			return err
+		}
+		if err := c.save(recorded); err != nil {
 			return err
 		}
 	}
@@ -214,6 +251,24 @@ func (a verbs) compareConform(c *conformFlags, ops []*conform.Op, r conform.Repo
 	}
 	if t := r.Totals(); t.Open+t.Gone > 0 {
 		return app.ErrFound
+	}
+	return nil
+}
+
+// save writes a recording to the file of --record. With --op, one of the same kernel that is there
+// keeps its other operations.
+func (c *conformFlags) save(r *conform.Recorded) error {
+	old, err := os.ReadFile(c.record)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	var kept io.Reader
+	if len(c.ops) > 0 && len(old) > 0 {
+		kept = bytes.NewReader(old)
+	}
+	err = app.ReplaceFile(c.record, func(w io.Writer) error { return r.PutInto(kept, w, strings.HasSuffix(c.record, ".gz")) })
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.record, err)
 	}
 	return nil
 }

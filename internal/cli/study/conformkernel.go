@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -38,7 +37,7 @@ func (a verbs) bootConform(c *conformFlags, ops []*conform.Op) error {
 		return fmt.Errorf("kernel %s: %w", c.kernel, err)
 	}
 	if c.record != "" {
-		if err := app.ReplaceFile(c.record, func(w io.Writer) error { _, err := w.Write(text); return err }); err != nil {
+		if err := c.save(recorded); err != nil {
 			return err
 		}
 	}

@@ -25,7 +25,7 @@ func (a verbs) pairs(cmd *cobra.Command, c *conformFlags) error {
 	err := app.Check(cmd,
 		app.NotEmpty("kernel policy op record", "--%s is empty"),
 		app.Excludes("list", "op recorded kernel policy between record runs json", "--list compares nothing: it goes with --pairs only"),
-		app.Excludes("pairs", "between", "--pairs goes not with --between"),
+		app.Excludes("pairs", "between coverage", "--pairs goes not with --between or --coverage"),
 		app.Excludes("record", "recorded", "--record is for the running kernel, not for --recorded"),
 		app.Excludes("runs", "recorded", "--runs is for a kernel that is asked, not for --recorded"),
 		app.Not(c.runs < 1, "--runs %d, want 1 or more", c.runs),

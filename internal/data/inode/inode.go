@@ -220,7 +220,7 @@ func (ip *Inode) TryLock(t *sched.Task) bool {
 	ok := ip.rwsem.TryLockNested(t, uint64(ip.Ino))
 	if ok {
 		t.CountInode(true)
-		ip.traced(t, "inode_lock")
+		ip.traced(t, "inode_trylock")
 	}
 	return ok
 }
@@ -242,7 +242,7 @@ func (ip *Inode) RLock(t *sched.Task) {
 func (ip *Inode) TryRLock(t *sched.Task) bool {
 	ok := ip.rwsem.TryRLockNested(t, uint64(ip.Ino))
 	if ok {
-		ip.traced(t, "inode_lock_shared")
+		ip.traced(t, "inode_trylock_shared")
 	}
 	return ok
 }

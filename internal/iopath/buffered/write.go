@@ -338,6 +338,9 @@ func (w *write) step(t *sched.Task, s policy.WriteStep) error {
 	if w.nowait {
 		t.At(s.String())
 	}
+	if t.Tracing() {
+		t.Trace(sched.TraceEvent{Name: "plan_step", What: "write " + s.String()})
+	}
 	switch s {
 	case policy.FaultIn:
 		return w.faultIn(t)

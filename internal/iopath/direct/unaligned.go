@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"btrlab/internal/blockdev"
+	"btrlab/internal/data/inode"
 	"btrlab/internal/data/ordered"
 	"btrlab/internal/data/pagecache"
 	"btrlab/internal/data/place"
@@ -25,6 +26,7 @@ import (
 //
 //	UNALIGNED_EXCLUSIVE     it does not: always alone (ext4 until 6.4)
 //	UNALIGNED_CHECK_FIRST   it looks the block up under the shared lock, and starts again with the exclusive one (ext4 since 6.5)
+//	UNALIGNED_ZEROING       it looks up the blocks at its ends, which it writes in part (ext4 since 7.3)
 //	UNALIGNED_RETRY         it begins, and is sent back where it maps the block (XFS, IOMAP_DIO_OVERWRITE_ONLY)
 //
 // A write under the shared lock may be queued: unlockFile comes while the device is busy, as for
@@ -83,6 +85,9 @@ func (w *write) sectors(t *sched.Task) error {
 		w.drain(t)
 	}
 	defer w.rsv.Release(t, w.ip)
+	if w.pl.Unaligned == policy.UnalignedParts && !alone && w.pl.CheckUnwritten {
+		return w.parts(t)
+	}
 	if err := w.ready(t, alone || !w.pl.CheckUnwritten); err != nil {
 		return err
 	}
@@ -95,6 +100,87 @@ func (w *write) sectors(t *sched.Task) error {
 	}
 	x, err := w.submit(t)
 	return w.end(t, x, err)
+}
+
+// parts is sectors under the shared lock with UNALIGNED_ZEROING: the blocks at the ends of the
+// request, which it writes in part, must be written; what lies between them is a direct write of
+// whole blocks, whatever it is now. EAGAIN, before anything has begun, says that a part of a block
+// would have to be zeroed.
+//
+// Models ext4_dio_write_checks() and iomap_dio_rw() of 7.3.
+func (w *write) parts(t *sched.Task) error {
+	if err := w.ready(t, false); err != nil {
+		return err
+	}
+	if _, _, err := w.ends(t, w.env.Read.Place.Guess); err != nil {
+		return err
+	}
+	from, to := w.blocks()
+	if err := w.clean(t, from, to); err != nil {
+		return err
+	}
+	w.beginIO(t)
+	w.ip.IOTree.Lock(t, from, to)
+	head, tail, err := w.ends(t, w.env.Read.Place.Overwrite)
+	w.ip.IOTree.Unlock(t, from, to)
+	if err == nil {
+		w.io.sectors = true
+		w.rsv.HandSnapshot(t, w.ip)
+		err = w.submitParts(t, head, tail)
+	}
+	return w.endIO(t, from, to, err)
+}
+
+// submitParts starts the bios of parts: of the sectors in the first block, which is in head, of the
+// whole blocks, extent by extent, and of the sectors in the last one, which is in tail.
+func (w *write) submitParts(t *sched.Task, head, tail place.Extent) error {
+	sectors := func(x *place.Extent, n uint64) {
+		w.io.submitSectors(t, w.pos, int64(x.DiskBytenr)+int64(w.pos-x.Start), w.src[w.done:w.done+int(n)])
+		w.pos, w.done = w.pos+n, w.done+int(n)
+	}
+	from, _ := w.blocks()
+	end := w.pos + uint64(len(w.src))
+	if w.pos > from {
+		sectors(&head, min(end, from+format.SectorSize)-w.pos)
+	}
+	if whole := format.AlignDown(end, format.SectorSize); w.pos < whole {
+		all := w.src
+		w.src = all[:len(all)-int(end-whole)]
+		var err error
+		for err == nil && w.done < len(w.src) {
+			err = w.extent(t)
+		}
+		if w.src = all; err != nil {
+			return err
+		}
+	}
+	if w.pos < end {
+		sectors(&tail, end-w.pos)
+	}
+	return nil
+}
+
+// ends looks up the first block of the write and the last, if it writes them in part; what it
+// writes whole is not asked. EAGAIN says that one is not written, or may not be overwritten. Models
+// ext4_dio_needs_zeroing().
+func (w *write) ends(t *sched.Task, look func(*sched.Task, *inode.Inode, uint64, uint64) (place.Extent, bool, error)) (head, tail place.Extent, err error) {
+	from, to := w.blocks()
+	ask := func(start uint64) (x place.Extent, err error) {
+		x, ok, err := look(t, w.ip, start, to)
+		if err == nil && (!ok || x.Type == ordered.Prealloc) {
+			err = errno.EAGAIN
+		}
+		return x, err
+	}
+	if w.pos > from {
+		if head, err = ask(from); err != nil || head.Start+head.Len == to {
+			return head, head, err
+		}
+	}
+	if w.pos+uint64(len(w.src)) < to {
+		tail, err = ask(to - format.SectorSize)
+	}
+	return head, tail, err
 }
 
 // blocks are the bytes of the blocks that the write touches.
@@ -129,11 +215,8 @@ func (w *write) ready(t *sched.Task, marks bool) error {
 func (w *write) submit(t *sched.Task) (x place.Extent, err error) {
 	from, to := w.blocks()
 	start, end := w.pos, w.pos+uint64(len(w.src))
-	if err := flushCached(t, w.env, w.ip, from, to); err != nil {
+	if err := w.clean(t, from, to); err != nil {
 		return x, err
-	}
-	if !w.ip.Pages.Invalidate(t, from>>pagecache.PageShift, to>>pagecache.PageShift) {
-		return x, errno.ENOTBLK
 	}
 	w.beginIO(t)
 	x, err = w.block(t, from, to)
@@ -152,6 +235,17 @@ func (w *write) submit(t *sched.Task) (x place.Extent, err error) {
 		}
 	}
 	return x, err
+}
+
+// clean takes the pages of the blocks [from, to) out of memory.
+func (w *write) clean(t *sched.Task, from, to uint64) error {
+	if err := flushCached(t, w.env, w.ip, from, to); err != nil {
+		return err
+	}
+	if !w.ip.Pages.Invalidate(t, from>>pagecache.PageShift, to>>pagecache.PageShift) {
+		return errno.ENOTBLK
+	}
+	return nil
 }
 
 // end waits for the bios that submit started, unless the caller is told of their end, and marks the

@@ -21,7 +21,7 @@ import (
 	"btrlab/internal/testing/fstest"
 )
 
-var unalignedDesigns = []string{"unaligned-exclusive", "unaligned-check-first", "unaligned-retry", "locked+UNALIGNED_CHECK_FIRST", "modern"}
+var unalignedDesigns = []string{"unaligned-exclusive", "unaligned-check-first", "unaligned-zeroing", "unaligned-retry", "locked+UNALIGNED_ZEROING", "locked+UNALIGNED_CHECK_FIRST", "modern"}
 
 // TestUnalignedModel writes sectors and blocks at random places of a NOCOW file, in written and
 // preallocated blocks, in holes and beyond EOF, past the cache and through it, and compares each
@@ -149,7 +149,7 @@ func TestUnalignedConcurrent(t *testing.T) {
 // hold no lock of the file but their count. What reads the block to write it back waits for them,
 // and so does a snapshot.
 func TestUnalignedQueued(t *testing.T) {
-	for _, p := range []string{"unaligned-check-first", "unaligned-retry"} {
+	for _, p := range []string{"unaligned-check-first", "unaligned-zeroing", "unaligned-retry"} {
 		for _, c := range []struct {
 			name string
 			size int64
@@ -228,11 +228,69 @@ func TestUnalignedQueued(t *testing.T) {
 	}
 }
 
+// TestUnalignedParts: under the rule of ext4 of 7.3 a write shares i_rwsem if the blocks that it
+// writes in part are written, over several extents and over whole blocks that are not written: one
+// transfer for each extent, and the whole blocks are marked written.
+func TestUnalignedParts(t *testing.T) {
+	const size = 5 * 4096
+	for _, c := range []struct {
+		off, n    int
+		transfers []int // bytes
+	}{
+		{512, 8192, []int{3584, 4096, 512}},
+		{0, 8704, []int{4096, 4096, 512}},
+		{512, 7680, []int{3584, 4096}},
+		{12288 + 512, 4096, []int{3584, 512}},
+		{1024, 512, []int{512}},
+	} {
+		var dev *holding
+		x := fstest.New(t, fstest.Policy("unaligned-zeroing"), withHolding(&dev))
+		f := x.Create("/f")
+		x.Must(f.SetFlags(x.T, fstest.Nocow))
+		want := make([]byte, size)
+		for _, b := range []int64{3, 1, 0, 4, 2} { // extents that are no neighbours on the device
+			x.Must(f.Fallocate(x.T, 0, b*4096, 4096))
+		}
+		for _, b := range []int{0, 2, 4, 3} { // the second block is not written
+			p := want[b*4096 : (b+1)*4096]
+			copy(p, bytes.Repeat([]byte{byte(b + 1)}, 4096))
+			fstest.Must(f.WriteDirect(x.T, p, int64(b*4096)))
+			x.Must(x.FS.Sync(x.T))
+		}
+		dev.hold(blockdev.OpWrite)
+		p := bytes.Repeat([]byte{9}, c.n)
+		a := queue(t, x, f, blockdev.OpWrite, p, int64(c.off))
+		copy(want[c.off:], p)
+		b := queue(t, x, f, blockdev.OpWrite, bytes.Repeat([]byte{8}, 512), 16384+1024)
+		copy(want[16384+1024:], bytes.Repeat([]byte{8}, 512))
+		if n := f.Inode().DIO.Load(); n != 2 || !f.Inode().TryLock(x.T) {
+			t.Fatalf("%d at %d: i_dio_count is %d, want 2, and i_rwsem free", c.n, c.off, n)
+		}
+		f.Inode().Unlock(x.T)
+		var sizes []int
+		for _, bio := range dev.kept[:len(dev.kept)-1] {
+			sizes = append(sizes, len(bytes.Join(bio.Vecs, nil)))
+		}
+		if !slices.Equal(sizes, c.transfers) {
+			t.Errorf("%d at %d: transfers of %v bytes, want %v", c.n, c.off, sizes, c.transfers)
+		}
+		dev.letGo(x.T, nil)
+		a.Want(t, "parts", c.n, nil)
+		b.Want(t, "sector", 512, nil)
+		x.Must(f.Fsync(x.T))
+		x.FS.DropCaches(x.T)
+		if got := fstest.ReadFull(t, x.T, f.ReadAt, make([]byte, size), 0); !bytes.Equal(got, want) {
+			t.Errorf("%d at %d: on the device it differs from byte %d on", c.n, c.off, fstest.Differs(got, want))
+		}
+		x.Must(f.Close(x.T))
+	}
+}
+
 // TestUnalignedFsync: an fsync while sectors are in flight does not wait for them and promises
 // nothing about them; one after their end finds a reason for a flush of the device. Under policies
 // without logs a clean inode is the one that has none.
 func TestUnalignedFsync(t *testing.T) {
-	for _, p := range []string{"unaligned-check-first", "unaligned-retry"} {
+	for _, p := range []string{"unaligned-check-first", "unaligned-zeroing", "unaligned-retry"} {
 		var dev *holding
 		x := fstest.New(t, fstest.Policy(p+"!FSYNC_LOG"), withHolding(&dev))
 		f := x.Create("/f")
@@ -305,7 +363,7 @@ func TestUnalignedAlone(t *testing.T) {
 // TestUnalignedErrors: the error of a queued write of sectors is told to Done and to fsync, and
 // nothing is left of the write: neither its count nor its hold on snapshots.
 func TestUnalignedErrors(t *testing.T) {
-	for _, p := range []string{"unaligned-check-first", "unaligned-retry"} {
+	for _, p := range []string{"unaligned-check-first", "unaligned-zeroing", "unaligned-retry"} {
 		var dev *holding
 		x := fstest.New(t, fstest.Policy(p), withHolding(&dev))
 		f := x.Create("/f")

@@ -209,6 +209,9 @@ type allocation struct {
 }
 
 func (a *allocation) step(t *sched.Task, s policy.AllocStep) error {
+	if t.Tracing() {
+		t.Trace(sched.TraceEvent{Name: "plan_step", What: "fallocate " + s.String()})
+	}
 	switch s {
 	case policy.ReserveData:
 		return a.reserveData(t)

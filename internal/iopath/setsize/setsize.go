@@ -101,6 +101,9 @@ func SetSize(t *sched.Task, env *iopath.Env, ip *inode.Inode, newSize uint64, pl
 }
 
 func takeStep(t *sched.Task, env *iopath.Env, ip *inode.Inode, newSize uint64, step policy.SetsizeStep, plan policy.SetsizePlan) error {
+	if t.Tracing() {
+		t.Trace(sched.TraceEvent{Name: "plan_step", What: "setsize " + step.String()})
+	}
 	switch step {
 	case policy.TruncateSetsize:
 		truncateSetsize(t, ip, newSize, plan.StableWait)

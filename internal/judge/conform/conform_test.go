@@ -1,8 +1,10 @@
 package conform
 
 import (
+	"bytes"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -413,6 +415,88 @@ func TestRecord(t *testing.T) {
 			t.Errorf("%s elsewhere: %v, want %v", name, got, want)
 		}
 	}
+}
+
+// A recording that is read and written is the same text, and one that takes an operation over has
+// that one anew and the others as they were; of another kernel it takes nothing.
+func TestPut(t *testing.T) {
+	text := func(r *Recorded) string {
+		var b strings.Builder
+		if err := r.Write(&b); err != nil {
+			t.Fatal(err)
+		}
+		return b.String()
+	}
+	for _, k := range recordings() {
+		f, err := recordedText.Open("recorded/" + k.name + ".txt.gz")
+		if err != nil {
+			t.Fatal(err)
+		}
+		in, err := uncompressed(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		was, err := io.ReadAll(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text(k) != string(was) {
+			t.Errorf("%s: read and written it is another text:\n%s", k.name, diff(string(was), text(k)))
+		}
+	}
+	const head = "# Linux 6.18.15\n# functions\n# lacks cow_block\n"
+	const first, second = "== write-inside\nt tree_lock fs\n== write-inside task 2\nt tree_lock log\n", "== writeback\ne tree_lock fs\n"
+	const other, third = "== writeback\nt tree_unlock fs\n", "== create\nt tree_lock csum\n"
+	for _, compressed := range []bool{false, true} {
+		from, err := ReadRecorded(strings.NewReader(head + other + third))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		if err := from.PutInto(strings.NewReader(head+first+second), &out, compressed); err != nil {
+			t.Fatal(err)
+		}
+		if b := out.Bytes(); compressed != (b[0] == 0x1f) {
+			t.Errorf("compressed is %v, and the file begins with %#x", compressed, b[0])
+		}
+		got, err := ReadRecorded(&out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := head + first + other + third; text(got) != want {
+			t.Errorf("put together it is\n%swant\n%s", text(got), want)
+		}
+		for _, wrong := range []string{"# Linux 6.18.16\n# functions\n# lacks cow_block\n", "# Linux 6.18.15\n# lacks cow_block\n", "# Linux 6.18.15\n# functions\n"} {
+			if err := from.PutInto(strings.NewReader(wrong+first), io.Discard, compressed); err == nil || !strings.HasPrefix(err.Error(), "bad recording to add to, have Linux 6.18.1") {
+				t.Errorf("put into a recording of %q: %v", wrong, err)
+			}
+		}
+	}
+}
+
+// What the operations reach stands in the testdata, with how many of them reach it: an operation
+// that is dropped, a step that the engine tells no more and an event that no recorded operation has
+// any more show there. Statement coverage of the engine is measured by running this test alone:
+// labs/reference 13.9.
+func TestCoverage(t *testing.T) {
+	var all []*Op
+	for i := range Ops {
+		all = append(all, &Ops[i])
+	}
+	c, err := OpenRecorded().Cover(all, Policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range c.Events {
+		if !x.Shown && x.Kernel > 0 {
+			t.Errorf("the kernel does not show %s, and %d of its operations have it", x.Name, x.Kernel)
+		}
+	}
+	var b strings.Builder
+	if err := c.WriteText(&b); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "coverage.txt", b.String())
 }
 
 // golden compares with a file of testdata.

@@ -11,6 +11,8 @@ import (
 	"btrlab/internal/blockdev/dm"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
+	"btrlab/internal/iopath"
+	"btrlab/internal/kiocb"
 	"btrlab/internal/policy"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/vtime"
@@ -23,6 +25,7 @@ type recorder struct {
 	on     bool
 	events []Event
 	sizes  []sched.TraceEvent // i_size_write that no step has shown yet: see sights
+	plan   []string           // the steps of plans, with the kind before each
 }
 
 func (r *recorder) trace(t *sched.Task, e sched.TraceEvent) {
@@ -34,6 +37,9 @@ func (r *recorder) trace(t *sched.Task, e sched.TraceEvent) {
 		lane = Caller
 	}
 	switch {
+	case e.Name == "plan_step":
+		r.plan = append(r.plan, e.What)
+		return
 	case e.Name == "i_size_write":
 		if lane == Caller {
 			r.sizes = append(r.sizes[:0], e)
@@ -65,45 +71,54 @@ type engine struct {
 	fs    *fs.FS
 	files map[string]*fs.File
 	bare  bool // new files have no checksums
+
+	told *recorder // is given the answers
 }
 
 // runEngine runs an operation on a copy of the image in virtual time, over a device that ends its
 // requests after a millisecond: the same steps every time.
 func runEngine(image *blockdev.Memory, op *Op, pol string) (events []Event, err error) {
-	_, verr := vtime.Run(vtime.Machine{CPUs: 2}, func(t *sched.Task) {
-		events, err = engineSteps(t, image.Snapshot(), op, pol)
-	})
-	return events, errors.Join(err, verr)
+	events, _, err = runTold(image, op, pol)
+	return events, err
 }
 
-func engineSteps(t *sched.Task, image *blockdev.Memory, op *Op, name string) (_ []Event, err error) {
+// runTold is runEngine with the steps of plans, in the order in which they were taken.
+func runTold(image *blockdev.Memory, op *Op, pol string) (events []Event, plan []string, err error) {
+	r := &recorder{}
+	_, verr := vtime.Run(vtime.Machine{CPUs: 2}, func(t *sched.Task) {
+		r.caller = t
+		err = engineSteps(t, image.Snapshot(), op, pol, r)
+	})
+	return r.events, r.plan, errors.Join(err, verr)
+}
+
+func engineSteps(t *sched.Task, image *blockdev.Memory, op *Op, name string, r *recorder) (err error) {
 	p, err := dm.Parse("delay:jitter=0")
 	if err != nil {
-		return nil, err
+		return err
 	}
-	r := &recorder{caller: t}
 	t.SetTracer(r.trace)
 	dev := dm.New(t, image, p)
 	defer func() { err = errors.Join(err, dev.Close()) }()
 	pol, err := policy.Parse(name)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	x, err := fs.Open(t, []blockdev.Device{dev}, fs.Options{Policy: &pol, EndioWorkers: 1})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	m := &engine{t: t, fs: x, files: map[string]*fs.File{}}
+	m := &engine{t: t, fs: x, files: map[string]*fs.File{}, told: r}
 	defer func() { err = errors.Join(err, m.end()) }()
 	if err := setUp(m, op); err != nil {
-		return nil, err
+		return err
 	}
 	t.Sleep(time.Second)
 	r.on = true
 	err = script(m, op.Do)
 	t.Sleep(time.Second) // what the operation began elsewhere
 	r.on = false
-	return r.events, err
+	return err
 }
 
 func (m *engine) end() error {
@@ -149,24 +164,21 @@ func (m *engine) create(name string) error {
 // nosum is the kernel's mount option nodatasum.
 func (m *engine) nosum() error { m.bare = true; return nil }
 
-func (m *engine) write(name string, off, n int64, direct bool) error {
-	return m.on(name, func(f *fs.File) (err error) {
-		if direct {
-			_, err = f.WriteDirect(m.t, content(n), off)
-		} else {
-			_, err = f.WriteAt(m.t, content(n), off)
-		}
+func (m *engine) write(name string, off, n int64, how kiocb.Flags) error {
+	return m.on(name, func(f *fs.File) error {
+		_, err := f.WriteIter(m.t, kiocb.Request{Pos: uint64(off), Flags: how}, iopath.Source{Buf: content(n)})
 		return err
 	})
 }
 
-func (m *engine) read(name string, off, n int64, direct bool) error {
-	return m.on(name, func(f *fs.File) (err error) {
-		if direct {
-			_, err = f.ReadDirect(m.t, make([]byte, n), off)
-		} else {
-			_, err = f.ReadAt(m.t, make([]byte, n), off)
-		}
+// answer is told last: a size that no step has shown is none of a call that has ended.
+func (m *engine) answer(what string) {
+	m.told.trace(m.t, sched.TraceEvent{Name: short(answered), What: what})
+}
+
+func (m *engine) read(name string, off, n int64, how kiocb.Flags) error {
+	return m.on(name, func(f *fs.File) error {
+		_, err := f.ReadIter(m.t, kiocb.Request{Pos: uint64(off), Flags: how}, make([]byte, n))
 		if errors.Is(err, io.EOF) {
 			err = nil
 		}
@@ -175,7 +187,10 @@ func (m *engine) read(name string, off, n int64, direct bool) error {
 }
 
 // fault reads a byte: the engine maps no files, and a fault of Linux reads the page the same way.
-func (m *engine) fault(name string, off int64) error { return m.read(name, off, 1, false) }
+func (m *engine) fault(name string, off int64) error { return m.read(name, off, 1, 0) }
+
+// store writes a byte: the engine maps no files, so a store is a buffered write.
+func (m *engine) store(name string, off int64) error { return m.write(name, off, 1, 0) }
 
 func (m *engine) truncate(name string, size int64) error {
 	return m.on(name, func(f *fs.File) error { return f.Truncate(m.t, size) })

@@ -41,16 +41,17 @@ const (
 	Sizes
 	Pages
 	Block
+	Answers
 	Groups
 )
 
 // abbreviation is the group in a table.
 func (g Group) abbreviation() string {
-	return [...]string{"bit", "ord", "spc", "lck", "cow", "ref", "plc", "syn", "ino", "ilk", "siz", "pag", "blk"}[g]
+	return [...]string{"bit", "ord", "spc", "lck", "cow", "ref", "plc", "syn", "ino", "ilk", "siz", "pag", "blk", "ans"}[g]
 }
 
 func (g Group) String() string {
-	return [...]string{"extent bits", "ordered extents", "space", "tree locks", "cow", "delayed refs", "places", "sync", "inodes", "inode locks", "sizes", "pages", "block"}[g]
+	return [...]string{"extent bits", "ordered extents", "space", "tree locks", "cow", "delayed refs", "places", "sync", "inodes", "inode locks", "sizes", "pages", "block", "answers"}[g]
 }
 
 // Event is one step of an operation, without addresses.
@@ -118,6 +119,7 @@ var tracepoints = []tracepoint{
 	{"filemap:mm_filemap_add_to_page_cache", Pages, page},
 	{"filemap:mm_filemap_delete_from_page_cache", Pages, page},
 	{"block:block_bio_queue", Block, func(e *sched.TraceEvent) string { return e.What + " " + amount(e.Len) }},
+	{answered, Answers, what},
 
 	{functions + "inode_lock", InodeLocks, what},
 	{functions + "inode_unlock", InodeLocks, what},
@@ -137,6 +139,9 @@ var tracepoints = []tracepoint{
 	{functions + "folio_start_writeback", Pages, page},
 	{functions + "folio_end_writeback", Pages, page},
 }
+
+// answered is no tracepoint: both sides tell it of a call that may fail, after its last step.
+const answered = "conform:answer"
 
 // functions is the system of those rows that are no tracepoints but functions: a kernel shows their
 // steps where events may be put at the entry of functions.

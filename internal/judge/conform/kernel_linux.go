@@ -21,6 +21,7 @@ import (
 	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
 	"btrlab/internal/hostio"
+	"btrlab/internal/kiocb"
 	"btrlab/internal/sched"
 )
 
@@ -55,7 +56,7 @@ func openKernel(dir string) (*tracedKernel, error) {
 	}
 	names := make([]string, 0, len(tracepoints)+len(formerly))
 	for i := range tracepoints {
-		if tp := &tracepoints[i]; !tp.function() {
+		if tp := &tracepoints[i]; !tp.function() && tp.name != answered {
 			names = append(names, tp.name)
 		}
 	}
@@ -153,6 +154,11 @@ func (k *tracedKernel) run(image *blockdev.Memory, op *Op) (list []Event, err er
 	err = k.mount(image, op, func(h *host, m *mounted) error {
 		m.tids = []int{unix.Gettid()}
 		list, err = k.traced(m, func() error { return script(h, op.Do) })
+		for _, what := range h.answers {
+			if e, ok := abstract(Caller, sched.TraceEvent{Name: short(answered), What: what}); ok {
+				list = append(list, e)
+			}
+		}
 		return err
 	})
 	return list, err
@@ -482,7 +488,11 @@ type host struct {
 	dir   string
 	mount *hostio.Mount
 	files map[string]*os.File // "D" before the name of those that are open with O_DIRECT
+
+	answers []string // of the steps that may fail
 }
+
+func (h *host) answer(what string) { h.answers = append(h.answers, what) }
 
 func (h *host) end() error {
 	var errs []error
@@ -525,24 +535,42 @@ func (h *host) create(name string) error {
 	return err
 }
 
-func (h *host) write(name string, off, n int64, direct bool) error {
-	f, err := h.open(name, direct)
+func (h *host) write(name string, off, n int64, how kiocb.Flags) error {
+	f, err := h.open(name, how&kiocb.Direct != 0)
 	if err != nil {
 		return err
 	}
 	p := hostio.Aligned(int(n))
 	copy(p, content(n))
-	_, err = f.WriteAt(p, off)
+	flags := 0
+	if how&kiocb.Nowait != 0 {
+		flags |= unix.RWF_NOWAIT
+	}
+	if how&kiocb.DSync != 0 {
+		flags |= unix.RWF_DSYNC
+	}
+	if flags == 0 {
+		_, err = f.WriteAt(p, off)
+		return err
+	}
+	wrote, err := unix.Pwritev2(int(f.Fd()), [][]byte{p}, off, flags)
+	if err == nil && int64(wrote) < n {
+		err = io.ErrShortWrite
+	}
 	return err
 }
 
-func (h *host) read(name string, off, n int64, direct bool) error {
-	f, err := h.open(name, direct)
+func (h *host) read(name string, off, n int64, how kiocb.Flags) error {
+	f, err := h.open(name, how&kiocb.Direct != 0)
 	if err != nil {
 		return err
 	}
 	p := hostio.Aligned(int(n))
 	copy(p, content(n)) // pages that are not there yet would turn a direct read into a buffered one
+	if how&kiocb.Nowait != 0 {
+		_, err = unix.Preadv2(int(f.Fd()), [][]byte{p}, off, unix.RWF_NOWAIT)
+		return err
+	}
 	if _, err = f.ReadAt(p, off); errors.Is(err, io.EOF) {
 		err = nil
 	}
@@ -562,6 +590,19 @@ func (h *host) fault(name string, off int64) error {
 		err = fmt.Errorf("mapped byte at %d is %#x", off, mem[0])
 	}
 	return errors.Join(err, unix.Munmap(mem))
+}
+
+func (h *host) store(name string, off int64) error {
+	fd, err := h.fd(name)
+	if err != nil {
+		return err
+	}
+	mem, err := unix.Mmap(fd, off, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return err
+	}
+	mem[0] = ^content(1)[0]
+	return unix.Munmap(mem)
 }
 
 func (h *host) truncate(name string, size int64) error {

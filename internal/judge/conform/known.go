@@ -92,7 +92,7 @@ func ops(s string) *regexp.Regexp { return regexp.MustCompile(`^(?:` + s + `)$`)
 // back: their steps in the trees come with those of others.
 const (
 	commits       = `commit|sync-dirty|snapshot`
-	withWriteback = `writeback.*|fsync-.*|write-fsync|sync-dirty|dwrite.*`
+	withWriteback = `writeback.*|fsync-.*|write-fsync|write-dsync|sync-dirty|dwrite.*`
 )
 
 // known is made when it is asked for: its patterns take 1 MiB and 2 ms, and no other verb has any
@@ -111,7 +111,7 @@ var known = sync.OnceValue(func() []Known {
 		{Name: "names-logged-at-once", Step: step(`tree_(read_)?(lock|unlock) (log|new|fs)|update_bytes_may_use METADATA|reserve_extent METADATA`), Ops: ops(`link|rename|rename-over`), Until: "5.10",
 			Why: "A new name, and one that is given up, 5.10 logs at once (btrfs_log_new_name), although the inode is in no log of this transaction. Later kernels do only where it is, and so does the engine."},
 		{Name: "uptodate-bit", Step: step(`(set|clear)_extent_bit (DELALLOC|DELALLOC\|UPTODATE|UPTODATE|LOCKED|DELALLOC\|DO_ACCOUNTING|DELALLOC\|NORESERVE\|DO_ACCOUNTING) `),
-			Ops: ops(`write-.*|read-.*|fault|dwrite.*|truncate-into|punch-part`), Until: "6.1",
+			Ops: ops(`write-.*|read-.*|fault|store|dwrite.*|truncate-into|punch-part`), Until: "6.1",
 			Why: "A range has a bit that says that its pages are up to date: in 5.10 set with DELALLOC and after a read, in 6.1 for holes that are read. Later kernels ask the page."},
 		{Name: "ordered-first", Step: step(`ordered_extent_add `), Marks: []Mark{Order}, Until: "6.1",
 			Why: "An ordered extent was in its tree before the outstanding extent was counted. Later kernels, and the engine, count first."},
@@ -121,15 +121,19 @@ var known = sync.OnceValue(func() []Known {
 			Why: "Before it gives up for want of space, 6.1 commits the transaction, and the engine does not. 5.10 and 6.12 did not in this operation either."},
 		{Name: "bio-by-worker", Step: step(`block_bio_queue W `), Ops: ops(withWriteback + `|enospc`), Until: "6.1",
 			Why: "In 5.10 and 6.1 a worker computes the checksums of a bio of data and submits it. Later kernels do so on the task where the checksum is a fast one, and so does the engine."},
-		{Name: "csums-reserved-always", Step: step(`space_reservation delalloc `), Marks: []Mark{Value}, Ops: ops(`dwrite-nosum.*`), Until: "5.10",
+		{Name: "csums-reserved-always", Step: step(`space_reservation delalloc `), Marks: []Mark{Value}, Ops: ops(`dwrite-nosum.*|dwrite-nowait-prealloc`), Until: "5.10",
 			Why: "5.10 reserves for checksums of files that have none as well. Later kernels and the engine do not."},
-		{Name: "direct-read-lock", Step: step(`(set|clear)_extent_bit (LOCKED|DIO_LOCKED)`), Ops: ops(`dread`), Until: "6.12",
+		{Name: "nowait-data-reserved", Step: step(`update_bytes_may_use DATA `), Marks: []Mark{Missing}, Ops: ops(`dwrite-nowait.*`), Until: "5.10",
+			Why: "5.10 reserves data space for a direct NOWAIT write that goes in place, and gives it back (btrfs_direct_IO()). Later kernels ask first; the policy of the era does not have it: see number 28 of 9.2."},
+		{Name: "direct-read-lock", Step: step(`(set|clear)_extent_bit (LOCKED|DIO_LOCKED)`), Ops: ops(`dread.*`), Until: "6.12",
 			Why: "A direct read locked its range with the bit of all others. DIO_LOCKED is newer."},
 		{Name: "folio-cut-written", Step: step(`.`), Ops: ops(`truncate-dirty`), Since: "7.3",
 			Why: "A large folio (7.2) that the new size cuts stays dirty, and the wait for ordered extents writes it: what lies beyond i_size gets an ordered extent that ends without a bio. " +
 				"The engine has pages, and drops those."},
 		{Name: "large-folio-at-once", Step: step(`.`), Ops: ops(`write-new-file|dwrite-extending|dwrite-prealloc`), Since: "7.3",
 			Why: "A write into one large folio (7.2) is one batch, with one reservation and one i_size. The engine goes page by page."},
+		{Name: "folio-made-writable", Step: step(`(set|clear)_extent_bit |update_bytes_may_use DATA `), Marks: []Mark{Value}, Ops: ops(`store`), Since: "7.3",
+			Why: "A store makes all of a large folio (7.2) writable, and with that delalloc and dirty: one byte costs the 64 KiB of the file. The engine has pages."},
 		{Name: "large-folios", Step: step(`folio_|writeback_dirty_folio |extent_writepage |mm_filemap_`), Since: "7.3",
 			Why: "The 16 pages of the file are one large folio (7.2): its events have the index 0, and there is one where the engine has one for each page."},
 		{Name: "commit-by-states", Step: step(`transaction_commit`), Marks: []Mark{Missing, Count}, Since: "7.3",
@@ -141,11 +145,11 @@ var known = sync.OnceValue(func() []Known {
 				"The engine writes index entries at once, and inode items at the commit from the global reserve."},
 		{Name: "delayed-refs-reserve", Step: step(`space_reservation ((local_)?delayed_refs_rsv|pinned) `), Marks: []Mark{Missing},
 			Why: "Linux reserves for delayed references as they are queued. The engine sizes the global reserve by the queue instead."},
-		{Name: "count-before-space", Step: step(`update_bytes_may_use METADATA \+|space_reservation delalloc \+|inode_mod_outstanding_extents \+`), Marks: []Mark{Order}, Ops: ops(`write-.*|dwrite.*|punch-part`),
+		{Name: "count-before-space", Step: step(`update_bytes_may_use METADATA \+|space_reservation delalloc \+|inode_mod_outstanding_extents \+`), Marks: []Mark{Order}, Ops: ops(`write-.*|dwrite.*|punch-part|store`),
 			Why: "The engine counts the outstanding extents before it reserves their metadata, so that a completion that gives surplus back meanwhile leaves theirs."},
 		{Name: "exact-metadata", Step: step(`(update_bytes_may_use METADATA|space_reservation delalloc) `), Ops: ops(`write-again|write-nocow|.*-nocow|write-new-file`),
 			Why: "The engine reserves what the counters of the inode ask for together. It knows that a NOCOW block stays in place, and then reserves no insert."},
-		{Name: "reserve-goes-along", Step: step(`space_reservation delalloc |inode_mod_outstanding_extents -`), Marks: []Mark{Missing, Extra, Order, Count},
+		{Name: "reserve-goes-along", Step: step(`space_reservation delalloc |inode_mod_outstanding_extents -`), Marks: []Mark{Missing, Extra, Order, Count, Value},
 			Why: "A completion of the engine takes the inode's reservation along into its transaction, and counts the extent off, before the items. Linux lends the inode's reserve " +
 				"to the handle and releases after them."},
 		{Name: "metadata-promises", Step: step(`update_bytes_may_use METADATA `),
@@ -164,7 +168,7 @@ var known = sync.OnceValue(func() []Known {
 			Why: "Writeback of Linux locks a range to find what is delalloc, unlocks it, and locks each extent again once it has its place. The engine holds the range from the first to the last."},
 		{Name: "one-change", Step: step(`clear_extent_bit LOCKED `), Marks: []Mark{Order}, Ops: ops(`write-new-file`),
 			Why: "A batch of the engine sets delalloc and unlocks its range in one change of the tree, in which the range is merged with the one before. Linux merges them when it unlocks."},
-		{Name: "full-fsync-waits", Step: step(`ordered_extent_start |wait_ordered_range \[0,end\)`), Marks: []Mark{Missing}, Ops: ops(`fsync-.*|write-fsync|sync-dirty|dwrite-nosum-cached`),
+		{Name: "full-fsync-waits", Step: step(`ordered_extent_start |wait_ordered_range \[0,end\)`), Marks: []Mark{Missing}, Ops: ops(`fsync-.*|write-fsync|write-dsync|sync-dirty|dwrite-nosum-cached`),
 			Why: "An fsync of Linux that logs all of an inode (a new one, one whose extent maps are gone, or a directory) waits for its ordered extents, if there are any and they are still unfinished. " +
 				"The engine logs from the ordered extents. A direct write over dirty pages waits on both sides, if there is still something to wait for."},
 		{Name: "fsync-locks-range", Step: step(`(set|clear)_extent_bit LOCKED \[0,end\)`), Marks: []Mark{Extra},
@@ -174,7 +178,12 @@ var known = sync.OnceValue(func() []Known {
 				"where the engine has the place in hand."},
 		{Name: "dirty-then-delalloc", Step: step(`writeback_dirty_folio `), Marks: []Mark{Order},
 			Why: "The engine marks the pages dirty, then the range delalloc; Linux the other way round. Both hold the page locks meanwhile."},
-		{Name: "nocow-remembered", Step: step(`tree_read_(lock|unlock) (fs|extent|csum)`), Ops: ops(`.*nocow|.*prealloc`),
+		{Name: "nowait-waits-for-trees", Step: step(`(try_)?tree_read_lock (fs|extent|csum)`), Marks: []Mark{Missing, Extra}, Ops: ops(`dwrite-nowait.*|dread-nowait`),
+			Why: "A direct NOWAIT request of Linux takes the locks of tree blocks with a wait when it looks for its extent or asks whether its blocks may be overwritten. " +
+				"Policy modern tries them (NOWAIT_TRY_TREE) and says EAGAIN; those of the eras wait as well, but for the checksums of a read."},
+		{Name: "nowait-read-waits", Step: step(`inode_lock_shared file`), Marks: []Mark{Missing}, Ops: ops(`dread-nowait`), Since: "6.12",
+			Why: "A direct NOWAIT read of Linux takes i_rwsem shared, with a wait (btrfs_direct_read()). The engine tries it, which is not compared, and says EAGAIN."},
+		{Name: "nocow-remembered", Step: step(`(try_)?tree_read_(lock|unlock) (fs|extent|csum)`), Ops: ops(`.*nocow|.*prealloc`),
 			Why: "Whether an extent may be overwritten in place the engine asks at the write, once for each extent, and remembers it. Linux asks at writeback, and of a direct write each time."},
 		{Name: "map-dropped-at-completion", Step: step(`tree_read_(lock|unlock) fs`), Marks: []Mark{Extra}, Ops: ops(`write-half-page-cold|read-.*|dread|fault|dwrite(-nosum.*)?`),
 			Why: "A completion of the engine drops the extent maps of its range, so the next look goes to the tree. Linux keeps the map that the write has made."},
@@ -184,7 +193,7 @@ var known = sync.OnceValue(func() []Known {
 			Why: "Names and attributes are looked up by other searches: the engine has no dentry cache, and Linux searches the index entries that it puts off."},
 		{Name: "extents-looked-up", Step: step(`tree_read_(lock|unlock) fs`), Ops: ops(`falloc.*|punch.*|zero|reflink|writeback-inline|dwrite-extending|dwrite-nosum.*`),
 			Why: "The engine searches for the first extent before it changes the range, and for inline data before it clones. Linux drops extents with one path."},
-		{Name: "log-lookups", Step: step(`tree_read_(lock|unlock) (fs|log|csum)`), Ops: ops(`fsync-.*|write-fsync`),
+		{Name: "log-lookups", Step: step(`tree_read_(lock|unlock) (fs|log|csum)`), Ops: ops(`fsync-.*|write-fsync|write-dsync`),
 			Why: "What fsync looks up: the engine logs the names of an inode by its references, all of them, and does not copy the items of whole leaves."},
 		{Name: "items-one-by-one", Step: step(`tree_(lock|unlock) (fs|csum)`), Marks: []Mark{Count, Extra, Order, Missing},
 			Why: "The engine writes the index entries of directories at once, with a search each. Linux puts them off. In some runs of Linux, completions come later, or in another order."},
@@ -192,7 +201,7 @@ var known = sync.OnceValue(func() []Known {
 			Why: "What is written into a log, and how often it is searched: the engine logs an inode's names with its items, and locks the log's blocks once more to seal them."},
 		{Name: "flush-after-super", Step: step(`block_bio_queue F `), Marks: []Mark{Extra, Count},
 			Why: "Linux writes the superblock with FUA. The engine's devices have no such flag, so a flush follows."},
-		{Name: "commit-bios", Step: step(`block_bio_queue W `), Ops: ops(commits + `|fsync-.*|write-fsync`),
+		{Name: "commit-bios", Step: step(`block_bio_queue W `), Ops: ops(commits + `|fsync-.*|write-fsync|write-dsync`),
 			Why: "The engine writes tree blocks that lie side by side with one bio; Linux one block at a time."},
 		{Name: "refs-in-order", Step: step(`run_delayed_|reserved_extent_|tree_(read_)?(lock|unlock) extent|add_delayed_|cow_block |reserve_extent METADATA |tree_lock new`), Marks: []Mark{Order, Count, Value, Missing}, Ops: ops(commits),
 			Why: "A commit of Linux runs delayed references in several rounds, by its own order, and copies the blocks that come of them when it meets them. The engine runs rounds to a fixpoint, ascending by address. " +
@@ -213,7 +222,9 @@ var known = sync.OnceValue(func() []Known {
 			Why: "Linux says so when the inode is in memory, before its items; and it reads a directory's parent or a snapshot's root at other times. The engine puts a new inode into its cache with the items in the tree."},
 		{Name: "flusher-of-sync", Step: step(`sync_fs|extent_writepage |folio_|update_bytes_may_use DATA |reserve_extent DATA |inode_mod_|ordered_extent_|clear_extent_bit |set_extent_bit |block_bio_queue W `), Ops: ops(`sync-dirty`),
 			Why: "syncfs of Linux hands dirty data to the flusher's worker and waits. The task that syncs writes it back here."},
-		{Name: "read-window", Step: step(`(set|clear)_extent_bit LOCKED |block_bio_queue R |get_extent |mm_filemap_add_to_page_cache `), Ops: ops(`read-.*|dread|fault|write-half-page-cold`),
+		{Name: "store-is-write", Step: step(`inode_(un)?lock file|folio_unlock `), Ops: ops(`store`),
+			Why: "The engine maps no files, and does a store as a buffered write of a byte, with i_rwsem. A fault of Linux takes none; it unlocks the folio that it has found, and locks it again to make it writable (btrfs_page_mkwrite())."},
+		{Name: "read-window", Step: step(`(set|clear)_extent_bit LOCKED |block_bio_queue R |get_extent |mm_filemap_add_to_page_cache `), Ops: ops(`read-.*|dread.*|fault|write-half-page-cold`),
 			Why: "How much is read ahead, and how much of a hole one look tells, differ; and a direct read of the engine unlocks at the end of its bio."},
 		{Name: "allocate-under-lock", Step: step(`(set|clear)_extent_bit LOCKED |update_bytes_may_use DATA |reserve_extent DATA `), Ops: ops(`falloc.*|zero|reflink|write-again`),
 			Why: "The order of lock and reservation: Linux reserves space for an allocation with the range locked; the engine before. And the surplus of a block that is dirty already goes back after the range is unlocked."},
@@ -230,7 +241,7 @@ var known = sync.OnceValue(func() []Known {
 		{Name: "direct-exclusive", Step: step(`inode_(un)?lock(_shared)? file`), Ops: ops(`dwrite.*`),
 			Why: "Inside EOF, a direct write shares i_rwsem if the inode is known to have no capabilities. The engine knows it from the first look on. Linux would remember it in S_NOSEC, but only where the superblock has SB_NOSEC, " +
 				"and that of btrfs has not in 6.18: it takes i_rwsem exclusively each time."},
-		{Name: "nocow-not-asked", Step: step(`drew_(try_)?write_(un)?lock`), Marks: []Mark{Extra}, Ops: ops(`write-nocow|writeback-nocow|dwrite-nocow|dwrite-nosum.*|fsync-nocow`),
+		{Name: "nocow-not-asked", Step: step(`drew_(try_)?write_(un)?lock`), Marks: []Mark{Extra}, Ops: ops(`write-nocow|write-nowait-nocow|writeback-nocow|dwrite-nocow|dwrite-nosum.*|dwrite-nowait.*|fsync-nocow`),
 			Why: "The engine keeps snapshots out from the question whether a block may be overwritten in place until it is dirty or written. Linux takes the snapshot lock for that in a buffered write that finds no space, and never in a direct one."},
 		{Name: "grow-against-snapshot", Step: step(`drew_write_(un)?lock`), Marks: []Mark{Missing}, Ops: ops(`truncate-up`),
 			Why: "Linux lets no snapshot begin while it makes a file longer (btrfs_setsize). The engine does not ask."},

@@ -71,7 +71,8 @@ func TestPlanted(t *testing.T) {
 	t.Logf("%d planted errors, of which %d make the alignment worse: all are seen", sum(all), sum(worse))
 	for g := range Groups {
 		for k, plant := range plants {
-			if all[k][g] == 0 && !testing.Short() {
+			last := g == Answers && plant.name == "swapped" // an answer is the last step
+			if all[k][g] == 0 && !testing.Short() && !last {
 				t.Errorf("no step of %s was %s", g, plant.name)
 			}
 			t.Logf("%-16s %s: %4d, worse %4d", g, plant.name, all[k][g], worse[k][g])

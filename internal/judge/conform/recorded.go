@@ -269,7 +269,6 @@ func (r *Recorded) Compare(op *Op, policy string) (*Result, error) {
 
 // Recorder collects the kernel's sides of several runs. The zero Recorder is empty.
 type Recorder struct {
-	ops  []string
 	seen map[place]*seen // by operation and lane; n is 0
 }
 
@@ -296,9 +295,6 @@ func (r *Recorder) Add(x *Result) {
 func (r *Recorder) AddSteps(op *Op, all []Event) {
 	if r.seen == nil {
 		r.seen = map[place]*seen{}
-	}
-	if !slices.Contains(r.ops, op.Name) {
-		r.ops = append(r.ops, op.Name)
 	}
 	for l := range lanes {
 		p := place{op.Name, l, 0}
@@ -343,15 +339,34 @@ func (k *Kernel) DebianRelease() string {
 // first. The release is that of uname, functions says whether the kernel shows their steps, and
 // lacks are the steps that it does not show.
 func (r *Recorder) Write(w io.Writer, release string, functions bool, lacks []string) error {
-	var b strings.Builder
 	if i := strings.IndexAny(release, "-+"); i >= 0 {
 		release = release[:i]
 	}
-	fmt.Fprintf(&b, "# Linux %s\n", release)
-	if functions {
+	x := &Recorded{Release: release, Functions: functions, lacks: map[string]bool{}, steps: map[place][]Event{}}
+	for _, name := range lacks {
+		x.lacks[name] = true
+	}
+	for at, s := range r.seen {
+		order := make([]int, len(s.sequences))
+		for i := range order {
+			order[i] = i
+		}
+		slices.SortStableFunc(order, func(a, b int) int { return s.times[b] - s.times[a] })
+		for n, i := range order {
+			x.steps[place{at.op, at.lane, n + 1}] = s.sequences[i]
+		}
+	}
+	return x.Write(w)
+}
+
+// Write writes the text that ReadRecorded reads: the operations in the order of Ops, and no others.
+func (r *Recorded) Write(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "# Linux %s\n", r.Release)
+	if r.Functions {
 		b.WriteString("# functions\n")
 	}
-	for _, name := range lacks {
+	for _, name := range r.Missing() {
 		fmt.Fprintf(&b, "# lacks %s\n", name)
 	}
 	sequence := func(l Lane, steps []Event) {
@@ -359,30 +374,74 @@ func (r *Recorder) Write(w io.Writer, release string, functions bool, lacks []st
 			fmt.Fprintf(&b, "%.1s %s\n", l, e)
 		}
 	}
-	for _, op := range r.ops {
-		fmt.Fprintf(&b, "== %s\n", op)
-		var rest [lanes][][]Event
+	for i := range Ops {
+		op := &Ops[i]
+		if !r.has(op) {
+			continue
+		}
+		fmt.Fprintf(&b, "== %s\n", op.Name)
 		for l := range lanes {
-			s := r.seen[place{op, l, 0}]
-			order := make([]int, len(s.sequences))
-			for i := range order {
-				order[i] = i
-			}
-			slices.SortStableFunc(order, func(a, b int) int { return s.times[b] - s.times[a] })
-			for _, i := range order {
-				rest[l] = append(rest[l], s.sequences[i])
-			}
-			sequence(l, rest[l][0])
+			sequence(l, r.steps[place{op.Name, l, 1}])
 		}
 		for l := range lanes {
-			for i, steps := range rest[l][1:] {
-				fmt.Fprintf(&b, "== %s\n", place{op, l, i + 2})
-				sequence(l, steps)
+			for n, steps := range r.sequences(op.Name, l) {
+				if n > 0 {
+					fmt.Fprintf(&b, "== %s\n", place{op.Name, l, n + 1})
+					sequence(l, steps)
+				}
 			}
 		}
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// has reports whether an operation was recorded.
+func (r *Recorded) has(op *Op) bool {
+	_, ok := r.steps[place{op.Name, Caller, 1}]
+	return ok
+}
+
+// PutInto writes what was recorded to a file of recordings, whose name ends in .gz if it is
+// compressed: old is its text, or nil. Of the same kernel old keeps the other operations.
+func (r *Recorded) PutInto(old io.Reader, w io.Writer, compressed bool) error {
+	if old != nil {
+		x, err := ReadRecorded(old)
+		if err != nil {
+			return err
+		}
+		if err := x.Put(r); err != nil {
+			return err
+		}
+		r = x
+	}
+	if !compressed {
+		return r.Write(w)
+	}
+	z := gzip.NewWriter(w)
+	return errors.Join(r.Write(z), z.Close())
+}
+
+// Put takes the operations of another recording of the same kernel over, in place of what r has of
+// them. An error says in what the kernels differ.
+func (r *Recorded) Put(from *Recorded) error {
+	if r.Release != from.Release || r.Functions != from.Functions || !maps.Equal(r.lacks, from.lacks) {
+		return fmt.Errorf("bad recording to add to, have Linux %s (functions %v, lacks %v) want %s (%v, %v)",
+			r.Release, r.Functions, r.Missing(), from.Release, from.Functions, from.Missing())
+	}
+	for i := range Ops {
+		op := &Ops[i]
+		if !from.has(op) {
+			continue
+		}
+		maps.DeleteFunc(r.steps, func(p place, _ []Event) bool { return p.op == op.Name })
+		for p, steps := range from.steps {
+			if p.op == op.Name {
+				r.steps[p] = steps
+			}
+		}
+	}
+	return nil
 }
 
 // Expecting gives r, which was recorded just now, the differences that are expected of the recorded

@@ -1,9 +1,12 @@
 package conform
 
 import (
+	"errors"
 	"fmt"
 
+	"btrlab/internal/errno"
 	"btrlab/internal/fs"
+	"btrlab/internal/kiocb"
 	lang "btrlab/internal/script"
 )
 
@@ -11,9 +14,10 @@ import (
 // or one below it. A file that is written or read stays open until closed.
 type machine interface {
 	create(name string) error
-	write(name string, off, n int64, direct bool) error
-	read(name string, off, n int64, direct bool) error
+	write(name string, off, n int64, how kiocb.Flags) error
+	read(name string, off, n int64, how kiocb.Flags) error
 	fault(name string, off int64) error // reads a byte of a mapping
+	store(name string, off int64) error // writes a byte of a mapping
 	truncate(name string, size int64) error
 	fallocate(name string, mode uint32, off, n int64) error
 	fsync(name string) error // of a file or a directory
@@ -34,19 +38,25 @@ type machine interface {
 	setxattr(name string) error
 	chmod(name string) error
 	fill(name string) error // allocate space until there is none
+	answer(what string)     // notes what a step that may fail has said: "done", "EAGAIN"
 }
 
-// do carries out one step of a script. A step after "!" must fail.
+// do carries out one step of a script. A step after "!" must fail; one after "?" may, and what it
+// says is told as a step that is compared.
 func do(m machine, step string) error {
 	words, err := lang.Words(step)
 	if err != nil {
 		return err
 	}
-	fails := words[0] == "!"
-	if fails {
+	fails, may := words[0] == "!", words[0] == "?"
+	if fails || may {
 		words = words[1:]
 	}
 	err = call(m, words)
+	if no, ok := answerOf(err); may && ok {
+		m.answer(no)
+		return nil
+	}
 	switch {
 	case fails && err == nil:
 		return fmt.Errorf("%s: succeeded, want an error", step)
@@ -54,6 +64,20 @@ func do(m machine, step string) error {
 		return nil
 	}
 	return fmt.Errorf("%s: %w", step, err)
+}
+
+// answerOf words what a call has said: "done", or the name of an errno. False is an error of ours.
+func answerOf(err error) (string, bool) {
+	var no errno.Errno
+	switch {
+	case err == nil:
+		return "done", true
+	case errors.Is(err, errno.EAGAIN): // a kiocb.Again is no Errno
+		return errno.Name(errno.EAGAIN), true
+	case errors.As(err, &no):
+		return errno.Name(no), true
+	}
+	return "", false
 }
 
 // What a verb is called with decides its table: a name, two names, a name and an offset, a name and
@@ -69,19 +93,29 @@ var (
 		"link": machine.link, "rename": machine.rename, "symlink": machine.symlink, "reflink": machine.reflink,
 	}
 	placed = map[string]func(m machine, name string, off int64) error{
-		"fault": machine.fault, "truncate": machine.truncate,
+		"fault": machine.fault, "store": machine.store, "truncate": machine.truncate,
 	}
 	ranged = map[string]func(m machine, name string, off, n int64) error{
-		"write":  func(m machine, name string, off, n int64) error { return m.write(name, off, n, false) },
-		"dwrite": func(m machine, name string, off, n int64) error { return m.write(name, off, n, true) },
-		"read":   func(m machine, name string, off, n int64) error { return m.read(name, off, n, false) },
-		"dread":  func(m machine, name string, off, n int64) error { return m.read(name, off, n, true) },
+		"write":   write(0),
+		"dwrite":  write(kiocb.Direct),
+		"nwrite":  write(kiocb.Nowait),
+		"ndwrite": write(kiocb.Nowait | kiocb.Direct),
+		"swrite":  write(kiocb.DSync),
+		"read":    func(m machine, name string, off, n int64) error { return m.read(name, off, n, 0) },
+		"dread":   func(m machine, name string, off, n int64) error { return m.read(name, off, n, kiocb.Direct) },
+		"ndread": func(m machine, name string, off, n int64) error {
+			return m.read(name, off, n, kiocb.Nowait|kiocb.Direct)
+		},
 		"falloc": fallocate(0),
 		"keep":   fallocate(fs.FALLOC_FL_KEEP_SIZE),
 		"punch":  fallocate(fs.FALLOC_FL_PUNCH_HOLE | fs.FALLOC_FL_KEEP_SIZE),
 		"zero":   fallocate(fs.FALLOC_FL_ZERO_RANGE),
 	}
 )
+
+func write(how kiocb.Flags) func(m machine, name string, off, n int64) error {
+	return func(m machine, name string, off, n int64) error { return m.write(name, off, n, how) }
+}
 
 func fallocate(mode uint32) func(m machine, name string, off, n int64) error {
 	return func(m machine, name string, off, n int64) error { return m.fallocate(name, mode, off, n) }

@@ -894,6 +894,14 @@ var catalog = []*Scenario{
 		Policies: policy.UnalignedNames(),
 	},
 	{
+		Name:  "unaligned-extents",
+		About: "a direct write of sectors that begins in one extent and ends in another, with a whole block between them, and one of the next sector",
+		Goal:  "lose a sector of the last block",
+		File:  File{Size: 12 * k, Nocow: true, Extent: 4 * k}, Tasks: writers(DirectWrite(512, 8*k), DirectWrite(8*k+512, 512)),
+		Switch: unalignedClasses, Rule: sectorRule, Deep: true, Preemptions: 2,
+		Policies: policy.UnalignedNames(),
+	},
+	{
 		Name:  "unaligned-drain",
 		About: "a direct write of a block that has let i_rwsem go, and one of a sector of it: the block is not written",
 		Goal:  "zero what the first write has put on the device",

@@ -286,7 +286,7 @@ loop ends without giving the space of the batch back. Each throttled request lea
 		Broken: "nowait-strict+WRONG_NOWAIT_THROTTLE_LEAK", Fixed: "nowait-strict", Kinds: []explore.Kind{explore.KindPanic},
 	},
 	{
-		Number: 41, Title: "the folios of a NOWAIT write", Source: "Linux 6.1 to 6.19: no fix is known",
+		Number: 41, Title: "the folios of a NOWAIT write", Source: "Linux 6.1 to 6.19: no fix is known, nor one among the commits of 7.3",
 		Story: `A NOWAIT buffered write prepares its folios as a blocking one does: the function has a parameter for NOWAIT, and the only
 caller passes false. So the submitter of a ring sleeps for a folio that writeback has locked, for the end of its writeback, or for a
 read from the device.`,
@@ -294,14 +294,14 @@ read from the device.`,
 		Broken: "nowait-6.1+NOWAIT_TRY_ORDERED", Fixed: "nowait-6.1+NOWAIT_TRY_ORDERED+NOWAIT_TRY_PAGES", Kinds: []explore.Kind{explore.KindNowait},
 	},
 	{
-		Number: 42, Title: "EAGAIN after the wait", Source: "Linux 6.1 to 6.19: no fix is known",
+		Number: 42, Title: "EAGAIN after the wait", Source: "Linux 6.1 to 6.19: no fix is known, nor one among the commits of 7.3",
 		Story: `A NOWAIT buffered write finds an ordered extent in its range. It lets everything go and waits for the extent, as a blocking
 write does before it tries again, and only then answers EAGAIN.`,
 		Rule: "with NOWAIT the answer comes in the place of the wait", Scenario: "nowait-ordered",
 		Broken: "nowait-6.1+NOWAIT_TRY_PAGES", Fixed: "nowait-6.1+NOWAIT_TRY_PAGES+NOWAIT_TRY_ORDERED", Kinds: []explore.Kind{explore.KindNowait},
 	},
 	{
-		Number: 43, Title: "a NOWAIT write that grows the file", Source: "Linux 6.1 to 6.19: no fix is known",
+		Number: 43, Title: "a NOWAIT write that grows the file", Source: "Linux 6.1 to 6.19: no fix is known, nor one among the commits of 7.3",
 		Story: `A NOWAIT write begins beyond EOF, and EOF is in the middle of a block. The rest of that block is zeroed first, by a function that
 reserves space with a flush, locks the folio, reads it and waits for its writeback.`,
 		Rule: "what comes before the first byte is a step as well", Scenario: "nowait-grow",
@@ -355,21 +355,21 @@ fallocate --punch-hole --offset 24000 --length 100 /foo
 fsync /foo`,
 	},
 	{
-		Number: 49, Title: "a NOWAIT write that makes room in a quota", Source: "Linux 6.1 to 6.19: no fix is known",
+		Number: 49, Title: "a NOWAIT write that makes room in a quota", Source: "Linux 6.1 to 6.19: no fix is known, nor one among the commits of 7.3",
 		Story: `The data of a NOWAIT buffered write does not fit the limit of its subvolume. The space of a file system is asked for in the mode that
 gives up; a quota has one mode only. So the submitter of a ring writes the dirty data of the subvolume back, waits for it and commits.`,
 		Rule: "a quota is space as well: with NOWAIT no flush", Scenario: "nowait-quota",
 		Broken: "nowait-6.1", Fixed: "nowait-6.1+NOWAIT_TRY_QUOTA+NOWAIT_EDQUOT", Kinds: []explore.Kind{explore.KindNowait},
 	},
 	{
-		Number: 50, Title: "a NOWAIT write that shows EDQUOT", Source: "Linux 6.1 to 6.19: no fix is known; number 20 for a quota",
+		Number: 50, Title: "a NOWAIT write that shows EDQUOT", Source: "Linux 6.1 to 6.19: no fix is known, nor one among the commits of 7.3; number 20 for a quota",
 		Story: `The metadata of a NOWAIT buffered write does not fit the limit, and it may not flush. It turns ENOSPC into EAGAIN, but not EDQUOT: the
 caller of the ring hears that its quota is used up. A worker would have flushed, and had its room.`,
 		Rule: "no quota without a flush is EAGAIN", Scenario: "nowait-quota",
 		Broken: "nowait-6.1+NOWAIT_TRY_QUOTA", Fixed: "nowait-6.1+NOWAIT_TRY_QUOTA+NOWAIT_EDQUOT", Kinds: []explore.Kind{explore.KindOracle},
 	},
 	{
-		Number: 51, Title: "a NOWAIT write that takes capabilities away", Source: "Linux 6.1 to 6.19: no fix is known",
+		Number: 51, Title: "a NOWAIT write that takes capabilities away", Source: "Linux 6.1 to 6.19: no fix is known, nor one among the commits of 7.3; ext4 mended its own by 59a9d0814d9f (7.3)",
 		Story: `A write to a program takes its capabilities away, whoever writes. They are an extended attribute: its removal searches the tree and begins
 a transaction, and both sleep. The way that answers EAGAIN instead is in Linux, for other file systems; btrfs calls the older one, which
 knows nothing of NOWAIT.`,
