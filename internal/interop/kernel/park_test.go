@@ -28,7 +28,7 @@ func parkedWrite(t *testing.T, k *kernels.Kernel) {
 	image := filepath.Join(t.TempDir(), "image")
 	interop.Sh(t, "truncate", "-s", "256M", image)
 	interop.Sh(t, "mkfs.btrfs", "-q", image)
-	m, err := park.Boot(ctx, park.Options{Kernel: k, Program: program, Args: jobs.Args("tasks"), Image: image, Functions: []string{"btrfs_setattr", "btrfs_dirty_pages"}})
+	m, err := park.Boot(ctx, park.Options{Kernel: k, Program: program, Args: jobs.Args("tasks"), Image: image})
 	interop.Must(t, err)
 	defer func() { interop.Must(t, m.Close()) }()
 	t.Logf("booted %s", m.Release)

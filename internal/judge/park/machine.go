@@ -66,8 +66,6 @@ type Options struct {
 	Args    []string // with which it becomes the agent
 	// Image is the path of the disk that the tasks work on, which is written.
 	Image string
-	// Functions are those that tasks can be parked at, beside those of later calls of Lookup.
-	Functions []string
 }
 
 // Boot starts a machine and waits for its agent. Call Close. Errors are one line.
@@ -113,7 +111,10 @@ func Boot(ctx context.Context, o Options) (_ *Machine, err error) {
 		return nil, err
 	}
 	m.Release = hello.Release
-	if err := m.Lookup(ctx, append([]string{gateFunction}, o.Functions...)); err != nil {
+	if err := m.Lookup(ctx, []string{gateFunction}); err != nil {
+		return nil, err
+	}
+	if _, err := m.Find(ctx, Functions()); err != nil {
 		return nil, err
 	}
 	c, err := net.Dial("unix", stub)
@@ -252,17 +253,27 @@ func (m *Machine) halt(ctx context.Context) error {
 // ErrNoFunction means that the kernel has no such function, or several.
 var ErrNoFunction = errors.New("no such function of the kernel")
 
-// Lookup finds the entries of functions. Those of one name must be one.
+// Lookup finds the entries of functions, each of which the kernel must have once. Find finds those
+// that it has.
 func (m *Machine) Lookup(ctx context.Context, functions []string) error {
+	missing, err := m.Find(ctx, functions)
+	if err == nil && missing != nil {
+		err = fmt.Errorf("Linux %s: %w: %s", m.Release, ErrNoFunction, strings.Join(missing, ", "))
+	}
+	return err
+}
+
+// Find finds the entries of functions, and gives those that the kernel does not have once, each
+// with how often it has it.
+func (m *Machine) Find(ctx context.Context, functions []string) (missing []string, err error) {
 	names := slices.DeleteFunc(slices.Clone(functions), func(f string) bool { return m.symbols[f] != 0 })
 	if len(names) == 0 {
-		return nil
+		return nil, nil
 	}
 	rp, err := m.ask(ctx, &request{Do: "symbols", Names: names})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var missing []string
 	for _, f := range names {
 		switch list := rp.Symbols[f]; len(list) {
 		case 1:
@@ -271,10 +282,7 @@ func (m *Machine) Lookup(ctx context.Context, functions []string) error {
 			missing = append(missing, fmt.Sprintf("%s (%d)", f, len(list)))
 		}
 	}
-	if missing != nil {
-		return fmt.Errorf("Linux %s: %w: %s", m.Release, ErrNoFunction, strings.Join(missing, ", "))
-	}
-	return nil
+	return missing, nil
 }
 
 // Mount mounts the disk and does calls there, one after the other.
