@@ -20,7 +20,7 @@ func TestZZ(t *testing.T) {
 		t.Run(k.Version, func(t *testing.T) {
 			program, err := guestProgram()
 			interop.Must(t, err)
-			ctx, cancel := context.WithTimeout(context.Background(), bootTime)
+			ctx, cancel := context.WithTimeout(context.Background(), bootTime*2)
 			defer cancel()
 			image := filepath.Join(t.TempDir(), "image")
 			interop.Sh(t, "truncate", "-s", "128M", image)
@@ -34,7 +34,7 @@ func TestZZ(t *testing.T) {
 				began := time.Now()
 				x, err := park.Replay(ctx, m, image, s, policy.MustParse("linux-"+k.Version), sched)
 				if err != nil {
-					t.Fatal(name, sched, err)
+					t.Fatal(name, " ", sched, " ", err)
 				}
 				t.Logf("== %s %q in %s: refused %q, notes %q", name, sched, time.Since(began), x.Refused, x.Notes)
 				for _, d := range x.Differences {

@@ -181,7 +181,6 @@ func (m *Machine) say(rq *request) error {
 // judged is a reply without what went wrong.
 func (m *Machine) judged(rp reply, open bool) (*reply, error) {
 	if !open {
-		println(m.guest.Console())
 		_, err := m.guest.Wait()
 		m.guest = nil
 		return nil, fmt.Errorf("%w ended: %w", ErrAgent, err)

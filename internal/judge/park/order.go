@@ -101,8 +101,9 @@ func (l *line) turn(tr *scenario.Trace, task, end int) *Step {
 func linesOf(tr *scenario.Trace, s *scenario.Scenario, has func(string) bool) []line {
 	lines := make([]line, tr.Own)
 	op := make([]int, tr.Own) // which operation a task is in, -1 before the first
+	seen := make([]map[*point]bool, tr.Own)
 	for i := range op {
-		op[i] = -1
+		op[i], seen[i] = -1, map[*point]bool{}
 	}
 	for i := range tr.Steps {
 		x := &tr.Steps[i]
@@ -113,15 +114,19 @@ func linesOf(tr *scenario.Trace, s *scenario.Scenario, has func(string) bool) []
 		l.steps = append(l.steps, i)
 		if x.Kind == "call" {
 			op[x.Task]++
+			clear(seen[x.Task])
 			l.anchors = append(l.anchors, anchor{i, Gate})
 			continue
 		}
 		if op[x.Task] < 0 {
 			continue
 		}
-		if f := find(s.Tasks[x.Task].Ops[op[x.Task]].Kind, stepText(x), has); f != "" {
-			l.anchors = append(l.anchors, anchor{i, f})
+		p, f := find(s.Tasks[x.Task].Ops[op[x.Task]].Kind, stepText(x), has)
+		if f == "" || p.first && seen[x.Task][p] {
+			continue
 		}
+		seen[x.Task][p] = true
+		l.anchors = append(l.anchors, anchor{i, f})
 	}
 	for i := range lines {
 		lines[i].anchors = append(lines[i].anchors, anchor{len(tr.Steps), Gate})

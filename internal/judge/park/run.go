@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 )
@@ -24,8 +23,8 @@ type stopped struct {
 }
 
 type parkedTask struct {
-	held   bool
-	at     string // function at whose entry it is parked
+	held   bool   // its processor stands still
+	at     string // function at whose entry it is parked; "" if it sleeps there
 	target []string
 	gates  int // that it has passed or stands at
 	ended  bool
@@ -183,28 +182,22 @@ func (m *Machine) breakAt(name string, more int) error {
 	return nil
 }
 
-// At is where a task is parked, or "" if it is not, and how many gates it has come to.
+// At is where a task is parked, or "" if it sleeps, and how many gates it has come to.
 func (r *Run) At(task int) (place string, gates int) {
 	t := &r.tasks[task]
-	if !t.held {
-		return "", t.gates
-	}
 	return t.at, t.gates
 }
 
 // Advance lets a parked task go on until it comes to one of the places, where it is parked. The
-// other parked tasks stay. A task that was held by a lock goes on when it is let, and is parked
-// where its own Advance wanted it. The error is a Held if the task sleeps for good.
+// other tasks stay. The error is a Held if the task sleeps, and nobody who may run wakes it: it is
+// parked in its sleep then, and does not take a lock that another task lets go of until it goes on.
 func (r *Run) Advance(ctx context.Context, task int, places ...string) error {
 	t := &r.tasks[task]
 	if err := r.aim(task, places); err != nil {
 		return err
 	}
-	if t.held {
-		t.held = false
-		if err := r.m.stub.Step(ctx, 1+task); err != nil {
-			return err
-		}
+	if err := r.letGo(ctx, task); err != nil {
+		return err
 	}
 	for !t.held {
 		r.resume(ctx)
@@ -231,24 +224,40 @@ func (r *Run) Advance(ctx context.Context, task int, places ...string) error {
 				r.look = 0
 			}
 			x, err := r.m.judged(rp, open)
-			if os.Getenv("PARKDEBUG") != "" {
-				fmt.Fprintf(os.Stderr, "%+v %+v\n", rp, rp.State)
-			}
 			if err != nil {
 				return err
 			}
-			if x.State == nil || rp.ID != r.m.asked || !x.State.Quiet {
+			if x.State == nil || rp.ID != r.m.asked {
+				continue
+			}
+			if x.State.Letter == "Z" && !t.held {
+				return fmt.Errorf("task %d has ended before %s", task+1, strings.Join(places, " or "))
+			}
+			if !x.State.Quiet {
 				continue
 			}
 			if err := r.halt(ctx); err != nil || t.held {
 				return err
 			}
+			t.held, t.at = true, ""
 			return &Held{Task: task, Stack: x.State.Stack}
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
 	return nil
+}
+
+// letGo lets a task's processor go on, from a breakpoint if it stands at one.
+func (r *Run) letGo(ctx context.Context, task int) error {
+	t := &r.tasks[task]
+	at := t.at
+	if !t.held || at == "" {
+		t.held = false
+		return nil
+	}
+	t.held, t.at = false, ""
+	return r.m.stub.Step(ctx, 1+task)
 }
 
 // aim sets where a task is to be parked.
@@ -277,13 +286,9 @@ func (r *Run) End(ctx context.Context) ([][]Result, error) {
 		}
 	}
 	for i := range r.tasks {
-		if !r.tasks[i].held {
-			continue
-		}
-		if err := r.m.stub.Step(ctx, 1+i); err != nil {
+		if err := r.letGo(ctx, i); err != nil {
 			return nil, err
 		}
-		r.tasks[i].held = false
 	}
 	rp, err := r.m.ask(ctx, &request{Do: "results"})
 	if err != nil {
