@@ -78,8 +78,9 @@ func rawPort(f *os.File) error {
 
 // agent is the guest's side: a mounted disk, its open files, and the tasks.
 type agent struct {
-	files map[string]*os.File
-	tasks []*task
+	files  map[string]*os.File
+	tasks  []*task
+	nudges [1 + MaxTasks]int // process that nudges a processor, or has
 }
 
 // task is a process that spawn has started.
@@ -163,7 +164,7 @@ func (a *agent) start(tasks [][]Call) error {
 		var mask unix.CPUSet
 		mask.Set(i + 1)
 		runtime.LockOSThread()
-		pid, errno := spawn(&mask, t.traps, t.out)
+		pid, errno := spawn(&mask, t.traps, t.out, t.keep)
 		runtime.UnlockOSThread()
 		if errno != 0 {
 			return fmt.Errorf("start a task: %w", errno)
@@ -260,7 +261,7 @@ func (a *agent) trap(t *task, i int) (err error) {
 	modes := map[string]uintptr{"falloc": 0, "keep": unix.FALLOC_FL_KEEP_SIZE, "punch": unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE, "zero": unix.FALLOC_FL_ZERO_RANGE}
 	switch c.Verb {
 	case "write", "read":
-		return a.transfer(t, i, fd, set)
+		return transfer(t, i, fd, set)
 	case "truncate":
 		set(unix.SYS_FTRUNCATE, fd, off)
 	case "falloc", "keep", "punch", "zero":
@@ -272,7 +273,7 @@ func (a *agent) trap(t *task, i int) (err error) {
 	case "drop":
 		set(unix.SYS_FADVISE64, fd, 0, 0, unix.FADV_DONTNEED)
 	case "map":
-		return a.fiemap(t, fd, c, set)
+		return fiemap(t, fd, c, set)
 	case "sync":
 		set(unix.SYS_SYNCFS, fd)
 	case "rename", "link", "unlink":
@@ -305,15 +306,9 @@ func names(t *task, c *Call, set func(uintptr, ...uintptr)) error {
 }
 
 // transfer makes the system call of a write or a read.
-func (a *agent) transfer(t *task, i int, fd uintptr, set func(uintptr, ...uintptr)) error {
+func transfer(t *task, i int, fd uintptr, set func(uintptr, ...uintptr)) error {
 	c := &t.calls[i]
-	var b []byte
-	var err error
-	if c.Mapped {
-		b, err = unix.Mmap(int(fd), c.MapOff, int(c.N), unix.PROT_READ, unix.MAP_SHARED)
-	} else {
-		b, err = t.memory(c.N, c.Verb == "read")
-	}
+	b, err := t.memory(c.N, c.Verb == "read")
 	if err != nil {
 		return err
 	}
@@ -327,9 +322,7 @@ func (a *agent) transfer(t *task, i int, fd uintptr, set func(uintptr, ...uintpt
 		set(unix.SYS_PREADV2, fd, pointer(vec), 1, uintptr(c.Off), 0, rwf(c))
 		return nil
 	}
-	if !c.Mapped {
-		copy(b, bytes.Repeat([]byte{c.Fill}, int(c.N)))
-	}
+	copy(b, bytes.Repeat([]byte{c.Fill}, int(c.N)))
 	set(unix.SYS_PWRITEV2, fd, pointer(vec), 1, uintptr(c.Off), 0, rwf(c))
 	return nil
 }
@@ -345,7 +338,7 @@ func rwf(c *Call) (flags uintptr) {
 }
 
 // fiemap asks for the extents of a range, and forgets them.
-func (a *agent) fiemap(t *task, fd uintptr, c *Call, set func(uintptr, ...uintptr)) error {
+func fiemap(t *task, fd uintptr, c *Call, set func(uintptr, ...uintptr)) error {
 	const fsIocFiemap, header = 0xc020660b, 32
 	b, err := t.memory(header, false)
 	if err != nil {
@@ -406,9 +399,14 @@ func (a *agent) look(number int, held []int) (*State, error) {
 		if err != nil {
 			return nil, err
 		}
-		idle, err := idle(held)
+		idle, err := idle(pid, held)
 		if err != nil {
 			return nil, err
+		}
+		if s.Letter == "R" && idle {
+			if err := a.nudge(1 + number); err != nil {
+				return nil, err
+			}
 		}
 		s.Quiet = (s.Letter == "D" || s.Letter == "S") && idle && !timed(s.Stack)
 		if !s.Quiet || i > 0 && !slices.Equal(s.Stack, last.Stack) {
@@ -422,6 +420,31 @@ func (a *agent) look(number int, held []int) (*State, error) {
 		_, _, _ = unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
 	}
 }
+
+// nudge has a process of real time come to a processor and end there. A task that spins for a lock
+// does so as long as the owner is on a processor, and a parked owner is: now that another one wants
+// the processor, it stops spinning and sleeps.
+func (a *agent) nudge(cpu int) error {
+	if pid := a.nudges[cpu]; pid != 0 {
+		// One that has come while the processor was parked is still there.
+		if done, err := unix.Wait4(pid, nil, unix.WNOHANG, nil); err != nil || done == 0 {
+			return err
+		}
+	}
+	var mask unix.CPUSet
+	mask.Set(cpu)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	pid, errno := visit(&mask, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: fifo, Priority: 1})
+	if errno != 0 {
+		return fmt.Errorf("start a process: %w", errno)
+	}
+	a.nudges[cpu] = int(pid)
+	return nil
+}
+
+// fifo is SCHED_FIFO.
+const fifo = 1
 
 // timed says that a task sleeps for a time, after which it looks again.
 func timed(stack []string) bool {
@@ -450,9 +473,9 @@ func taskState(pid int) (*State, error) {
 	return s, nil
 }
 
-// idle reports whether no task runs but this process, as far as its processor does, and the disk is
-// idle.
-func idle(held []int) (bool, error) {
+// idle reports whether nothing runs but this process and that of a task, as far as its processor
+// does, and the disk is idle.
+func idle(task int, held []int) (bool, error) {
 	inflight, err := os.ReadFile("/sys/block/vda/inflight")
 	if err != nil {
 		return false, err
@@ -468,7 +491,7 @@ func idle(held []int) (bool, error) {
 	}
 	for _, e := range list {
 		pid, err := strconv.Atoi(e.Name())
-		if err != nil || pid == os.Getpid() {
+		if err != nil || pid == os.Getpid() || pid == task {
 			continue
 		}
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

@@ -20,9 +20,6 @@ type Call struct {
 	Append bool `json:"append,omitempty"`
 	DSync  bool `json:"dsync,omitempty"`
 	Nowait bool `json:"nowait,omitempty"`
-	// Mapped takes the bytes of a write from a mapping of its own file at MapOff.
-	Mapped bool  `json:"mapped,omitempty"`
-	MapOff int64 `json:"map_off,omitempty"`
 }
 
 // Result is how a call ended.

@@ -284,6 +284,16 @@ func (m *Machine) Find(ctx context.Context, functions []string) (missing []strin
 	return missing, nil
 }
 
+// Unmapped are the engine's steps that have functions in the map, none of which the kernel has.
+func (m *Machine) Unmapped() (steps []string) {
+	for _, p := range points {
+		if !slices.ContainsFunc(p.functions, func(f string) bool { return m.symbols[f] != 0 }) {
+			steps = append(steps, p.step)
+		}
+	}
+	return steps
+}
+
 // Mount mounts the disk and does calls there, one after the other.
 func (m *Machine) Mount(ctx context.Context, options string, calls []Call) ([]Result, error) {
 	rp, err := m.ask(ctx, &request{Do: "mount", Mount: options, Setup: calls})

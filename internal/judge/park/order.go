@@ -65,12 +65,17 @@ func order(tr *scenario.Trace, s *scenario.Scenario, has func(string) bool) []St
 // nothing that can be told.
 func (l *line) turn(tr *scenario.Trace, task, end int) *Step {
 	x := Step{Task: task}
-	next := -1
+	next, before := -1, -1
 	for _, k := range l.steps {
 		if k >= end {
 			next = k
 			break
 		}
+		before = k
+	}
+	waits := next >= 0 && end < len(tr.Steps) && tr.Steps[end].Blocked>>task&1 == 1
+	if next >= 0 && !waits && tr.Steps[next].Kind == "lock" && before >= 0 && tr.Steps[before].Kind == "arrive" {
+		next = before // to queue for a lock and to take it is one call in Linux
 	}
 	if next < 0 {
 		for l.at++; l.at < len(l.anchors); l.at++ {
@@ -79,19 +84,22 @@ func (l *line) turn(tr *scenario.Trace, task, end int) *Step {
 		return &x
 	}
 	x.Before = stepText(&tr.Steps[next])
-	x.Waits = end < len(tr.Steps) && tr.Steps[end].Blocked>>task&1 == 1
+	x.Waits = waits
 	from := l.at
 	for l.at+1 < len(l.anchors) && l.anchors[l.at].step < next {
 		l.at++
 		x.Places = append(x.Places, l.anchors[l.at].place)
 	}
 	for _, k := range l.steps {
-		if k >= next && k < l.anchors[l.at].step {
+		if k >= next && k < l.anchors[l.at].step && !waits {
 			x.Merged = append(x.Merged, stepText(&tr.Steps[k]))
 		}
 	}
 	if l.at == from {
 		return nil
+	}
+	if waits {
+		l.at-- // on its way there it waits, and comes there with its next turn
 	}
 	return &x
 }

@@ -41,8 +41,12 @@ type Replayed struct {
 	Differences []string `json:"differences,omitempty"`
 }
 
-// ErrNoCall means that a scenario has something that no task of Linux is made to do.
-var ErrNoCall = errors.New("Linux is not asked for that")
+// ErrNoCall means that a scenario has something that no task of Linux is made to do, and ErrNoEnd
+// that the engine does not come to an end, so that there is nothing to compare.
+var (
+	ErrNoCall = errors.New("Linux is not asked for that")
+	ErrNoEnd  = errors.New("the engine does not come to an end")
+)
 
 // Replay leads a kernel through a schedule of a scenario, as the engine runs it under a policy, and
 // compares the ends. Disk is the path of the machine's disk.
@@ -60,12 +64,12 @@ func Replay(ctx context.Context, m *Machine, disk string, s *scenario.Scenario, 
 		return nil, err
 	}
 	if tr.Kind != "" {
-		return nil, fmt.Errorf("%s under %s: the engine does not come to an end: %s", s.Name, p.Name, tr.Violation)
+		return nil, fmt.Errorf("%s under %s: %w: %s", s.Name, p.Name, ErrNoEnd, tr.Violation)
 	}
 	x := &Replayed{Scenario: s.Name, Policy: p.Name, Schedule: tr.Schedule, Release: m.Release}
 	x.Engine = Ending{Size: end.FinalSize, Bytes: end.Final, Errors: engineErrors(tr, s)}
 	x.Steps = order(tr, s, func(f string) bool { return m.symbols[f] != 0 })
-	if err := writeDisk(s, disk); err != nil {
+	if err := Prepare(disk, s); err != nil {
 		return nil, err
 	}
 	setup, err := m.Mount(ctx, "", warm(s))
@@ -81,12 +85,12 @@ func Replay(ctx context.Context, m *Machine, disk string, s *scenario.Scenario, 
 	if err != nil {
 		return nil, err
 	}
-	gates := make([]int, len(calls))
-	for i := range gates {
-		gates[i] = 1 // that before its first call
+	ways := make([]way, len(calls))
+	for i := range ways {
+		ways[i].gates = 1 // that before its first call
 	}
 	for i := range x.Steps {
-		if err := x.take(ctx, r, &x.Steps[i], &gates[x.Steps[i].Task]); err != nil {
+		if err := x.take(ctx, r, &x.Steps[i], &ways[x.Steps[i].Task]); err != nil {
 			return nil, err
 		}
 		if x.Refused != "" {
@@ -117,8 +121,8 @@ func Replay(ctx context.Context, m *Machine, disk string, s *scenario.Scenario, 
 	return x, m.Unmount(ctx)
 }
 
-// writeDisk makes the machine's disk, which is not mounted, the one that the scenario begins with.
-func writeDisk(s *scenario.Scenario, path string) (err error) {
+// Prepare makes a file, which no machine has mounted, the disk that a scenario begins with.
+func Prepare(path string, s *scenario.Scenario) (err error) {
 	dev, err := s.Disk()
 	if err != nil {
 		return err
@@ -134,17 +138,27 @@ func writeDisk(s *scenario.Scenario, path string) (err error) {
 	return blockdev.CopyTo(sched.NewTask("copy"), dev, f)
 }
 
-// take lets a task go on to where a step says. Gates counts those that its places until now have.
-func (x *Replayed) take(ctx context.Context, r *Run, s *Step, gates *int) error {
-	for _, place := range s.Places {
-		if place == Gate {
-			*gates++
+// way is how far a task has come.
+type way struct {
+	gates int  // that its places until now have
+	early bool // it stands at the first place of its next turn, for it did not wait before that
+}
+
+// take lets a task go on to where a step says.
+func (x *Replayed) take(ctx context.Context, r *Run, s *Step, w *way) error {
+	for i, place := range s.Places {
+		last := i == len(s.Places)-1
+		if place == Gate && !(s.Waits && last) {
+			w.gates++
 		}
 		at, come := r.At(s.Task)
 		switch {
-		case place == Gate && come >= *gates: // an operation that returned early has brought it here
+		case w.early:
+			w.early = false
 			continue
-		case at == Gate && come > *gates:
+		case place == Gate && !(s.Waits && last) && come >= w.gates: // an operation that returned early has brought it here
+			continue
+		case at == Gate && come > w.gates:
 			s.Said = "has returned without " + place
 			x.Notes = append(x.Notes, fmt.Sprintf("task %d returns without %s", s.Task+1, place))
 			continue
@@ -153,7 +167,7 @@ func (x *Replayed) take(ctx context.Context, r *Run, s *Step, gates *int) error 
 		var held *Held
 		if errors.As(err, &held) {
 			s.Said = "waits in " + strings.Join(held.Stack[:min(2, len(held.Stack))], ", from ")
-			if !s.Waits {
+			if !s.Waits || !last {
 				x.Refused = fmt.Sprintf("task %d does not come to %s: it waits in %s", s.Task+1, place, strings.Join(held.Stack, " < "))
 			}
 			return nil
@@ -161,10 +175,14 @@ func (x *Replayed) take(ctx context.Context, r *Run, s *Step, gates *int) error 
 		if err != nil {
 			return err
 		}
-		at, _ = r.At(s.Task)
-		s.Said = "stands at " + at
+		if at, _ = r.At(s.Task); at == Gate {
+			s.Said = "has returned"
+		} else {
+			s.Said = "stands at " + at
+		}
 	}
 	if s.Waits {
+		w.early = true
 		x.Notes = append(x.Notes, fmt.Sprintf("task %d does not wait before %s", s.Task+1, s.Before))
 	}
 	return nil
@@ -241,9 +259,9 @@ var verbs = map[scenario.OpKind]string{scenario.OpWrite: "write", scenario.OpRea
 
 func call(s *scenario.Scenario, o *scenario.Op, id byte) (Call, error) {
 	verb := verbs[o.Kind]
-	if verb == "" || o.Short != 0 || o.Queued || o.Ring != 0 || o.Async || o.Second {
+	if verb == "" || o.Short != 0 || o.Mapped || o.Queued || o.Ring != 0 || o.Async || o.Second {
 		return Call{}, fmt.Errorf("%s: %w", o, ErrNoCall)
 	}
 	return Call{Verb: verb, File: scenario.FileName, Off: s.File.At + o.Off, N: o.N, Fill: id, Direct: o.Direct, Append: o.Append, DSync: o.DSync,
-		Nowait: o.Nowait, Mapped: o.Mapped, MapOff: s.File.At + o.MapOff}, nil
+		Nowait: o.Nowait}, nil
 }

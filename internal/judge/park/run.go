@@ -199,6 +199,7 @@ func (r *Run) Advance(ctx context.Context, task int, places ...string) error {
 	if err := r.letGo(ctx, task); err != nil {
 		return err
 	}
+	var last State
 	for !t.held {
 		r.resume(ctx)
 		if r.look == 0 {
@@ -230,6 +231,7 @@ func (r *Run) Advance(ctx context.Context, task int, places ...string) error {
 			if x.State == nil || rp.ID != r.m.asked {
 				continue
 			}
+			last = *x.State
 			if x.State.Letter == "Z" && !t.held {
 				return fmt.Errorf("task %d has ended before %s", task+1, strings.Join(places, " or "))
 			}
@@ -242,7 +244,7 @@ func (r *Run) Advance(ctx context.Context, task int, places ...string) error {
 			t.held, t.at = true, ""
 			return &Held{Task: task, Stack: x.State.Stack}
 		case <-ctx.Done():
-			return ctx.Err()
+			return fmt.Errorf("task %d on its way to %s, last seen %+v: %w", task+1, strings.Join(places, " or "), last, ctx.Err())
 		}
 	}
 	return nil
