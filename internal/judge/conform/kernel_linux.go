@@ -277,7 +277,7 @@ func deviceOf(dir string) (uint32, error) {
 // settle is how long the kernel's workers have for what the operation, or its setup, began.
 const settle = 60 * time.Millisecond
 
-// writeImage copies the bytes of the image that are not zero.
+// writeImage copies an image into a file.
 func writeImage(image *blockdev.Memory, path string) (fsid format.UUID, err error) {
 	f, err := os.Create(path)
 	if err != nil {
@@ -288,22 +288,10 @@ func writeImage(image *blockdev.Memory, path string) (fsid format.UUID, err erro
 		return fsid, err
 	}
 	t := sched.NewTask("copy")
-	buf, zero := make([]byte, 64<<10), make([]byte, 64<<10)
-	for off := int64(0); off < image.Size(); off += int64(len(buf)) {
-		if err := blockdev.Read(t, image, buf, off); err != nil {
-			return fsid, err
-		}
-		if bytes.Equal(buf, zero) {
-			continue
-		}
-		if off == format.SuperOffset {
-			copy(fsid[:], buf[32:])
-		}
-		if _, err := f.WriteAt(buf, off); err != nil {
-			return fsid, err
-		}
+	if err := blockdev.Read(t, image, fsid[:], format.SuperOffset+32); err != nil {
+		return fsid, err
 	}
-	return fsid, nil
+	return fsid, blockdev.CopyTo(t, image, f)
 }
 
 // events makes Events of the records that are of our file system.

@@ -19,9 +19,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// IsGuest reports whether the program is process 1 of a machine that Boot started.
+// IsGuest reports whether the program is process 1 of a machine that Boot started. The kernel puts
+// those of its own arguments that it does not know, as nokaslr, before ours.
 func IsGuest(args []string) bool {
-	return os.Getpid() == 1 && len(args) == 2 && args[1] == guestWord
+	return os.Getpid() == 1 && len(args) > 1 && args[len(args)-1] == guestWord
 }
 
 // Out is the folder of the guest whose files the host gets.

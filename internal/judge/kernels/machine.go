@@ -2,6 +2,7 @@ package kernels
 
 import (
 	"archive/tar"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,8 +26,8 @@ type Machine struct {
 	Files map[string][]byte
 	// Dir takes the initramfs, the result disk and the console; "" is a temporary folder.
 	Dir string
-	// MemoryMiB is the guest's memory; 0 is 1500.
-	MemoryMiB int
+	// MemoryMiB is the guest's memory; 0 is 1500. Processors is how many it has; 0 is 2.
+	MemoryMiB, Processors int
 	// KernelArgs are added to the kernel's command line, as nokaslr; QemuArgs to qemu's, as -gdb.
 	KernelArgs, QemuArgs []string
 }
@@ -97,12 +98,9 @@ func Boot(ctx context.Context, m *Machine) (_ *Guest, err error) {
 	if err := writeFile(g.result, func(w io.Writer) error { return w.(*os.File).Truncate(resultSize) }); err != nil {
 		return nil, err
 	}
-	memory := m.MemoryMiB
-	if memory == 0 {
-		memory = 1500
-	}
+	memory, processors := cmp.Or(m.MemoryMiB, 1500), cmp.Or(m.Processors, 2)
 	kargs := append([]string{"console=ttyS0", "quiet", "panic=-1", "rdinit=/init"}, m.KernelArgs...)
-	args := []string{"-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", strconv.Itoa(memory), "-display", "none", "-monitor", "none", "-serial", "file:" + g.console,
+	args := []string{"-accel", "tcg,thread=multi", "-cpu", "max", "-smp", strconv.Itoa(processors), "-m", strconv.Itoa(memory), "-display", "none", "-monitor", "none", "-serial", "file:" + g.console,
 		"-nodefaults", "-no-reboot", "-kernel", m.Kernel.Image, "-initrd", initramfs, "-append", strings.Join(append(kargs, "--", guestWord), " ")}
 	for _, disk := range append(append([]string{}, m.Disks...), g.result) {
 		args = append(args, "-drive", "if=virtio,format=raw,cache=unsafe,file="+strings.ReplaceAll(disk, ",", ",,"))
@@ -178,12 +176,15 @@ func (g *Guest) clean() error {
 	return nil
 }
 
-// lastLine is the last line that is not empty.
+// lastLine is the last line that is not empty, or that with which a kernel died.
 func lastLine(s string) string {
 	last := "it said nothing"
 	for line := range strings.Lines(s) {
 		if line = strings.TrimSpace(line); line != "" {
 			last = line
+		}
+		if strings.Contains(line, "Kernel panic") {
+			break
 		}
 	}
 	return last

@@ -16,9 +16,11 @@ import (
 
 const (
 	imageSize  = 128 << 20
-	fileName   = "/file"
 	secondName = "/second"
 )
+
+// FileName is the path of a scenario's file.
+const FileName = "/file"
 
 // epoch is the time of everything: two runs of a scenario differ in nothing.
 var epoch = time.Unix(1526428800, 0) // the day seed 002 was posted
@@ -53,6 +55,10 @@ func (s *Scenario) prepare() (*blockdev.Memory, error) {
 	return image.(func() (*blockdev.Memory, error))()
 }
 
+// Disk is the disk that the scenario begins with, its file on it. Nothing of it is in memory yet.
+// Do not write it: a Snapshot may be.
+func (s *Scenario) Disk() (*blockdev.Memory, error) { return s.prepare() }
+
 func (s *Scenario) make() (*blockdev.Memory, error) {
 	base, err := blank()
 	if err != nil {
@@ -70,7 +76,7 @@ func (s *Scenario) prepareOn(t *sched.Task, dev *blockdev.Memory) error {
 	if err != nil {
 		return err
 	}
-	f, err := x.Create(t, fileName, 0o644)
+	f, err := x.Create(t, FileName, 0o644)
 	if err != nil {
 		return err
 	}

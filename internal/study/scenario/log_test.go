@@ -54,11 +54,11 @@ func TestLogScenarios(t *testing.T) {
 // one has none.
 func TestLostName(t *testing.T) {
 	r := &run{}
-	r.first.start(fileName, new(fs.File), 0, 0, oracle.History{})
+	r.first.start(FileName, new(fs.File), 0, 0, oracle.History{})
 	r.second.start(secondName, new(fs.File), 0, 0, oracle.History{})
-	r.names = []naming{{kind: OpRename, from: secondName, to: fileName}}
+	r.names = []naming{{kind: OpRename, from: secondName, to: FileName}}
 	a, b, all := &r.first, &r.second, r.versions()
-	before, after := versionOf{fileName: a, secondName: b}, versionOf{fileName: b}
+	before, after := versionOf{FileName: a, secondName: b}, versionOf{FileName: b}
 	for _, c := range []struct {
 		have  versionOf
 		since map[*subject]int
@@ -66,9 +66,9 @@ func TestLostName(t *testing.T) {
 	}{
 		{before, nil, ""},
 		{after, nil, ""},
-		{versionOf{fileName: b, secondName: b}, nil, "the second file has 2 names"},
+		{versionOf{FileName: b, secondName: b}, nil, "the second file has 2 names"},
 		{versionOf{secondName: b}, nil, "/file is gone"},
-		{versionOf{fileName: a}, nil, "the second file has 0 names"},
+		{versionOf{FileName: a}, nil, "the second file has 0 names"},
 		{after, map[*subject]int{b: 1}, ""},
 		{before, map[*subject]int{b: 1}, "/file is the first file"},
 		{before, map[*subject]int{a: 1}, "the first file has 1 names"},

@@ -76,7 +76,7 @@ func TestExplained(t *testing.T) {
 // The versions of names: a link adds one, an unlink takes one away, a rename does both.
 func TestVersions(t *testing.T) {
 	r := &run{}
-	r.first.start(fileName, nil, 0, 0, oracle.History{})
+	r.first.start(FileName, nil, 0, 0, oracle.History{})
 	a := &r.first
 	r.names = []naming{{kind: OpLink, from: "/file", to: "/third"}, {kind: OpUnlink, from: "/file"}, {kind: OpRename, from: "/third", to: "/fourth"}}
 	want := []versionOf{{"/file": a}, {"/file": a, "/third": a}, {"/third": a}, {"/fourth": a}}

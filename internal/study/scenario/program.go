@@ -68,7 +68,7 @@ func (o *opened) start(s *Scenario, w *explore.World, p *policy.Policy, rule ora
 	check, first, second := r.check, r.first.hist, r.second.hist
 	*r = run{s: s, w: w, rule: rule, own: own, policy: p, lab: s.lab.Under(p), fs: o.fs, dev: o.dev, check: check, crashes: r.crashes[:0], recoveries: r.recoveries,
 		bufs: r.bufs}
-	r.first.start(fileName, o.f, s.File.At, s.File.Size, first)
+	r.first.start(FileName, o.f, s.File.At, s.File.Size, first)
 	r.second.start(secondName, o.second, 0, s.Second, second)
 	for _, o := range s.Before {
 		r.names = append(r.names, naming{kind: OpRename, from: o.From, to: o.To})
@@ -127,7 +127,7 @@ func (s *Scenario) open(dev *blockdev.Memory, p *policy.Policy) *opened {
 		if o.fs, err = fs.Open(t, []blockdev.Device{o.dev}, opt); err != nil {
 			panic(err)
 		}
-		if o.f, err = o.fs.OpenFile(t, fileName, fs.O_RDWR, 0); err != nil {
+		if o.f, err = o.fs.OpenFile(t, FileName, fs.O_RDWR, 0); err != nil {
 			panic(err)
 		}
 		if s.Second > 0 {
@@ -270,7 +270,7 @@ func (s *Scenario) warm(t *sched.Task, x *fs.FS, f *fs.File) {
 		}
 	}
 	if s.File.Privileged {
-		if err := x.Setxattr(t, fileName, "security.capability", capNetRaw); err != nil {
+		if err := x.Setxattr(t, FileName, "security.capability", capNetRaw); err != nil {
 			panic(err)
 		}
 	}
@@ -278,7 +278,7 @@ func (s *Scenario) warm(t *sched.Task, x *fs.FS, f *fs.File) {
 
 // compressed makes a file without data the one that File.Compressed says.
 func (s *Scenario) compressed(t *sched.Task, x *fs.FS, f *fs.File) error {
-	if err := x.Setxattr(t, fileName, fs.Compression, []byte("zlib")); err != nil {
+	if err := x.Setxattr(t, FileName, fs.Compression, []byte("zlib")); err != nil {
 		return err
 	}
 	if _, err := f.WriteAt(t, make([]byte, 2*s.File.Unwritten), s.File.At); err != nil {
@@ -754,7 +754,7 @@ func (r *run) snapshot(t *sched.Task, start int64) (err error) {
 
 // readSnapshot reads the file in the snapshot.
 func (r *run) readSnapshot(t *sched.Task) ([]byte, error) {
-	f, err := r.fs.OpenFile(t, snapName+fileName, fs.O_RDONLY, 0)
+	f, err := r.fs.OpenFile(t, snapName+FileName, fs.O_RDONLY, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -775,7 +775,7 @@ func (r *run) recovered(t *sched.Task, i int) error {
 	case !c.hadLog && r.s.ByLog:
 		return errors.New("an fsync has committed the transaction: what went to the log was refused")
 	}
-	at := versionOf{fileName: &r.first}
+	at := versionOf{FileName: &r.first}
 	if r.named() {
 		var err error
 		if at, err = r.recoveredNames(c, i); err != nil {

@@ -82,7 +82,7 @@ func (c *recovery) mount(t *sched.Task, r *run, dev *overlay) (err error) {
 	case n == 1:
 		return fmt.Errorf("the image is not clean: %v", res.Findings[0])
 	}
-	c.names = versionOf{fileName: &r.first}
+	c.names = versionOf{FileName: &r.first}
 	if r.named() {
 		if c.names, err = r.namesIn(t, x); err != nil {
 			return err

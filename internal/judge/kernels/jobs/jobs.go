@@ -12,6 +12,7 @@ import (
 
 	"btrlab/internal/hostio"
 	"btrlab/internal/judge/kernels"
+	"btrlab/internal/judge/park"
 )
 
 // word is the argument before the name of a job.
@@ -21,6 +22,7 @@ const word = "btrlab-job"
 var jobs = map[string]func(out io.Writer, args []string) error{
 	"conform": record,
 	"pairs":   recordPairs,
+	"tasks":   park.Agent,
 	"echo":    echo,
 }
 

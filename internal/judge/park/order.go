@@ -1,0 +1,151 @@
+package park
+
+import (
+	"fmt"
+
+	"btrlab/internal/study/scenario"
+)
+
+// Step is a part of a schedule as Linux is to do it: a task goes on until it stands before a step
+// of the engine's.
+type Step struct {
+	Task int `json:"task"`
+	// Before is the engine's step that the task stands before then; "" is after its last one.
+	Before string `json:"before,omitempty"`
+	// Places are where the task is parked on its way there, one after the other.
+	Places []string `json:"places"`
+	// Waits says that the task waits for another one there, in the engine.
+	Waits bool `json:"waits,omitempty"`
+	// Merged are the engine's steps that come after the switch in the engine, and before it here,
+	// since no function of Linux begins with them.
+	Merged []string `json:"merged,omitempty"`
+	// Said is what Linux did.
+	Said string `json:"said,omitempty"`
+}
+
+// anchor is a step of a task that has a place in Linux.
+type anchor struct {
+	step  int // of the trace
+	place string
+}
+
+// line is what a task does in a trace.
+type line struct {
+	steps   []int
+	anchors []anchor
+	at      int // the anchor that it stands at; the first is the gate before its first operation
+}
+
+// order turns the engine's execution into steps for Linux. Workers are left out: those of Linux
+// come when they come.
+func order(tr *scenario.Trace, s *scenario.Scenario, has func(string) bool) []Step {
+	lines := linesOf(tr, s, has)
+	var list []Step
+	for i := 0; i < len(tr.Steps); {
+		task := tr.Steps[i].Task
+		end := i // after the last step of this turn
+		for k := i; k < len(tr.Steps) && (tr.Steps[k].Task == task || tr.Steps[k].Task >= tr.Own); k++ {
+			if tr.Steps[k].Task == task {
+				end = k + 1
+			}
+		}
+		if task >= tr.Own {
+			i++
+			continue
+		}
+		if x := lines[task].turn(tr, task, end); x != nil {
+			list = append(list, *x)
+		}
+		i = end
+	}
+	return list
+}
+
+// turn is the step in which a task does what it does in the trace before end; nil if that is
+// nothing that can be told.
+func (l *line) turn(tr *scenario.Trace, task, end int) *Step {
+	x := Step{Task: task}
+	next, before := -1, -1
+	for _, k := range l.steps {
+		if k >= end {
+			next = k
+			break
+		}
+		before = k
+	}
+	waits := next >= 0 && end < len(tr.Steps) && tr.Steps[end].Blocked>>task&1 == 1
+	if next >= 0 && !waits && tr.Steps[next].Kind == "lock" && before >= 0 && tr.Steps[before].Kind == "arrive" {
+		next = before // to queue for a lock and to take it is one call in Linux
+	}
+	if next < 0 {
+		for l.at++; l.at < len(l.anchors); l.at++ {
+			x.Places = append(x.Places, l.anchors[l.at].place)
+		}
+		return &x
+	}
+	x.Before = stepText(&tr.Steps[next])
+	x.Waits = waits
+	from := l.at
+	for l.at+1 < len(l.anchors) && l.anchors[l.at].step < next {
+		l.at++
+		x.Places = append(x.Places, l.anchors[l.at].place)
+	}
+	for _, k := range l.steps {
+		if k >= next && k < l.anchors[l.at].step && !waits {
+			x.Merged = append(x.Merged, stepText(&tr.Steps[k]))
+		}
+	}
+	if l.at == from {
+		return nil
+	}
+	if waits {
+		l.at-- // on its way there it waits, and comes there with its next turn
+	}
+	return &x
+}
+
+// linesOf finds the places of each task's steps. The last anchor of each is the gate after its last
+// operation.
+func linesOf(tr *scenario.Trace, s *scenario.Scenario, has func(string) bool) []line {
+	lines := make([]line, tr.Own)
+	op := make([]int, tr.Own) // which operation a task is in, -1 before the first
+	seen := make([]map[*point]bool, tr.Own)
+	for i := range op {
+		op[i], seen[i] = -1, map[*point]bool{}
+	}
+	for i := range tr.Steps {
+		x := &tr.Steps[i]
+		if x.Task >= tr.Own {
+			continue
+		}
+		l := &lines[x.Task]
+		l.steps = append(l.steps, i)
+		if x.Kind == "call" {
+			op[x.Task]++
+			clear(seen[x.Task])
+			l.anchors = append(l.anchors, anchor{i, Gate})
+			continue
+		}
+		if op[x.Task] < 0 {
+			continue
+		}
+		p, f := find(s.Tasks[x.Task].Ops[op[x.Task]].Kind, stepText(x), has)
+		if f == "" || p.first && seen[x.Task][p] {
+			continue
+		}
+		seen[x.Task][p] = true
+		l.anchors = append(l.anchors, anchor{i, f})
+	}
+	for i := range lines {
+		lines[i].anchors = append(lines[i].anchors, anchor{len(tr.Steps), Gate})
+	}
+	return lines
+}
+
+// stepText is a step as a timeline prints it.
+func stepText(x *scenario.TraceStep) string {
+	if x.Where == "" {
+		return x.What.String()
+	}
+	return fmt.Sprintf("%s: %s", x.Where, x.What)
+}

@@ -1,0 +1,267 @@
+package park
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/errno"
+	"btrlab/internal/judge/oracle"
+	"btrlab/internal/policy"
+	"btrlab/internal/sched"
+	"btrlab/internal/study/scenario"
+)
+
+// Ending is how an execution ended.
+type Ending struct {
+	Size  int64         `json:"size"` // of the file, in bytes
+	Bytes []oracle.Seen `json:"bytes"`
+	// Errors are those of the operations, in order of their numbers; nil is none.
+	Errors []string `json:"errors"`
+}
+
+// Replayed is a schedule of a scenario that Linux was led through.
+type Replayed struct {
+	Scenario string `json:"scenario"`
+	Policy   string `json:"policy"`
+	Schedule string `json:"schedule"`
+	Release  string `json:"release"` // of the kernel
+	Steps    []Step `json:"steps"`
+	// Refused says why Linux does not take the steps in this order; "" if it does.
+	Refused string `json:"refused,omitempty"`
+	// Notes are what went otherwise on the way: a wait that Linux does not have, a step that does
+	// not come.
+	Notes         []string `json:"notes,omitempty"`
+	Engine, Linux Ending
+	// Differences are those of the ends, if the schedule was not refused.
+	Differences []string `json:"differences,omitempty"`
+}
+
+// ErrNoCall means that a scenario has something that no task of Linux is made to do, and ErrNoEnd
+// that the engine does not come to an end, so that there is nothing to compare.
+var (
+	ErrNoCall = errors.New("Linux is not asked for that")
+	ErrNoEnd  = errors.New("the engine does not come to an end")
+)
+
+// Replay leads a kernel through a schedule of a scenario, as the engine runs it under a policy, and
+// compares the ends. Disk is the path of the machine's disk.
+func Replay(ctx context.Context, m *Machine, disk string, s *scenario.Scenario, p *policy.Policy, schedule string) (*Replayed, error) {
+	calls, err := tasks(s)
+	if err != nil {
+		return nil, err
+	}
+	var end oracle.History
+	tr, err := scenario.Replay(s.WithEnd(func(h *oracle.History) error {
+		end = oracle.History{Final: slices.Clone(h.Final), FinalSize: h.FinalSize}
+		return nil
+	}), p, schedule, false)
+	if err != nil {
+		return nil, err
+	}
+	if tr.Kind != "" {
+		return nil, fmt.Errorf("%s under %s: %w: %s", s.Name, p.Name, ErrNoEnd, tr.Violation)
+	}
+	x := &Replayed{Scenario: s.Name, Policy: p.Name, Schedule: tr.Schedule, Release: m.Release}
+	x.Engine = Ending{Size: end.FinalSize, Bytes: end.Final, Errors: engineErrors(tr, s)}
+	x.Steps = order(tr, s, func(f string) bool { return m.symbols[f] != 0 })
+	if err := Prepare(disk, s); err != nil {
+		return nil, err
+	}
+	setup, err := m.Mount(ctx, "", warm(s))
+	if err != nil {
+		return nil, err
+	}
+	for i, y := range setup {
+		if y.Errno != 0 {
+			return nil, fmt.Errorf("scenario %s: call %d before the tasks: %w", s.Name, i+1, errno.Errno(y.Errno))
+		}
+	}
+	r, err := m.Start(ctx, calls)
+	if err != nil {
+		return nil, err
+	}
+	ways := make([]way, len(calls))
+	for i := range ways {
+		ways[i].gates = 1 // that before its first call
+	}
+	for i := range x.Steps {
+		if err := x.take(ctx, r, &x.Steps[i], &ways[x.Steps[i].Task]); err != nil {
+			return nil, err
+		}
+		if x.Refused != "" {
+			break
+		}
+	}
+	results, err := r.End(ctx)
+	if err != nil {
+		return nil, err
+	}
+	b, err := m.ReadFile(ctx, scenario.FileName)
+	if err != nil {
+		return nil, err
+	}
+	x.Linux = Ending{Size: int64(len(b)) - s.File.At, Bytes: oracle.Unpaint(nil, b[s.File.At:], 0, oracle.ID(len(x.Engine.Errors)))}
+	for i := range results {
+		for _, y := range results[i] {
+			text := ""
+			if y.Errno != 0 {
+				text = errno.Errno(y.Errno).Error()
+			}
+			x.Linux.Errors = append(x.Linux.Errors, text)
+		}
+	}
+	if x.Refused == "" {
+		x.Differences = differences(&x.Engine, &x.Linux)
+	}
+	return x, m.Unmount(ctx)
+}
+
+// Prepare makes a file, which no machine has mounted, the disk that a scenario begins with.
+func Prepare(path string, s *scenario.Scenario) (err error) {
+	dev, err := s.Disk()
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if err := errors.Join(f.Truncate(0), f.Truncate(dev.Size())); err != nil {
+		return err
+	}
+	return blockdev.CopyTo(sched.NewTask("copy"), dev, f)
+}
+
+// way is how far a task has come.
+type way struct {
+	gates int  // that its places until now have
+	early bool // it stands at the first place of its next turn, for it did not wait before that
+}
+
+// take lets a task go on to where a step says.
+func (x *Replayed) take(ctx context.Context, r *Run, s *Step, w *way) error {
+	for i, place := range s.Places {
+		last := i == len(s.Places)-1
+		if place == Gate && !(s.Waits && last) {
+			w.gates++
+		}
+		at, come := r.At(s.Task)
+		switch {
+		case w.early:
+			w.early = false
+			continue
+		case place == Gate && !(s.Waits && last) && come >= w.gates: // an operation that returned early has brought it here
+			continue
+		case at == Gate && come > w.gates:
+			s.Said = "has returned without " + place
+			x.Notes = append(x.Notes, fmt.Sprintf("task %d returns without %s", s.Task+1, place))
+			continue
+		}
+		err := r.Advance(ctx, s.Task, place, Gate)
+		var held *Held
+		if errors.As(err, &held) {
+			s.Said = "waits in " + strings.Join(held.Stack[:min(2, len(held.Stack))], ", from ")
+			if !s.Waits || !last {
+				x.Refused = fmt.Sprintf("task %d does not come to %s: it waits in %s", s.Task+1, place, strings.Join(held.Stack, " < "))
+			}
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if at, _ = r.At(s.Task); at == Gate {
+			s.Said = "has returned"
+		} else {
+			s.Said = "stands at " + at
+		}
+	}
+	if s.Waits {
+		w.early = true
+		x.Notes = append(x.Notes, fmt.Sprintf("task %d does not wait before %s", s.Task+1, s.Before))
+	}
+	return nil
+}
+
+// engineErrors are the errors of the engine's operations.
+func engineErrors(tr *scenario.Trace, s *scenario.Scenario) []string {
+	n := 0
+	for _, t := range s.Tasks {
+		n += len(t.Ops)
+	}
+	list := make([]string, n)
+	for i := range tr.Steps {
+		for _, note := range tr.Steps[i].Notes {
+			if note.Event == scenario.Fails && int(note.Op) <= n {
+				list[note.Op-1] = note.Text
+			}
+		}
+	}
+	return list
+}
+
+// differences are those of two ends, in words. Of an error the engine's text has more than Linux's.
+func differences(engine, linux *Ending) []string {
+	var list []string
+	if engine.Size != linux.Size {
+		list = append(list, fmt.Sprintf("the file is %d bytes long here and %d in Linux", engine.Size, linux.Size))
+	}
+	if !slices.Equal(engine.Bytes, linux.Bytes) {
+		list = append(list, fmt.Sprintf("the bytes are %v here and %v in Linux", engine.Bytes, linux.Bytes))
+	}
+	for i := range engine.Errors {
+		if e, l := engine.Errors[i], linux.Errors[i]; (e == "") != (l == "") || !strings.Contains(e, l) {
+			list = append(list, fmt.Sprintf("operation %d: %q here and %q in Linux", i+1, e, l))
+		}
+	}
+	return list
+}
+
+// warm brings memory into the state that the scenario begins with.
+func warm(s *scenario.Scenario) []Call {
+	var list []Call
+	for _, c := range s.File.Cached {
+		list = append(list, Call{Verb: "read", File: scenario.FileName, Off: s.File.At + c.Lo, N: c.Hi - c.Lo})
+	}
+	for _, c := range s.File.Dirty {
+		list = append(list, Call{Verb: "write", File: scenario.FileName, Off: s.File.At + c.Lo, N: c.Hi - c.Lo, Fill: oracle.PaintInitial})
+	}
+	return list
+}
+
+// tasks are the calls of a scenario's tasks.
+func tasks(s *scenario.Scenario) ([][]Call, error) {
+	if s.Quota != 0 || s.FillTo != 0 || s.DirtyLimit != 0 || s.Before != nil || s.File.Privileged || s.File.Compressed {
+		return nil, fmt.Errorf("scenario %s: %w: quotas, full disks, limits, renames before it, capabilities or compression", s.Name, ErrNoCall)
+	}
+	id := byte(0)
+	list := make([][]Call, len(s.Tasks))
+	for i, t := range s.Tasks {
+		for _, o := range t.Ops {
+			id++
+			c, err := call(s, &o, id)
+			if err != nil {
+				return nil, fmt.Errorf("scenario %s: %w", s.Name, err)
+			}
+			list[i] = append(list[i], c)
+		}
+	}
+	return list, nil
+}
+
+var verbs = map[scenario.OpKind]string{scenario.OpWrite: "write", scenario.OpRead: "read", scenario.OpTruncate: "truncate", scenario.OpPunch: "punch",
+	scenario.OpFallocate: "falloc", scenario.OpFsync: "fsync", scenario.OpFlush: "start", scenario.OpDrop: "drop", scenario.OpMap: "map", scenario.OpSync: "sync"}
+
+func call(s *scenario.Scenario, o *scenario.Op, id byte) (Call, error) {
+	verb := verbs[o.Kind]
+	if verb == "" || o.Short != 0 || o.Mapped || o.Queued || o.Ring != 0 || o.Async || o.Second {
+		return Call{}, fmt.Errorf("%s: %w", o, ErrNoCall)
+	}
+	return Call{Verb: verb, File: scenario.FileName, Off: s.File.At + o.Off, N: o.N, Fill: id, Direct: o.Direct, Append: o.Append, DSync: o.DSync,
+		Nowait: o.Nowait}, nil
+}
