@@ -37,8 +37,8 @@ type State struct {
 	Letter string `json:"letter"`
 	// Stack are the functions that the task sleeps in, the innermost first.
 	Stack []string `json:"stack,omitempty"`
-	// Quiet says that the task sleeps, and nothing goes on in the guest that could wake it: no other
-	// task runs, and no request is on its way to the disk.
+	// Quiet says that the task sleeps, and nothing goes on in the guest that could wake it: no
+	// other task runs, and no request is on its way to the disk.
 	Quiet bool `json:"quiet,omitempty"`
 }
 

@@ -9,9 +9,9 @@ import (
 	"btrlab/internal/study/scenario"
 )
 
-// Draw draws a schedule of a scenario that the engine can run under a policy: at so many steps, each
-// drawn from those that are left, another one of the scenario's tasks goes on. It has fewer where no
-// such step is left.
+// Draw draws a schedule of a scenario that the engine can run under a policy: at so many steps,
+// each drawn from those that are left, another one of the scenario's tasks goes on. It has fewer
+// where no such step is left.
 func Draw(s *scenario.Scenario, p *policy.Policy, rng *rand.Rand, switches int) (string, error) {
 	var list []string
 	for from := 0; ; {

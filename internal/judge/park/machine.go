@@ -257,7 +257,7 @@ var ErrNoFunction = errors.New("no such function of the kernel")
 func (m *Machine) Lookup(ctx context.Context, functions []string) error {
 	missing, err := m.Find(ctx, functions)
 	if err == nil && missing != nil {
-		err = fmt.Errorf("Linux %s: %w: %s", m.Release, ErrNoFunction, strings.Join(missing, ", "))
+		err = fmt.Errorf("kernel %s: %w: %s", m.Release, ErrNoFunction, strings.Join(missing, ", "))
 	}
 	return err
 }

@@ -72,8 +72,8 @@ func TestOrderMerged(t *testing.T) {
 	}
 }
 
-// Each point of the map is a step of the engine's, in some scenario, under the policy of some era: a
-// step whose name has changed has no place any more.
+// Each point of the map is a step of the engine's, in some scenario, under the policy of some era:
+// a step whose name has changed has no place any more.
 func TestPoints(t *testing.T) {
 	used := map[*point]bool{}
 	for _, s := range scenario.All() {
@@ -103,8 +103,8 @@ func TestPoints(t *testing.T) {
 	}
 }
 
-// A drawn schedule is one that the engine runs as it is, with as many switches as were asked for, and
-// the same for the same seed.
+// A drawn schedule is one that the engine runs as it is, with as many switches as were asked for,
+// and the same for the same seed.
 func TestDraw(t *testing.T) {
 	s, err := scenario.Lookup("truncate-race")
 	if err != nil {

@@ -26,7 +26,7 @@ type point struct {
 var (
 	findPage  = []string{"__filemap_get_folio_mpol", "__filemap_get_folio", "pagecache_get_page"}
 	lockRange = []string{"btrfs_lock_extent_bits", "__lock_extent", "lock_extent", "lock_extent_bits"}
-	lockInode = []string{"btrfs_inode_lock", "btrfs_file_write_iter"} // 5.10 has it inside the other
+	lockInode = []string{"btrfs_inode_lock", "btrfs_file_write_iter"} // 5.10 has it in the other
 )
 
 // points is the map between the engine's steps and the functions of Linux. Steps that are not here

@@ -44,7 +44,7 @@ type Replayed struct {
 // ErrNoCall means that a scenario has something that no task of Linux is made to do, and ErrNoEnd
 // that the engine does not come to an end, so that there is nothing to compare.
 var (
-	ErrNoCall = errors.New("Linux is not asked for that")
+	ErrNoCall = errors.New("no task of a kernel is asked for that")
 	ErrNoEnd  = errors.New("the engine does not come to an end")
 )
 
@@ -156,8 +156,8 @@ func (x *Replayed) take(ctx context.Context, r *Run, s *Step, w *way) error {
 		case w.early:
 			w.early = false
 			continue
-		case place == Gate && !(s.Waits && last) && come >= w.gates: // an operation that returned early has brought it here
-			continue
+		case place == Gate && !(s.Waits && last) && come >= w.gates:
+			continue // an operation that returned early has brought it here
 		case at == Gate && come > w.gates:
 			s.Said = "has returned without " + place
 			x.Notes = append(x.Notes, fmt.Sprintf("task %d returns without %s", s.Task+1, place))

@@ -27,7 +27,6 @@ type parkedTask struct {
 	at     string // function at whose entry it is parked; "" if it sleeps there
 	target []string
 	gates  int // that it has passed or stands at
-	ended  bool
 }
 
 // Gate is the name of the place before a call of a task, and after its last one.

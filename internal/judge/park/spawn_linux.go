@@ -25,11 +25,11 @@ type landed struct {
 // host parks tasks there that have not begun or that have ended an operation.
 const gate = unix.SYS_GETPPID
 
-// spawn starts a process of one thread, bound to a processor, which makes the traps. It is a copy of
-// this one that does nothing but system calls: it takes no memory and starts no thread, so that it
-// never waits for another task of ours, and no processor sends it an interrupt for a map of memory.
-// It touches the memory that its calls are about first: a request that must not wait is EAGAIN where
-// a page of its buffer is not there, or is shared with the agent since the copy.
+// spawn starts a process of one thread, bound to a processor, which makes the traps. It is a copy
+// of this one that does nothing but system calls: it takes no memory and starts no thread, so that
+// it never waits for another task of ours, and no processor sends it an interrupt for a map of
+// memory. It touches the memory that its calls are about first: a request that must not wait is
+// EAGAIN where a page of its buffer is not there, or is shared with the agent since the copy.
 //
 //go:norace
 //go:noinline
@@ -59,9 +59,9 @@ func spawn(mask *unix.CPUSet, traps []trap, out []landed, memory [][]byte) (pid 
 	}
 }
 
-// visit starts a process that goes to the processors of mask, scheduled as attr says, and ends. It is
-// a process of its own, as those of spawn: a thread of the agent would have the agent's memory on
-// that processor, and when it stands still, nobody could change a map of that memory.
+// visit starts a process that goes to the processors of mask, scheduled as attr says, and ends. It
+// is a process of its own, as those of spawn: a thread of the agent would have the agent's memory
+// on that processor, and when it stands still, nobody could change a map of that memory.
 //
 //go:norace
 //go:noinline
