@@ -571,11 +571,13 @@ func (x *Tree) changeAt(t *sched.Task, p pos, start, end uint64, clear, set Bits
 	}
 	s := x.states.at(p)
 	same := s != nil && s.start == start && s.end == end
-	if !same || (clear|set)&LockBits != 0 {
-		// What changes the bits of a range that it has locked has the state at hand, as Linux has
-		// by cached_state: it walks no tree.
-		t.Spend(cost.RangeTree, 1)
+	price := cost.RangeTree
+	if same && (clear|set)&LockBits == 0 {
+		// A task that changes the bits of a range that it has locked has the state at hand, as
+		// Linux has by cached_state: it walks no tree.
+		price = cost.RangeState
 	}
+	t.Spend(price, 1)
 	if same && s.changeBits(clear, set) {
 		return
 	}
