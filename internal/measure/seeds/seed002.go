@@ -108,6 +108,7 @@ func rests002(c *Calibration) string {
 	}
 	return fmt.Sprintf("What the prediction rests on: three things were chosen for the published unlocked row. How many pages may be dirty (%.3g MiB) sets "+
 		"the length of its pauses, and %v that the array's one thread works on a write, besides ending it, was chosen for its iops: the members (%s) could take %.1f "+
-		"thousand writes a second. How many writes the array takes at once (%g) was thought of for the tail. The iops, p80, p90 and p99 of the unlocked row "+
+		"thousand writes a second. How many writes the array takes at once (%g) was thought of for the tail. The calls of the io tree "+
+		"are counted as Linux 4.17 makes them, which was settled with both rows in sight. The iops, p80, p90 and p99 of the unlocked row "+
 		"are therefore no predictions; its other latencies and the lock row's are what the simulation adds. reproduce --sensitivity shows what each choice is worth.", float64(c.DirtyLimit)/(1<<20), time.Duration(c.HandleNs), how, rate/1e3, c.Depth)
 }
