@@ -563,6 +563,15 @@ func (x *Tree) traced(t *sched.Task, name string, start, end uint64, bits Bits) 
 	}
 }
 
+// priceOf is the price of a change. A task that changes the bits of a range that it has locked has
+// the state at hand, as Linux has by cached_state: it walks no tree.
+func priceOf(atHand bool) sched.Cost {
+	if atHand {
+		return cost.RangeState
+	}
+	return cost.RangeTree
+}
+
 // changeAt is Change with x.mu held and p = find(start). It rewrites the states that touch [start,
 // end), with the neighbours they may merge with, as one run.
 func (x *Tree) changeAt(t *sched.Task, p pos, start, end uint64, clear, set Bits) {
@@ -571,13 +580,7 @@ func (x *Tree) changeAt(t *sched.Task, p pos, start, end uint64, clear, set Bits
 	}
 	s := x.states.at(p)
 	same := s != nil && s.start == start && s.end == end
-	price := cost.RangeTree
-	if same && (clear|set)&LockBits == 0 {
-		// A task that changes the bits of a range that it has locked has the state at hand, as
-		// Linux has by cached_state: it walks no tree.
-		price = cost.RangeState
-	}
-	t.Spend(price, 1)
+	t.Spend(priceOf(same && (clear|set)&LockBits == 0), 1)
 	if same && s.changeBits(clear, set) {
 		return
 	}

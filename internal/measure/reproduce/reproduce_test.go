@@ -223,8 +223,8 @@ func TestSensitivity(t *testing.T) {
 }
 
 // The fit of several knobs finds its way back: the published lock row is what the calibration
-// simulates, and a fit that begins with three knobs elsewhere comes closer to it. Of a smaller file too few pages may
-// be dirty for the knobs to show.
+// simulates, and a fit that begins with three knobs elsewhere comes closer to it.
+// Of a smaller file too few pages may be dirty for the knobs to show.
 func TestFitSeveral(t *testing.T) {
 	o := reproduce.Options{Calibration: seed002.Study.Calibration, Seconds: 0.05, Size: 64 << 20}
 	r, err := reproduce.Run(seed002, o)
