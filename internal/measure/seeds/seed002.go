@@ -60,9 +60,9 @@ with the relative errors. The result is the same on every machine. No file data 
 //	                    at HZ=1000 when some 40 MiB may be dirty, and would be 20 to 40 ms with a
 //	                    share of gigabytes of memory. HandleNs: its iops, which the thread of the
 //	                    array bounds. Depth: 4096, a size that md's stripe cache may have, was
-//	                    thought of for the tail of this row; the fit to the lock row had found 2100,
-//	                    and cannot tell the two (misfit 1.29, and 1.23 with 4096). With 2100 p90 is
-//	                    63 % too long, p99 28 % too short and p99.9 right
+//	                    thought of for the tail of this row; a fit to the lock row had found 2100,
+//	                    and cannot tell the two. With 2100 p90 is 41 % too long and p99 40 % too
+//	                    short, with 4096 24 and 44 %
 //	data sheets         Xeon D-1531: 6 cores, 12 threads; six S3710: their reads, and writes of 300
 //	                    MB/s, because the file is a hundredth of the drives and its blocks are not
 //	                    moved again. The array is that much larger than the file, so that metadata
