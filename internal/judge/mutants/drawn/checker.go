@@ -3,14 +3,12 @@ package drawn
 import (
 	"fmt"
 	"go/ast"
-	"go/importer"
 	"go/parser"
 	"go/token"
 	"go/types"
-	"io"
-	"os"
 	"path"
 	"path/filepath"
+	"slices"
 )
 
 // Checker says whether packages still have types when a file of theirs is another one. Not for
@@ -49,15 +47,7 @@ func NewChecker(top string, dirs []string) (*Checker, error) {
 // Builds reports whether this system builds the file.
 func (c *Checker) Builds(file string) bool {
 	p := c.dirs[path.Dir(file)]
-	if p == nil {
-		return false
-	}
-	for _, f := range p.GoFiles {
-		if f == path.Base(file) {
-			return true
-		}
-	}
-	return false
+	return p != nil && slices.Contains(p.GoFiles, path.Base(file))
 }
 
 // Check gives the first error of the types of a package, one of whose files has another text.
@@ -69,12 +59,7 @@ func (c *Checker) Check(file string, text []byte) error {
 	}
 	if u == nil {
 		u = &unchanged{fset: token.NewFileSet(), trees: map[string]*ast.File{}}
-		u.importer = importer.ForCompiler(u.fset, "gc", func(path string) (io.ReadCloser, error) {
-			if to := p.ImportMap[path]; to != "" {
-				path = to
-			}
-			return os.Open(c.exports[path])
-		})
+		u.importer = p.importer(u.fset, c.exports)
 		for _, f := range p.GoFiles {
 			tree, err := parser.ParseFile(u.fset, filepath.Join(p.Dir, f), nil, parser.SkipObjectResolution)
 			if err != nil {

@@ -82,16 +82,20 @@ func (p *listed) load(top string, exports map[string]string) (*source, error) {
 		}
 		s.names, s.texts, s.trees = append(s.names, filepath.ToSlash(rel)), append(s.texts, src), append(s.trees, tree)
 	}
-	open := func(path string) (io.ReadCloser, error) {
+	conf := types.Config{Importer: p.importer(s.fset, exports)}
+	var err error
+	s.pkg, err = conf.Check(p.ImportPath, s.fset, s.trees, s.info)
+	return s, err
+}
+
+// importer gives the types of what the package imports, from the files of exports.
+func (p *listed) importer(fset *token.FileSet, exports map[string]string) types.Importer {
+	return importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) {
 		if to := p.ImportMap[path]; to != "" {
 			path = to
 		}
 		return os.Open(exports[path])
-	}
-	conf := types.Config{Importer: importer.ForCompiler(s.fset, "gc", open)}
-	var err error
-	s.pkg, err = conf.Check(p.ImportPath, s.fset, s.trees, s.info)
-	return s, err
+	})
 }
 
 // typeText is a type as the file writes it; ok is false if it cannot name it.
