@@ -226,46 +226,34 @@ func (t *task) memory(n int64, shared bool) ([]byte, error) {
 
 func pointer(b []byte) uintptr { return uintptr(unsafe.Pointer(&b[0])) }
 
-// path is a zero-terminated path of the disk.
-func (t *task) path(name string) (uintptr, error) {
-	text := filepath.Join(mountPoint, name)
-	b, err := t.memory(int64(len(text)+1), false)
-	if err != nil {
-		return 0, err
-	}
-	copy(b, text)
-	return pointer(b), nil
-}
-
 // trap makes the system call of the i-th call.
-func (a *agent) trap(t *task, i int) (err error) {
+func (a *agent) trap(t *task, i int) error {
 	c, x := &t.calls[i], &t.traps[i]
 	set := func(number uintptr, args ...uintptr) {
 		x.number = number
 		copy(x.args[:], args)
 	}
-	var fd uintptr
-	if c.File != "" {
-		flags := unix.O_RDWR
-		if c.Direct {
-			flags |= unix.O_DIRECT
-		}
-		if c.Append {
-			flags |= unix.O_APPEND
-		}
-		if fd, err = a.file(c.File, flags); err != nil {
-			return err
-		}
+	flags := unix.O_RDWR
+	if c.Direct {
+		flags |= unix.O_DIRECT
+	}
+	if c.Append {
+		flags |= unix.O_APPEND
+	}
+	fd, err := a.file(c.File, flags)
+	if err != nil {
+		return err
 	}
 	off, n := uintptr(c.Off), uintptr(c.N)
-	modes := map[string]uintptr{"falloc": 0, "keep": unix.FALLOC_FL_KEEP_SIZE, "punch": unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE, "zero": unix.FALLOC_FL_ZERO_RANGE}
 	switch c.Verb {
 	case "write", "read":
 		return transfer(t, i, fd, set)
 	case "truncate":
 		set(unix.SYS_FTRUNCATE, fd, off)
-	case "falloc", "keep", "punch", "zero":
-		set(unix.SYS_FALLOCATE, fd, modes[c.Verb], off, n)
+	case "falloc":
+		set(unix.SYS_FALLOCATE, fd, 0, off, n)
+	case "punch":
+		set(unix.SYS_FALLOCATE, fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, n)
 	case "fsync":
 		set(unix.SYS_FSYNC, fd)
 	case "start":
@@ -276,31 +264,8 @@ func (a *agent) trap(t *task, i int) (err error) {
 		return fiemap(t, fd, c, set)
 	case "sync":
 		set(unix.SYS_SYNCFS, fd)
-	case "rename", "link", "unlink":
-		return names(t, c, set)
 	default:
 		return errors.New("no such call")
-	}
-	return nil
-}
-
-func names(t *task, c *Call, set func(uintptr, ...uintptr)) error {
-	here := ^uintptr(0) // no folder: paths are whole
-	from, err := t.path(c.From)
-	if err != nil {
-		return err
-	}
-	to, err := t.path(c.To)
-	if err != nil {
-		return err
-	}
-	switch c.Verb {
-	case "rename":
-		set(unix.SYS_RENAMEAT, here, from, here, to)
-	case "link":
-		set(unix.SYS_LINKAT, here, from, here, to, 0)
-	case "unlink":
-		set(unix.SYS_UNLINKAT, here, from, 0)
 	}
 	return nil
 }

@@ -2,17 +2,12 @@ package park
 
 // Call is one system call of a task, on a file that the guest has open.
 type Call struct {
-	// Verb is write, read, truncate, punch, zero, falloc, keep, fsync, start (writeback that is not
-	// waited for), drop (clean pages), map (fiemap), sync (of the file system), snapshot (of the
-	// top directory, as To), rename or link (of From as To), unlink (of From), or reflink (of the
-	// file From).
-	Verb   string `json:"verb"`
-	File   string `json:"file,omitempty"`
-	From   string `json:"from,omitempty"`
-	To     string `json:"to,omitempty"`
-	Off    int64  `json:"off,omitempty"`
-	N      int64  `json:"n,omitempty"`
-	Source int64  `json:"source,omitempty"` // where a reflink begins in From
+	// Verb is write, read, truncate, punch, falloc, fsync, start (writeback, not waited for), drop
+	// (clean pages), map (fiemap), or sync (of the file system).
+	Verb string `json:"verb"`
+	File string `json:"file"`
+	Off  int64  `json:"off,omitempty"`
+	N    int64  `json:"n,omitempty"`
 	// Fill is the byte that a write writes.
 	Fill byte `json:"fill,omitempty"`
 	// Direct is O_DIRECT, Append O_APPEND, DSync RWF_DSYNC and Nowait RWF_NOWAIT.

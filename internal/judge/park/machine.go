@@ -193,7 +193,7 @@ func (m *Machine) judged(rp reply, open bool) (*reply, error) {
 
 // ask has the agent do something while no task is parked, and everything runs.
 func (m *Machine) ask(ctx context.Context, rq *request) (*reply, error) {
-	if err := m.free(ctx); err != nil {
+	if err := m.free(); err != nil {
 		return nil, err
 	}
 	if err := m.say(rq); err != nil {
@@ -218,7 +218,7 @@ func (m *Machine) answer(ctx context.Context, id int) (*reply, error) {
 }
 
 // free lets the whole machine run, without breakpoints.
-func (m *Machine) free(ctx context.Context) error {
+func (m *Machine) free() error {
 	if m.running {
 		return nil
 	}

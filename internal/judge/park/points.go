@@ -22,7 +22,7 @@ type point struct {
 }
 
 // Names that have moved. A page is found by one function for all kinds of callers; a byte range is
-// locked by another. Until 6.11 pages were folios of one page, and had their old names until 5.16.
+// locked by another.
 var (
 	findPage  = []string{"__filemap_get_folio_mpol", "__filemap_get_folio", "pagecache_get_page"}
 	lockRange = []string{"btrfs_lock_extent_bits", "__lock_extent", "lock_extent", "lock_extent_bits"}

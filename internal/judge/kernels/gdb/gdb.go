@@ -155,22 +155,6 @@ func (g *Conn) Registers(cpu int) (Registers, error) {
 	return r, nil
 }
 
-// Read reads memory as a processor that is stopped sees it.
-func (g *Conn) Read(cpu int, addr uint64, n int) ([]byte, error) {
-	if err := g.want(fmt.Sprintf("Hg%x", cpu+1), "OK"); err != nil {
-		return nil, err
-	}
-	text, err := g.ask(fmt.Sprintf("m%x,%x", addr, n))
-	if err != nil {
-		return nil, err
-	}
-	b, err := hex.DecodeString(text)
-	if err != nil || len(b) != n {
-		return nil, fmt.Errorf("%w to read %d bytes at %#x: %q", ErrRefused, n, addr, text)
-	}
-	return b, nil
-}
-
 // Step lets one processor execute one instruction, also one with a breakpoint; the others stay.
 func (g *Conn) Step(ctx context.Context, cpu int) error {
 	if err := g.send(fmt.Sprintf("vCont;s:%x", cpu+1)); err != nil {
