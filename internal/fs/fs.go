@@ -217,6 +217,7 @@ func (f *FS) SetPolicy(t *sched.Task, p *policy.Policy) {
 func (f *FS) setPolicy(p *policy.Policy) {
 	f.env.SetPolicy(p)
 	f.data.Logging.Store(p.Has(policy.FsyncLog))
+	f.data.Remember.Store(p.Has(policy.NocowRemembered))
 	f.logs.Follow(p.Set)
 	f.engine.SetBounce(p.Has(policy.WritebackBounce))
 	f.useLab(p)

@@ -9,7 +9,6 @@ import (
 	"btrlab/internal/policy"
 
 	"btrlab/internal/data/inode"
-	"btrlab/internal/data/pagecache"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/iopath/setsize"
@@ -350,7 +349,7 @@ func (f *FS) prune(t *sched.Task) {
 	c.next.Store(max(c.limit, left+left/4))
 	byIno(victims)
 	for _, n := range victims {
-		n.ip.Pages.Truncate(t, 0, pagecache.MaxFileEnd)
+		n.ip.EvictPages(t)
 	}
 }
 
@@ -402,7 +401,7 @@ func (f *FS) discard(t *sched.Task, vol *subvol) {
 	f.inodes.hookMu.Unlock(t)
 	f.inodes.count.Add(-int64(len(victims)))
 	for _, n := range victims {
-		n.ip.Pages.Truncate(t, 0, pagecache.MaxFileEnd)
+		n.ip.EvictPages(t)
 	}
 }
 

@@ -2,6 +2,7 @@ package fs_test
 
 import (
 	"bytes"
+	"errors"
 	"testing"
 
 	"btrlab/internal/errno"
@@ -165,4 +166,48 @@ func TestReflinkNocow(t *testing.T) {
 	}
 	x.Must(src.Close(x.T))
 	x.Must(dst.Close(x.T))
+}
+
+// A write in place to a full file system has no data space. When another part of the extent that it
+// goes to is cloned before it is written back, it must go in place all the same: afterwards the
+// whole extent counts as shared, and there is no room for a copy.
+func TestReflinkNocowFull(t *testing.T) {
+	for name, begin := range map[string]func(x *fstest.Fixture, f *fs.File, n int){
+		"nocow": func(x *fstest.Fixture, f *fs.File, n int) {
+			x.Must(f.SetFlags(x.T, format.InodeNoDataCow))
+			x.WriteAt(f, make([]byte, n), 0)
+		},
+		"prealloc": func(x *fstest.Fixture, f *fs.File, n int) { x.Must(f.Fallocate(x.T, 0, 0, int64(n))) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := fstest.New(t, fstest.Size(64<<20))
+			src, dst, fill := x.Create("/src"), x.Create("/dst"), x.Create("/fill")
+			want := make([]byte, 1<<20)
+			begin(x, src, len(want))
+			x.Must(dst.SetFlags(x.T, src.Flags()&format.InodeNoDataCow))
+			x.Must(x.FS.Sync(x.T))
+			for n := 1 << 20; n >= format.SectorSize; {
+				if _, err := fill.WriteAt(x.T, bytes.Repeat([]byte("fill"), n/4), fill.Size(x.T)); errors.Is(err, errno.ENOSPC) {
+					n /= 2
+				} else {
+					x.Must(err)
+				}
+			}
+			x.Must(fill.Fsync(x.T))
+			const off = 512 << 10
+			x.WriteAt(src, bytes.Repeat([]byte("kept"), 16<<10), off)
+			copy(want[off:], bytes.Repeat([]byte("kept"), 16<<10))
+			x.Must(dst.Reflink(x.T, src, 0, 64<<10, 0))
+			if err := src.Fsync(x.T); err != nil {
+				t.Error(err)
+			}
+			x.FS.DropCaches(x.T)
+			if have := x.ReadFile("/src"); !bytes.Equal(have, want) {
+				t.Errorf("the source has lost what was written%s", fstest.DiffAt(have, want))
+			}
+			for _, f := range []*fs.File{src, dst, fill} {
+				x.Must(f.Close(x.T))
+			}
+		})
+	}
 }

@@ -137,6 +137,7 @@ func (m *Mutex) TryLockNested(t *sched.Task, sub uint64) bool {
 	if st := t.Stepper(); st != nil {
 		d := m.state()
 		d.next(t, sched.PointTryLock, c.ID, lockdep.Write, m)
+		t.Next.Sub = sub
 		st.Enter(t)
 		if !d.try(t, st, lockdep.Write) {
 			return false
@@ -321,6 +322,7 @@ func (s *RWSem) trySlow(t *sched.Task, sub uint64, mode lockdep.Mode) bool {
 	if st := t.Stepper(); st != nil {
 		d := s.state()
 		d.next(t, sched.PointTryLock, c.ID, mode, s)
+		t.Next.Sub = sub
 		st.Enter(t)
 		if !d.try(t, st, mode) {
 			return false

@@ -50,7 +50,7 @@ func (d *detState) settle() {
 func (d *detState) next(t *sched.Task, kind sched.PointKind, c sched.ClassID, mode lockdep.Mode, id any) {
 	op := &t.Next
 	op.Kind, op.Class, op.Use, op.Frees, op.Mode = kind, c, sched.Writes, kind == sched.PointUnlock, 0
-	op.Obj, op.Gate, op.Also, op.ID = &d.obj, &d.gate, nil, id
+	op.Obj, op.Gate, op.Also, op.ID, op.Sub = &d.obj, &d.gate, nil, id, 0
 	if mode == lockdep.Read {
 		op.Use = sched.Reads
 		if kind != sched.PointUnlock { // a reader also looks at the writers that have arrived

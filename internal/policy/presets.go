@@ -89,9 +89,12 @@ var UnalignedPresets = []Policy{
 	unaligned("unaligned-retry", "XFS: together until a block is not written, then once more and alone", UnalignedRetry),
 }
 
-// unaligned is modern with one more toggle.
+// unaligned is modern with one more toggle, and with maps in memory as ext4 and XFS have them.
 func unaligned(name, about string, on Switch) Policy {
-	return like(Presets, "modern", name, about, func(p *Policy) { p.Put(on, true) })
+	return like(Presets, "modern", name, about, func(p *Policy) {
+		p.Put(on, true)
+		p.Put(NocowRemembered, true)
+	})
 }
 
 // FsyncPresets are the ways of an fsync, oldest first: the kernel of nowait-5.8 with each. Names

@@ -31,8 +31,8 @@ const (
 	// the pages become uptodate and dirty; a short copy gives space back
 	DirtyPages
 	ISizeWrite   // i_size follows a write beyond EOF
-	SetDelalloc  // the range takes the promised space over; its lock is let go
-	DropPages    // unlock the pages
+	SetDelalloc  // the range takes the promised space over
+	DropPages    // unlock the range, then the pages
 	BalanceDirty // pay for the dirty pages: may sleep long
 )
 
@@ -154,7 +154,7 @@ func (n *names) goName(i int) string {
 }
 
 // nowaitOrder is the order of a batch of a NOWAIT write.
-var nowaitOrder = WriteOrder{FaultIn, Reserve, BalanceDirty, PreparePages, LockExtent, CopyFromUser, DirtyPages, ISizeWrite, SetDelalloc, DropPages}
+var nowaitOrder = WriteOrder{FaultIn, Reserve, BalanceDirty, PreparePages, LockExtent, CopyFromUser, SetDelalloc, DirtyPages, ISizeWrite, DropPages}
 
 // writeOrder is the order of a batch under p. Of the wrong orders it knows those that are
 // permutations.
@@ -165,11 +165,11 @@ func writeOrder(p *Policy) WriteOrder {
 	var o WriteOrder
 	switch {
 	case p.Has(BalanceOutside):
-		o = WriteOrder{FaultIn, Reserve, PreparePages, LockExtent, CopyFromUser, DirtyPages, ISizeWrite, SetDelalloc, DropPages}
+		o = WriteOrder{FaultIn, Reserve, PreparePages, LockExtent, CopyFromUser, SetDelalloc, DirtyPages, ISizeWrite, DropPages}
 	case p.Has(BalanceBeforeFolio):
-		o = WriteOrder{FaultIn, Reserve, BalanceDirty, PreparePages, LockExtent, CopyFromUser, DirtyPages, ISizeWrite, SetDelalloc, DropPages}
+		o = WriteOrder{FaultIn, Reserve, BalanceDirty, PreparePages, LockExtent, CopyFromUser, SetDelalloc, DirtyPages, ISizeWrite, DropPages}
 	default:
-		o = WriteOrder{FaultIn, Reserve, PreparePages, LockExtent, CopyFromUser, DirtyPages, ISizeWrite, SetDelalloc, DropPages, BalanceDirty}
+		o = WriteOrder{FaultIn, Reserve, PreparePages, LockExtent, CopyFromUser, SetDelalloc, DirtyPages, ISizeWrite, DropPages, BalanceDirty}
 	}
 	if p.Wrong(WrongFaultUnderPageLock) {
 		move(o[:], FaultIn, LockExtent)

@@ -55,6 +55,7 @@ const (
 	NowaitNoFlush
 	NowaitTryTree
 	NocowAskAlways
+	NocowRemembered
 	FsyncLog
 	FsyncWaitOrdered
 	LogNoRecheck
@@ -599,6 +600,14 @@ var toggles = [switches]Toggle{
 		Kernel:   "fs/btrfs/inode.c:can_nocow_extent()",
 		Shows:    "the second NOWAIT direct write of an extent searches no tree",
 		Scenario: "nowait-dio-csums", Base: "nowait-5.19",
+	},
+	NocowRemembered: {
+		Name:   "NOCOW_REMEMBERED",
+		Does:   "whether an extent may be overwritten in place is asked of the trees once, and kept with its map until the file's extents change there",
+		Effect: "prevents a write in place from searching the trees: ext4 and XFS, which share no blocks or know in memory which, look a block up there",
+		Source: "no btrfs: ext4's extent status tree and XFS's extent list",
+		Kernel: "fs/ext4/extents_status.c:ext4_es_lookup_extent()",
+		Shows:  "the second direct write of an extent searches no tree; no scenario: what is kept changes nothing that a file or a reader shows",
 	},
 	FsyncLog: {
 		Name:     "FSYNC_LOG",

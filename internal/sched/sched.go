@@ -121,7 +121,7 @@ type Task struct {
 	// checked: lockdep watches.
 	checked bool
 	ended   bool
-	nowait  int
+	nowait  int32
 	audit   *audit                      // nil until the first NOWAIT request
 	plug    *plug                       // nil without one
 	poll    atomic.Pointer[poll]        // nil until the first request to a Poller

@@ -23,7 +23,7 @@ func TestReset(t *testing.T) {
 		switch f.Kind() {
 		case reflect.String:
 			f.SetString("used")
-		case reflect.Int:
+		case reflect.Int, reflect.Int32:
 			f.SetInt(3)
 		case reflect.Bool:
 			f.SetBool(true)

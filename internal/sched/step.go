@@ -57,6 +57,8 @@ type Op struct {
 	// ID is the object's identity for reports: what HeldLocks names.
 	// Without Obj the Stepper knows the object by it.
 	ID any
+	// Sub is the order of a lock inside its class, where HeldLocks does not have it yet: of a try.
+	Sub uint64
 }
 
 // Touch tells a Stepper that the present step uses o, which stands for shared data that is in no

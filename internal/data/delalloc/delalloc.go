@@ -7,7 +7,8 @@
 //	  or NoSnapshot, then Nocow   ... or none, because the range is overwritten in place
 //	ReserveMetadata    metadata space        may flush and sleep
 //	Shrink             a short copy or a folio's end made the batch smaller
-//	SetDelalloc        the pages are copied: DELALLOC on, range unlocked, the reservation now belongs to the range
+//	SetDelalloc        the pages are copied: DELALLOC on, the reservation now belongs to the range
+//	Finish             the pages are dirty: range unlocked, the batch counts no extent of its own any more
 //	Release            instead of SetDelalloc: nothing was dirtied
 //
 // Model: fs/btrfs/delalloc-space.c; labs/reference 1.1 c, d, h, i, 5.2 and 5.4.
@@ -18,7 +19,6 @@ import (
 
 	"btrlab/internal/data/inode"
 	"btrlab/internal/data/ordered"
-	"btrlab/internal/data/place"
 	"btrlab/internal/format"
 	"btrlab/internal/lock/extentio"
 	"btrlab/internal/meta/spaceinfo"
@@ -32,12 +32,12 @@ type Reservation struct {
 	// Start and End are the block-aligned byte range.
 	Start, End uint64
 
-	data    bool // data space is reserved for the range
-	nocow   bool // no data space: the range will be overwritten in place
-	meta    bool // metadata is reserved
-	inPlace bool // ... for no insert
-	held    bool // the subvolume's SnapshotLock, for the write in place
-	quota   fresh
+	data  bool // data space is reserved for the range
+	nocow bool // no data space: the range will be overwritten in place
+	meta  bool // metadata is reserved
+	given bool // the range owns it all: SetDelalloc
+	held  bool // the subvolume's SnapshotLock, for the write in place
+	quota fresh
 
 	// QuotaFlush lets ReserveData flush for the quota although its mode is NoFlush, as Linux does
 	// (labs/reference 4.1).
@@ -50,7 +50,7 @@ type Reservation struct {
 func (r *Reservation) Active() bool { return r.data || r.nocow || r.meta }
 
 func (r *Reservation) String() string {
-	return fmt.Sprintf("reservation [%d, %d) data=%v nocow=%v meta=%v in_place=%v", r.Start, r.End, r.data, r.nocow, r.meta, r.inPlace)
+	return fmt.Sprintf("reservation [%d, %d) data=%v nocow=%v meta=%v", r.Start, r.End, r.data, r.nocow, r.meta)
 }
 
 // ReserveData promises data space for the blocks that touch [start, end), and then that much of the
@@ -118,28 +118,11 @@ func (r *Reservation) Nocow(start, end uint64) {
 	r.Start, r.End, r.nocow = start, end, true
 }
 
-// ReserveMetadata promises the metadata that writing the range back will need. On error only the
-// data reservation is left, for Release. Models btrfs_delalloc_reserve_metadata(); the mode is
-// spaceinfo.FlushAll, or NoFlush for a NOWAIT write.
-func (r *Reservation) ReserveMetadata(t *sched.Task, pl *place.Finder, ip *inode.Inode, mode spaceinfo.FlushMode) error {
-	r.inPlace = ip.Nocow() && r.NoSnapshot(t, ip) && pl.InPlace(t, ip, r.Start, r.End, mode == spaceinfo.NoFlush)
-	if !r.inPlace && !r.nocow {
-		r.letSnapshot(t, ip)
-	}
-	if err := ip.ReserveExtents(t, r.End-r.Start, r.inPlace, mode); err != nil {
-		return err
-	}
-	r.meta = true
-	return nil
-}
-
-// ReserveMetadataNowait is ReserveMetadata for a NOWAIT write that will go in place: the trees are
-// not asked, whatever the mode.
-//
-// Preconditions: NoSnapshot has succeeded.
-func (r *Reservation) ReserveMetadataNowait(t *sched.Task, pl *place.Finder, ip *inode.Inode, mode spaceinfo.FlushMode) error {
-	r.inPlace = pl.InPlace(t, ip, r.Start, r.End, true)
-	err := ip.ReserveExtents(t, r.End-r.Start, r.inPlace, mode)
+// ReserveMetadata promises the metadata that writing the range back will need, wherever it goes. On
+// error only the data reservation is left, for Release. Models btrfs_delalloc_reserve_metadata();
+// the mode is spaceinfo.FlushAll, or NoFlush for a NOWAIT write.
+func (r *Reservation) ReserveMetadata(t *sched.Task, ip *inode.Inode, mode spaceinfo.FlushMode) error {
+	err := ip.ReserveExtents(t, r.End-r.Start, mode)
 	r.meta = err == nil
 	return err
 }
@@ -159,9 +142,9 @@ func (r *Reservation) Shrink(t *sched.Task, ip *inode.Inode, end uint64) {
 	if r.meta {
 		old := inode.Extents(r.End - r.Start)
 		if now := inode.Extents(end - r.Start); now < old {
-			ip.ReleaseExtents(t, uint64(old-now)*inode.MaxExtent, r.inPlace, n)
+			ip.ReleaseExtents(t, uint64(old-now)*inode.MaxExtent, n)
 		} else {
-			ip.ReleaseExtents(t, 0, r.inPlace, n)
+			ip.ReleaseExtents(t, 0, n)
 		}
 		ip.Settle(t)
 	}
@@ -173,10 +156,15 @@ func (r *Reservation) Shrink(t *sched.Task, ip *inode.Inode, end uint64) {
 }
 
 // Release gives everything back: the batch dirtied nothing. Models btrfs_delalloc_release_space().
+// After SetDelalloc it is Finish.
 func (r *Reservation) Release(t *sched.Task, ip *inode.Inode) {
+	if r.given {
+		r.Finish(t, ip, false)
+		return
+	}
 	n := r.End - r.Start
 	if r.meta {
-		ip.ReleaseExtents(t, n, r.inPlace, n)
+		ip.ReleaseExtents(t, n, n)
 		ip.Settle(t)
 	}
 	if r.data {
@@ -204,49 +192,70 @@ func (r *Reservation) Ordered(t *sched.Task, ip *inode.Inode, n uint64, typ orde
 	}
 	old := inode.Extents(r.End - r.Start)
 	if r.Start += n; r.Start == r.End {
-		ip.ReleaseExtents(t, uint64(old)*inode.MaxExtent, r.inPlace, 0)
+		ip.ReleaseExtents(t, uint64(old)*inode.MaxExtent, 0)
 		ip.Settle(t)
 		r.letSnapshot(t, ip)
 		*r = Reservation{}
 		return
 	}
-	ip.ReleaseExtents(t, uint64(old-inode.Extents(r.End-r.Start))*inode.MaxExtent, r.inPlace, 0)
+	ip.ReleaseExtents(t, uint64(old-inode.Extents(r.End-r.Start))*inode.MaxExtent, 0)
 	ip.Settle(t)
 }
 
 // HasData reports whether data space is reserved for the range.
 func (r *Reservation) HasData() bool { return r.data }
 
-// SetDelalloc makes the range DELALLOC and, when locked is set, unlocks its extent lock in the same
-// step; the range owns the reservation from then on and r is empty. What was reserved for blocks
-// that were delalloc already is given back. Models btrfs_set_extent_delalloc() in
-// btrfs_dirty_pages(), with the clearing of 1.1 f/h before it and btrfs_delalloc_release_extents()
-// of 1.1 i after it.
+// Given reports whether SetDelalloc has come, and Finish has not.
+func (r *Reservation) Given() bool { return r.given }
+
+// SetDelalloc makes the range DELALLOC, which owns the reservation from then on. What was reserved
+// for blocks that were delalloc already is given back first. Models btrfs_set_extent_delalloc() as
+// btrfs_dirty_folio() calls it, with the clearing of 1.1 f/h before it.
+//
+// NORESERVE may be left from a write in place whose pages are still in memory: a range that has
+// data space loses it. Difference: Linux does not look, and then counts the bytes as not reserved.
 //
 // Preconditions:
 //   - the pages of the range are locked, and copied;
 //   - when locked is set, [r.Start, r.End) of ip.IOTree is locked by t.
 func (r *Reservation) SetDelalloc(t *sched.Task, ip *inode.Inode, locked bool) {
-	if !r.meta {
+	if !r.meta || r.given {
 		panic(fmt.Sprintf("delalloc: SetDelalloc of %s", r.String()))
 	}
-	clear := inode.DelallocBits | extentio.DoAccounting
 	if locked {
 		ip.IOTree.AssertLocked(t, r.Start, r.End)
-		clear |= extentio.Locked
 	}
 	set := extentio.Delalloc
 	if r.nocow {
 		set |= extentio.NoReserve
-	}
-	if r.inPlace {
-		set |= extentio.InPlace
+		ip.MarkNoReserve()
 	}
 	if r.data && ip.FS.Quota.On() {
 		topUp(t, ip, r.Start, r.End)
 	}
-	ip.IOTree.Change(t, r.Start, r.End, clear, set)
-	ip.ReleaseExtents(t, r.End-r.Start, r.inPlace, 0)
+	ip.IOTree.Clear(t, r.Start, r.End, extentio.Delalloc|extentio.DoAccounting)
+	ip.SettleCleared(t)
+	if r.data && ip.MayNoReserve() {
+		ip.IOTree.Clear(t, r.Start, r.End, extentio.NoReserve)
+	}
+	ip.IOTree.Set(t, r.Start, r.End, set)
+	r.data, r.nocow, r.given = false, false, true
+}
+
+// Finish ends a reservation after SetDelalloc: it unlocks the range, when locked is set, and takes
+// back the count that the batch had for itself; r is empty. Models the unlock of 1.1 h and
+// btrfs_delalloc_release_extents() of 1.1 i.
+//
+// Preconditions:
+//   - when locked is set, [r.Start, r.End) of ip.IOTree is locked by t.
+func (r *Reservation) Finish(t *sched.Task, ip *inode.Inode, locked bool) {
+	if !r.given {
+		panic(fmt.Sprintf("delalloc: Finish of %s", r.String()))
+	}
+	if locked {
+		ip.IOTree.Unlock(t, r.Start, r.End)
+	}
+	ip.ReleaseExtents(t, r.End-r.Start, 0)
 	ip.Settle(t)
 	r.letSnapshot(t, ip)
 	*r = Reservation{}

@@ -4,18 +4,16 @@ import (
 	"errors"
 	"math/rand/v2"
 	"os"
+	"sync"
 	"testing"
 
-	"btrlab/internal/data/extentmap"
 	"btrlab/internal/data/inode"
 	"btrlab/internal/data/ordered"
 	"btrlab/internal/data/pagecache"
-	"btrlab/internal/data/place"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/lock/extentio"
 	"btrlab/internal/meta/ctree"
-	"btrlab/internal/meta/fstree"
 	"btrlab/internal/meta/spaceinfo"
 	"btrlab/internal/sched"
 )
@@ -29,9 +27,6 @@ const (
 	bs     = 4096
 	blocks = 256
 )
-
-// noTrees knows only what is in an inode's extent maps.
-var noTrees = place.New(nil, nil)
 
 // newInode gives an inode of a file system with so many bytes of data and metadata space and nobody
 // to win more.
@@ -67,25 +62,26 @@ func TestLifeOfOneWrite(tt *testing.T) {
 		tt.Fatalf("not a whole block: %s", r.String())
 	}
 	step("data", 0, bs, false)
-	if err := r.ReserveMetadata(t, noTrees, ip, spaceinfo.NoFlush); err != nil {
+	if err := r.ReserveMetadata(t, ip, spaceinfo.NoFlush); err != nil {
 		tt.Fatal(err)
 	}
 	step("metadata", 1, bs, true)
 	ip.IOTree.Lock(t, 0, bs)
 	r.SetDelalloc(t, ip, true)
+	r.Finish(t, ip, true)
 	step("delalloc", 1, bs, true)
 	ip.IOTree.Lock(t, 0, bs)
 	oe := ip.AddOrdered(t, ordered.Regular, 0, bs, 1<<30)
 	step("ordered", 2, bs, true)
-	ip.IOTree.Change(t, 0, bs, extentio.Locked|inode.DelallocBits, 0)
+	ip.IOTree.Change(t, 0, bs, extentio.Locked|extentio.Delalloc, 0)
 	ip.Settle(t)
 	step("allocated", 1, bs, true)
 	ip.FS.Space.Data().Release(t, bs) // ReserveExtent turned it into reserved bytes
-	n := ip.TakeOrdered(t, oe)
+	n := ip.LendOrdered(t, oe)
 	if want := ip.FS.Space.CalcInsert(2) + ip.FS.Space.CalcUpdate(1); n != want {
 		tt.Fatalf("the transaction gets %d, want %d", n, want)
 	}
-	ip.FS.Space.Metadata().Release(t, n)
+	ip.ReturnOrdered(t, oe, n)
 	ip.Ordered.Remove(t, oe)
 	oe.Put(t)
 	step("finished", 0, 0, false)
@@ -101,9 +97,6 @@ func TestAccountingModel(tt *testing.T) {
 			t := sched.NewTask("test")
 			ip := newInode(t, 400*bs, 100<<20, flags)
 			rng := rand.New(rand.NewPCG(seed, flags))
-			if flags != 0 {
-				ip.Extents.Insert(t, extentmap.Map{Start: 0, End: 100 * bs, Kind: extentmap.Regular, Nocow: true, DiskBytenr: 1 << 30}, ip.Extents.Gen())
-			}
 			var dirty, noReserve [blocks]bool
 			for range 800 {
 				a := rng.IntN(blocks)
@@ -124,7 +117,7 @@ func TestAccountingModel(tt *testing.T) {
 						}
 						continue
 					}
-					if err := r.ReserveMetadata(t, noTrees, ip, spaceinfo.NoFlush); err != nil {
+					if err := r.ReserveMetadata(t, ip, spaceinfo.NoFlush); err != nil {
 						r.Release(t, ip)
 						continue
 					}
@@ -142,6 +135,7 @@ func TestAccountingModel(tt *testing.T) {
 							ip.IOTree.Lock(t, r.Start, r.End)
 						}
 						r.SetDelalloc(t, ip, locked)
+						r.Finish(t, ip, locked)
 					}
 					for i := a; i < b; i++ {
 						dirty[i], noReserve[i] = true, nocow
@@ -188,11 +182,11 @@ func TestNoSpace(tt *testing.T) {
 		tt.Fatal(err)
 	}
 	// One insert, its checksums and the inode fit into 1 MiB; a second extent does not.
-	if err := r.ReserveMetadata(t, noTrees, ip, spaceinfo.NoFlush); err != nil {
+	if err := r.ReserveMetadata(t, ip, spaceinfo.NoFlush); err != nil {
 		tt.Fatal(err)
 	}
 	_, before := usage(t, ip)
-	if err := ip.ReserveExtents(t, inode.MaxExtent*3, false, spaceinfo.NoFlush); !errors.Is(err, errno.ENOSPC) {
+	if err := ip.ReserveExtents(t, inode.MaxExtent*3, spaceinfo.NoFlush); !errors.Is(err, errno.ENOSPC) {
 		tt.Fatalf("have %v", err)
 	}
 	if _, after := usage(t, ip); after != before || ip.Outstanding() != 1 {
@@ -205,54 +199,11 @@ func TestNoSpace(tt *testing.T) {
 	}
 }
 
-// oneExtent is the trees of a file with one extent that may be overwritten in place.
-type oneExtent struct {
-	place.Items
-	asked int
-}
-
-func (x *oneExtent) CanNocow(t *sched.Task, r *ctree.Root, ino format.Ino, off, length uint64, nodatacow, nowait bool) (uint64, fstree.NocowExtent, error) {
-	x.asked++
-	e := fstree.NocowExtent{Start: 0, NumBytes: blocks * bs, DiskBytenr: 1 << 30, DiskNumBytes: blocks * bs, WriteBytenr: 1<<30 + off, Generation: 7, Type: format.FileExtentTypeReg}
-	return min(length, blocks*bs-off), e, nil
-}
-
-// Dirtying bytes that are known to be overwritten in place promises no insert. The trees are asked
-// about the first block and about its whole extent, and not again; a write that may not sleep asks
-// nobody.
-func TestInPlaceIsCheap(tt *testing.T) {
-	t := sched.NewTask("test")
-	ip := newInode(t, 1<<30, 1<<20, format.InodeNoDataCow|format.InodeNoDataSum)
-	trees := &oneExtent{}
-	pl := place.New(trees, nil)
-	var first Reservation
-	first.NoSnapshot(t, ip)
-	first.Nocow(0, bs)
-	if err := first.ReserveMetadata(t, pl, ip, spaceinfo.NoFlush); err != nil || trees.asked != 0 {
-		tt.Fatalf("%v, trees asked %d times by a NOWAIT write", err, trees.asked)
-	}
-	first.Release(t, ip)
-	for i := range uint64(blocks / 2) { // every second block: no two merge
-		var r Reservation
-		if err := r.ReserveData(t, ip, 2*i*bs, (2*i+1)*bs, spaceinfo.NoFlush); err != nil {
-			tt.Fatal(err)
-		}
-		if err := r.ReserveMetadata(t, pl, ip, spaceinfo.FlushAll); err != nil {
-			tt.Fatalf("block %d: %v", i, err)
-		}
-		r.SetDelalloc(t, ip, false)
-	}
-	if _, m := usage(t, ip); m != ip.FS.Space.CalcUpdate(1) || ip.Outstanding() != blocks/2 || trees.asked != 2 {
-		tt.Fatalf("metadata %d, outstanding %d, trees asked %d times", m, ip.Outstanding(), trees.asked)
-	}
-	ip.Invalidate(t, 0, blocks*bs)
-	ip.CheckQuiescent(t)
-}
-
 // Writers and an invalidator at once end with nothing.
 func TestParallel(tt *testing.T) {
 	t := sched.NewTask("test")
 	ip := newInode(t, 300*bs, 40<<20, 0)
+	var pages sync.Mutex // in the place of their locks
 	var tasks []*sched.Task
 	for w := range 4 {
 		tasks = append(tasks, t.Go("writer", func(t *sched.Task) {
@@ -261,19 +212,24 @@ func TestParallel(tt *testing.T) {
 				a := uint64(rng.IntN(blocks-8)) * bs
 				b := a + uint64(1+rng.IntN(8))*bs
 				if w == 0 {
+					pages.Lock()
 					ip.Invalidate(t, a, b)
+					pages.Unlock()
 					continue
 				}
 				var r Reservation
 				if r.ReserveData(t, ip, a, b, spaceinfo.NoFlush) != nil {
 					continue
 				}
-				if r.ReserveMetadata(t, noTrees, ip, spaceinfo.NoFlush) != nil || rng.IntN(3) == 0 {
+				if r.ReserveMetadata(t, ip, spaceinfo.NoFlush) != nil || rng.IntN(3) == 0 {
 					r.Release(t, ip)
 					continue
 				}
+				pages.Lock()
 				ip.IOTree.Lock(t, a, b)
 				r.SetDelalloc(t, ip, true)
+				r.Finish(t, ip, true)
+				pages.Unlock()
 			}
 		}))
 	}
@@ -305,10 +261,11 @@ func TestLongRanges(tt *testing.T) {
 			if err := r.ReserveData(t, ip, from, to, spaceinfo.NoFlush); err != nil {
 				tt.Fatal(err)
 			}
-			if err := r.ReserveMetadata(t, noTrees, ip, spaceinfo.NoFlush); err != nil {
+			if err := r.ReserveMetadata(t, ip, spaceinfo.NoFlush); err != nil {
 				tt.Fatal(err)
 			}
 			r.SetDelalloc(t, ip, false)
+			r.Finish(t, ip, false)
 		}
 		if n := ip.Outstanding(); n != 3 || ip.IOTree.Len(t) != 1 {
 			tt.Fatalf("%d outstanding extents, %d states", n, ip.IOTree.Len(t))
@@ -327,10 +284,10 @@ func TestLongRanges(tt *testing.T) {
 			}
 			ip.IOTree.Lock(t, s, e)
 			oe := ip.AddOrdered(t, ordered.Regular, s, e-s, 1<<30)
-			ip.IOTree.Change(t, s, e, extentio.Locked|inode.DelallocBits, 0)
+			ip.IOTree.Change(t, s, e, extentio.Locked|extentio.Delalloc, 0)
 			ip.Settle(t)
 			ip.FS.Space.Data().Release(t, e-s)
-			ip.FS.Space.Metadata().Release(t, ip.TakeOrdered(t, oe))
+			ip.ReturnOrdered(t, oe, ip.LendOrdered(t, oe))
 			ip.Ordered.Remove(t, oe)
 			oe.Put(t)
 		}

@@ -51,9 +51,7 @@ type Map struct {
 	Start, End uint64
 	Kind       Kind
 	// Nocow says that the trees were asked and allow to overwrite the range in place.
-	Nocow bool
-	// Asked says that the trees were asked about Nocow and said no, for some of the range at least.
-	Asked       bool
+	Nocow       bool
 	Compression uint8
 	// DiskBytenr is the logical address of the byte at Start; of a compressed extent that of the
 	// extent; 0 for a hole or inline.
@@ -81,7 +79,7 @@ func (m Map) advance(start uint64) Map {
 // join adds n, which begins where m ends, if the extent on disk goes on there and the same is known
 // of it. Models mergeable_maps() and try_merge_map().
 func (m *Map) join(n Map) bool {
-	if n.Kind != m.Kind || n.Nocow != m.Nocow || n.Asked != m.Asked || m.DiskBytenr == 0 || m.Compression != 0 || n.Compression != 0 ||
+	if n.Kind != m.Kind || n.Nocow != m.Nocow || m.DiskBytenr == 0 || m.Compression != 0 || n.Compression != 0 ||
 		n.ExtentBytenr != m.ExtentBytenr || n.ExtentOffset != m.ExtentOffset+m.End-m.Start {
 		return false
 	}

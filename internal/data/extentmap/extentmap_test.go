@@ -124,7 +124,6 @@ func TestJoin(tt *testing.T) {
 	for name, other := range map[string]func(m *Map){
 		"another kind":       func(m *Map) { m.Kind = Prealloc },
 		"another verdict":    func(m *Map) { m.Nocow = false },
-		"asked":              func(m *Map) { m.Asked = true },
 		"compressed":         func(m *Map) { m.Compression = 1 },
 		"another extent":     func(m *Map) { m.ExtentBytenr += 1 << 20 },
 		"elsewhere in it":    func(m *Map) { m.ExtentOffset += bs; m.DiskBytenr += bs },

@@ -106,12 +106,12 @@ func TestReadError(t *testing.T) {
 func unfinished(w *datatest.World, ip *inode.Inode, index uint64, data []byte) (finish func()) {
 	t, off := w.T, index*pageSize
 	datatest.Must(w.TB, ip.FS.Space.Data().Reserve(t, pageSize, spaceinfo.FlushData))
-	datatest.Must(w.TB, ip.ReserveExtents(t, pageSize, false, spaceinfo.FlushAll))
+	datatest.Must(w.TB, ip.ReserveExtents(t, pageSize, spaceinfo.FlushAll))
 	ip.LockAndFlushOrdered(t, off, off+pageSize)
 	x, err := w.Reader.Place.Next(t, ip, off, off+pageSize)
 	datatest.Must(w.TB, err)
 	oe := ip.AddOrdered(t, x.Type, x.Start, x.Len, x.DiskBytenr)
-	ip.ReleaseExtents(t, pageSize, false, 0)
+	ip.ReleaseExtents(t, pageSize, 0)
 	ip.IOTree.Unlock(t, off, off+pageSize)
 	oe.SetSums(t, format.CsumCRC32C.Append(oe.SumsBuffer(), data))
 	datatest.Must(w.TB, blockdev.Do(t, w.Manager.Volumes, &blockdev.Bio{Op: blockdev.OpWrite, Off: int64(oe.DiskBytenr), Vecs: [][]byte{data}}))

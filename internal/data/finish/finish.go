@@ -6,11 +6,12 @@
 //
 //	Complete          queued: the last bio's end has called, and may not sleep
 //	finish            on a worker
-//	  TakeOrdered     outstanding -1, csum_bytes -len; the metadata reserved for them is ours
+//	  LendOrdered     the metadata reserved for the extent is ours meanwhile
 //	  finishItems     extent lock, transaction joined with these bytes
 //	    SetFileExtent, AllocReservedFileExtent                     nbytes +len; data reserved -> used
 //	    InsertCsums
 //	    extent maps dropped, disk_i_size follows i_size            the inode is dirty
+//	  ReturnOrdered   outstanding -1, csum_bytes -len; what was not used is released
 //	  Ordered.Remove  in flight -1, waiters woken
 //
 // Preallocated space is marked written instead (MarkExtentWritten). An overwrite in place inserts
@@ -131,46 +132,43 @@ func (f *Finisher) Complete(t *sched.Task, oe *ordered.Extent) {
 func (f *Finisher) finish(t *sched.Task, oe *ordered.Extent) {
 	t.Spend(cost.Ordered, 1)
 	ip := inode.OfOrdered(oe)
-	rsv := ip.TakeOrdered(t, oe)
+	rsv := ip.LendOrdered(t, oe)
 	err := oe.Err()
-	if err == nil && oe.Type != ordered.Nocow {
-		err = f.finishItems(t, ip, oe, rsv)
-		rsv = 0
-		if err != nil {
+	switch {
+	case err == nil && oe.Type != ordered.Nocow:
+		if rsv, err = f.finishItems(t, ip, oe, rsv); err != nil {
 			ip.SetError(t, err)
 			oe.Fail(err)
 		}
-	} else if err != nil && oe.Type == ordered.Regular {
-		f.cfg.Extents.FreeReservedExtent(t, oe.DiskBytenr, oe.DiskLen)
-	}
-	if rsv > 0 {
-		f.fs.Space.Metadata().Release(t, rsv)
-	}
-	ip.DropQuota(t, oe) // what no transaction has
-	if err == nil && oe.Type == ordered.Nocow {
+	case err == nil:
 		ip.FollowSize(t)
 		// Also when the size is the same: the data is in the device's cache, and only a commit
 		// flushes that. Without a dirty inode fsync would not see a reason for one. Models
 		// btrfs_update_inode_fallback() in btrfs_finish_one_ordered().
 		ip.MarkDirty(t)
+	case oe.Type == ordered.Regular:
+		f.cfg.Extents.FreeReservedExtent(t, oe.DiskBytenr, oe.DiskLen)
 	}
+	ip.ReturnOrdered(t, oe, rsv)
+	ip.DropQuota(t, oe) // what no transaction has
 	ip.Ordered.Remove(t, oe)
 	oe.Put(t)
 }
 
-// finishItems is the tree part of finish. It owns rsv bytes of metadata.
-func (f *Finisher) finishItems(t *sched.Task, ip *inode.Inode, oe *ordered.Extent, rsv uint64) error {
+// finishItems is the tree part of finish. It owns rsv bytes of metadata and returns what it has not
+// used.
+func (f *Finisher) finishItems(t *sched.Task, ip *inode.Inode, oe *ordered.Extent, rsv uint64) (rest uint64, err error) {
 	start, end := oe.Start, oe.End()
 	// Joining may wait for a commit; the extent range ranks above it, so it is locked before (9.1,
 	// level 11).
 	ip.IOTree.LockBits(t, start, end, extentio.Locked|extentio.FinishingOrdered)
-	defer ip.IOTree.Clear(t, start, end, extentio.Locked|extentio.FinishingOrdered)
 	h, err := f.cfg.Join(t, rsv)
 	if err != nil {
+		ip.IOTree.Clear(t, start, end, extentio.Locked|extentio.FinishingOrdered)
 		if oe.Type == ordered.Regular {
 			f.cfg.Extents.FreeReservedExtent(t, oe.DiskBytenr, oe.DiskLen)
 		}
-		return fmt.Errorf("finish ino=%d off=%d len=%d: %w", ip.Ino, start, oe.Len, err)
+		return 0, fmt.Errorf("finish ino=%d off=%d len=%d: %w", ip.Ino, start, oe.Len, err)
 	}
 	ip.CommitQuota(t, oe)
 	err = f.insertItems(t, ip, oe, h.Trans())
@@ -184,10 +182,12 @@ func (f *Finisher) finishItems(t *sched.Task, ip *inode.Inode, oe *ordered.Exten
 		ip.LastTransid.Store(h.Trans().ID)
 		ip.MarkDirty(t)
 	}
+	ip.IOTree.Clear(t, start, end, extentio.Locked|extentio.FinishingOrdered)
+	rest = h.TakeReserve(t)
 	if eerr := h.End(t); err == nil {
 		err = eerr
 	}
-	return err
+	return rest, err
 }
 
 // extentsChanged tells the inode that its extents of the range are others now, which the log of the

@@ -30,7 +30,7 @@ func direct(w *datatest.World, ip *inode.Inode, data []byte, off uint64, fail er
 	t, space := w.T, ip.FS.Space
 	n := uint64(len(data))
 	datatest.Must(w.TB, space.Data().Reserve(t, n, spaceinfo.FlushData))
-	datatest.Must(w.TB, ip.ReserveExtents(t, n, false, spaceinfo.FlushAll))
+	datatest.Must(w.TB, ip.ReserveExtents(t, n, spaceinfo.FlushAll))
 	ip.LockAndFlushOrdered(t, off, off+n)
 	var made []*ordered.Extent
 	for at := off; at < off+n; {
@@ -45,7 +45,7 @@ func direct(w *datatest.World, ip *inode.Inode, data []byte, off uint64, fail er
 		types = append(types, x.Type)
 		at += x.Len
 	}
-	ip.ReleaseExtents(t, n, false, 0)
+	ip.ReleaseExtents(t, n, 0)
 	if ip.Size(t) < off+n {
 		ip.SetSize(t, off+n)
 	}

@@ -69,6 +69,9 @@ type FS struct {
 	// Logging says that fsync writes a log, so that an inode remembers which file extents have
 	// changed.
 	Logging atomic.Bool
+	// Remember says that the answer whether an extent may be overwritten in place is kept with its
+	// map. Btrfs asks the trees each time; ext4 and XFS have the map in memory.
+	Remember atomic.Bool
 
 	// delalloc is the bytes of all inodes that are dirty and have no place on disk yet.
 	delalloc atomic.Int64
@@ -121,6 +124,8 @@ type Inode struct {
 	dirty   atomic.Bool   // on FS.dirty: MarkDirty, WriteDirty
 	deleted atomic.Bool   // the item is about to go, or is gone: Forget
 	noSec   atomic.Bool   // known to have no security attribute; written under rwsem: NoSec
+	// EvictPages has begun: pages leave the io tree to it
+	evicting atomic.Bool
 	// compress is the kind of compression that the property says, format.CompressNone without one;
 	// written under rwsem. Models prop_compress.
 	compress atomic.Uint32
@@ -340,6 +345,15 @@ func (ip *Inode) SetSize(t *sched.Task, size uint64) {
 	if old := ip.size.Swap(size); old != size && t.Tracing() {
 		t.Trace(sched.TraceEvent{Name: "i_size_write", Len: size})
 	}
+}
+
+// SetSizes sets i_size and the size that the inode item says, of an inode that no other task has.
+// Models btrfs_i_size_write().
+func (ip *Inode) SetSizes(t *sched.Task, size uint64) {
+	ip.SetSize(t, size)
+	ip.mu.Lock(t)
+	ip.diskSize.Store(t, size)
+	ip.mu.Unlock(t)
 }
 
 // DIOWait waits until no direct and no unlocked I/O is in flight. Models inode_dio_wait().
@@ -599,17 +613,51 @@ func (ip *Inode) SetError(t *sched.Task, err error) { ip.Pages.SetError(t, err) 
 // Models btrfs_invalidate_folio(). Difference: an ordered extent over the page has all its bios
 // submitted, so it ends by itself and is left alone.
 func (ip *Inode) Invalidate(t *sched.Task, from, to uint64) {
+	if ip.evicting.Load() {
+		return // EvictPages ends with the whole tree
+	}
+	ip.clearAll(t, from, to)
+	ip.Release(t, from, to)
+}
+
+// clearAll takes every bit of [from, to) away and gives back what is reserved for it. It may wait
+// for the extent lock.
+func (ip *Inode) clearAll(t *sched.Task, from, to uint64) {
 	ip.IOTree.Lock(t, from, to)
-	ip.IOTree.Change(t, from, to, extentio.Locked|DelallocBits|extentio.DoAccounting, 0)
 	ip.FreeQuota(t, from, to)
-	ip.Settle(t)
+	ip.IOTree.Change(t, from, to, extentio.Locked|extentio.Delalloc|extentio.DoAccounting|extentio.ClearAll, 0)
+	ip.SettleCleared(t)
+}
+
+// Release takes away what [from, to) has in the io tree besides locks: the clean page of it goes,
+// or a part of it. Models __btrfs_release_folio().
+func (ip *Inode) Release(t *sched.Task, from, to uint64) {
+	ip.IOTree.Clear(t, from, to, extentio.AnyBits)
+}
+
+// EvictPages drops the pages of an inode that goes, and then whatever its io tree still has. Models
+// evict_inode_truncate_pages().
+//
+// Preconditions:
+//   - no task but this one, and completions, uses the inode.
+func (ip *Inode) EvictPages(t *sched.Task) {
+	ip.evicting.Store(true)
+	ip.Pages.Truncate(t, 0, pagecache.MaxFileEnd)
+	for {
+		start, end, ok := ip.IOTree.FirstSet(t, 0, ^extentio.Bits(0))
+		if !ok {
+			return
+		}
+		ip.clearAll(t, start, end)
+	}
 }
 
 // CheckQuiescent panics unless the inode is at rest: no delayed allocation, no locked range,
 // nothing ordered, dirty or under writeback, and nothing reserved.
 func (ip *Inode) CheckQuiescent(t *sched.Task) {
 	ip.Ordered.CheckEmpty(t)
-	if n := ip.IOTree.Len(t); n != 0 {
+	// NORESERVE says nothing of a range that is not delalloc, and stays until its pages go.
+	if _, _, any := ip.IOTree.FirstSet(t, 0, ^extentio.NoReserve); any {
 		panic(fmt.Sprintf("inode: ino=%d at rest has io tree states:\n%s", ip.Ino, ip.IOTree.Dump(t)))
 	}
 	if d, w := ip.Pages.DirtyPages(t), ip.Pages.WritebackPages(t); d != 0 || w != 0 {

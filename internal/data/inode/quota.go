@@ -44,7 +44,7 @@ func (ip *Inode) TakeQuota(t *sched.Task) (surplus uint64) {
 	ip.mu.Lock(t)
 	if a.quota > 0 {
 		a.rsv.Write(t, nameReserved)
-		if size := uint64(max(ip.Outstanding(), 0)) * ip.FS.Space.NodeSize(); a.quota > size {
+		if size := uint64(max(ip.Outstanding()-a.lent, 0)) * ip.FS.Space.NodeSize(); a.quota > size {
 			surplus = a.quota - size
 			a.quota = size
 		}

@@ -96,7 +96,7 @@ type Extent struct {
 	// Completion links the extent into the queue of those that wait to be finished.
 	Completion workqueue.Work[*Extent]
 	// QuotaData is the data bytes that are reserved for it in the subvolume's qgroup, QuotaMeta the
-	// bytes of tree blocks: TakeOrdered leaves them to the completion.
+	// bytes of tree blocks: LendOrdered leaves them to the completion.
 	QuotaData, QuotaMeta uint64
 	// LoggedIn is the transaction whose log has what the extent writes; 0 is none. The extent lock
 	// of the range is held.

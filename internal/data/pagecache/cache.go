@@ -226,7 +226,8 @@ func (c *Cache) evict(t *sched.Task, n int) int {
 	return freed
 }
 
-// drop frees p if it is clean and nobody but its mapping refers to it.
+// drop frees p if it is clean and nobody but its mapping refers to it. Difference: Linux asks the
+// file to release the page (Owner.Release), which clears bits that do no harm where they are.
 func (c *Cache) drop(t *sched.Task, p *Page) bool {
 	// Without a reference the index may not be looked at, and no other page is locked under this
 	// one.
@@ -279,6 +280,9 @@ func (m *Mapping) Invalidate(t *sched.Task, from, to uint64) bool {
 		if p.Dirty() {
 			all = false
 		} else {
+			if m.owner != nil {
+				m.owner.Release(t, p.Offset(), p.Offset()+PageSize)
+			}
 			m.forget(t, p)
 			p.Put(t) // the mapping's reference
 		}

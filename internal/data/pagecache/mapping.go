@@ -17,6 +17,9 @@ type Owner interface {
 	// Invalidate drops what the owner keeps for the bytes [from, to) of a page that is locked and
 	// not under writeback: delayed allocation and its reservation. Models btrfs_invalidate_folio().
 	Invalidate(t *sched.Task, from, to uint64)
+	// Release drops what a page that is clean, locked and not under writeback may have left in
+	// [from, to). It never sleeps. Models btrfs_release_folio().
+	Release(t *sched.Task, from, to uint64)
 	// String names the file in reports.
 	String() string
 }
@@ -564,40 +567,112 @@ func (m *Mapping) WaitWriteback(t *sched.Task, from, to uint64) {
 	}
 }
 
-// Truncate drops the pages of [from, to), in bytes; MaxFileEnd as to is the whole rest. Each page
-// is locked, its writeback waited for, its owner told (Owner.Invalidate), and removed. Models the
-// whole pages of truncate_inode_pages_range().
+// Truncate drops the pages of [from, to), in bytes; MaxFileEnd as to is the whole rest. Pages that
+// are idle go in batches: the owner is told of each (Owner.Invalidate), then they leave the table
+// together. What is locked or under writeback at that moment is waited for afterwards, page by
+// page. Models the whole pages of truncate_inode_pages_range(), whose
+// look at the parts of pages comes between the two halves.
 //
 // Preconditions:
 //   - from and to are page-aligned: what becomes of a part of a page is the caller's plan.
 func (m *Mapping) Truncate(t *sched.Task, from, to uint64) {
+	m.TruncateIdle(t, from, to)
+	m.TruncateBusy(t, from, to)
+}
+
+// batchPages is how many pages leave the table together. Models PAGEVEC_SIZE, which was 15 until
+// 6.8.
+const batchPages = 31
+
+// TruncateIdle is the first half of Truncate: it drops the pages of [from, to) that are neither
+// locked nor under writeback, without waiting for one.
+//
+// Preconditions: as Truncate.
+func (m *Mapping) TruncateIdle(t *sched.Task, from, to uint64) {
 	if (from|to)&(PageSize-1) != 0 {
 		panic(fmt.Sprintf("pagecache: truncate of [%d, %d), want pages", from, to))
 	}
-	first, last := from>>PageShift, to>>PageShift
-	for i := first; i < last; i++ {
+	var batch [batchPages]*Page
+	for i, last := from>>PageShift, to>>PageShift; i < last; {
+		n := m.lockIdle(t, &batch, &i, last)
+		for _, p := range batch[:n] {
+			m.cleanUp(t, p)
+		}
+		for _, p := range batch[:n] {
+			m.forget(t, p)
+		}
+		for _, p := range batch[:n] {
+			p.Put(t) // the mapping's; this task has one more
+			p.UnlockPut(t)
+		}
+		clear(batch[:n])
+	}
+}
+
+// lockIdle locks the next idle pages of [*i, last) and moves *i beyond them. Models
+// find_lock_entries().
+func (m *Mapping) lockIdle(t *sched.Task, batch *[batchPages]*Page, i *uint64, last uint64) (n int) {
+	for ; n < len(batch) && *i < last; *i++ {
+		var ok bool
+		if *i, ok = m.NextPage(*i, last); !ok {
+			*i = last
+			break
+		}
+		p, _ := m.TryLock(t, *i)
+		switch {
+		case p == nil:
+		case p.UnderWriteback(t):
+			p.UnlockPut(t)
+		default:
+			batch[n] = p
+			n++
+		}
+	}
+	return n
+}
+
+// TruncateBusy is the second half of Truncate: it drops the pages that are left in [from, to), each
+// when its lock is free and its writeback has ended.
+//
+// Preconditions: as Truncate.
+func (m *Mapping) TruncateBusy(t *sched.Task, from, to uint64) {
+	for i, last := from>>PageShift, to>>PageShift; i < last; i++ {
 		var ok bool
 		if i, ok = m.NextPage(i, last); !ok {
 			return
 		}
 		if p := m.Lock(t, i); p != nil {
-			p.WaitWriteback(t)
-			m.remove(t, p)
+			m.cleanUp(t, p)
+			m.forget(t, p)
+			p.Put(t) // the mapping's; this task has one more
 			p.UnlockPut(t)
 		}
+	}
+}
+
+// ReleasePart tells the owner that a part of a page that stays is zeroed or gone. A page that is
+// dirty keeps all that it has. Models the end of truncate_inode_partial_folio(), and what
+// btrfs_invalidate_folio() does with a part.
+//
+// Preconditions: p is locked and not under writeback.
+func (m *Mapping) ReleasePart(t *sched.Task, p *Page) {
+	p.WaitWriteback(t)
+	if m.owner != nil && !p.Dirty() {
+		m.owner.Release(t, p.Offset(), p.Offset()+PageSize)
 	}
 }
 
 // MaxFileEnd is an end beyond every page.
 const MaxFileEnd = 1 << 63
 
-func (m *Mapping) remove(t *sched.Task, p *Page) {
+// cleanUp ends what the owner keeps for a locked page that is about to go, and its dirty mark.
+// Models truncate_cleanup_folio() with the wait of btrfs_invalidate_folio().
+func (m *Mapping) cleanUp(t *sched.Task, p *Page) {
+	p.WaitWriteback(t)
 	if m.owner != nil {
 		m.owner.Invalidate(t, p.Offset(), p.Offset()+PageSize)
 	}
 	m.ClearDirty(t, p)
-	m.forget(t, p)
-	p.Put(t) // the mapping's; the caller has one more
 }
 
 // SetError records that writing the mapping's data failed. Models mapping_set_error().

@@ -23,6 +23,8 @@ func (r *recorder) Invalidate(t *sched.Task, from, to uint64) {
 	r.invalidated = append(r.invalidated, from, to)
 }
 
+func (r *recorder) Release(*sched.Task, uint64, uint64) {}
+
 func (r *recorder) String() string { return "recorder" }
 
 func newMapping(limit int64, owner Owner) (*Cache, *Mapping) {

@@ -5,16 +5,15 @@
 // it:
 //
 //	At         what is at this offset?              one lookup in the file's tree
-//	InPlace    is a write known to go in place?     CanNocow of the tree, once per extent; no lock
 //	CanNocow   up to where may a write go in place? extent lock of the range, CanNocow of the tree
 //	Next       where does this write go?
-//	  Overwrite  the piece may be overwritten: its own place               Extents: a map with Nocow
+//	  Overwrite  the piece may be overwritten: its own place               CanNocow of the tree, each time
 //	  Allocate   else, up to the next piece that may: new space
 //	    backData   data reservation for bytes dirtied without one          data may_use up, NORESERVE off
 //	    ReserveExtent                                                      data may_use -> reserved; hint
 //
 // The caller of Next turns the answer into an ordered extent (inode.AddOrdered) before it lets the
-// range go.
+// range, or its pages, go.
 //
 // An answer is remembered in the extent maps unless something was dropped from them while it was on
 // its way (extentmap.Cache.Gen), so that a lookup without a lock never leaves an old answer in the
@@ -156,9 +155,8 @@ type Extent struct {
 // Models one round of run_delalloc_nocow() and cow_file_range().
 //
 // Preconditions:
-//   - the extent range is locked, and nothing ordered is in it.
+//   - the extent range is locked, or the pages of it, which are dirty; nothing ordered is in it.
 func (f *Finder) Next(t *sched.Task, ip *inode.Inode, start, end uint64) (Extent, error) {
-	ip.IOTree.AssertLocked(t, start, end)
 	if !ip.MayNocow() {
 		return f.Allocate(t, ip, start, min(end, start+inode.MaxExtent))
 	}
@@ -310,7 +308,8 @@ func (f *Finder) backData(t *sched.Task, ip *inode.Inode, start, end uint64) err
 	if !ip.MayNocow() {
 		return nil
 	}
-	n := ip.IOTree.Count(t, start, end, extentio.NoReserve)
+	// Of what is delalloc: the bit stays when a range has been written.
+	n := ip.IOTree.Count(t, start, end, extentio.Delalloc|extentio.NoReserve)
 	if n == 0 {
 		return nil
 	}
@@ -322,16 +321,19 @@ func (f *Finder) backData(t *sched.Task, ip *inode.Inode, start, end uint64) err
 }
 
 // nocowAt finds out whether the bytes from off on may be overwritten in place; the map says up to
-// where (at most the extent) and where they are on disk. The answer is remembered until the file's
-// extents change there.
+// where (at most the extent and end) and where they are on disk. The trees are asked each time,
+// unless the file is known to have nothing there: can_nocow_extent(). With inode.FS.Remember an
+// answer is kept, for the whole extent, until the file's extents change there.
 //
-// Preconditions: the extent range of off is locked, or a wrong answer does no harm.
+// Preconditions: the extent range of off is locked, or its pages are, or a wrong answer does no
+// harm.
 func (f *Finder) nocowAt(t *sched.Task, ip *inode.Inode, off, end uint64) (extentmap.Map, bool, error) {
 	if ip.Root.DataCOWForced(t) {
 		return extentmap.Map{}, false, nil
 	}
+	remember := ip.FS.Remember.Load()
 	if m, ok := ip.Extents.Lookup(t, off); ok {
-		if m.Nocow && m.Generation > ip.Root.LastSnapshot() {
+		if remember && m.Nocow && m.Generation > ip.Root.LastSnapshot() {
 			return m, true, nil
 		}
 		if m.Kind == extentmap.Hole || m.Kind == extentmap.Inline {
@@ -339,15 +341,16 @@ func (f *Finder) nocowAt(t *sched.Task, ip *inode.Inode, off, end uint64) (exten
 		}
 	}
 	gen := ip.Extents.Gen()
-	nocow := ip.Nocow()
-	n, x, err := f.items.CanNocow(t, ip.Root, ip.Ino, off, end-off, nocow, false)
+	n, x, err := f.items.CanNocow(t, ip.Root, ip.Ino, off, end-off, ip.Nocow(), false)
 	if err != nil || n == 0 {
 		return extentmap.Map{}, false, err
 	}
 	m := nocowMap(off, n, &x)
-	// Ask for the whole extent at once: the next random page most likely lies in it.
-	if x.NumBytes > n {
-		all, y, err := f.items.CanNocow(t, ip.Root, ip.Ino, x.Start, x.NumBytes, nocow, false)
+	if !remember {
+		return m, true, nil
+	}
+	if x.NumBytes > n { // the next random block most likely lies in the same extent
+		all, y, err := f.items.CanNocow(t, ip.Root, ip.Ino, x.Start, x.NumBytes, ip.Nocow(), false)
 		if err != nil {
 			return extentmap.Map{}, false, err
 		}
@@ -366,37 +369,6 @@ func nocowMap(off, n uint64, x *fstree.NocowExtent) extentmap.Map {
 		m.Kind = extentmap.Prealloc
 	}
 	return m
-}
-
-// InPlace reports whether a write of [start, end) is known to go in place, without checksums. The
-// trees are asked once per extent; with nowait they are not asked and an extent that is not known
-// yet counts as none. No lock is needed: an answer that a change overtakes while it is on its way
-// counts as no, and one that a change overtakes later must do no harm (see inode.ReserveExtents).
-// The caller keeps snapshots out (delalloc.Reservation.NoSnapshot).
-func (f *Finder) InPlace(t *sched.Task, ip *inode.Inode, start, end uint64, nowait bool) bool {
-	if !ip.Nocow() || ip.Sums() {
-		return false
-	}
-	m, ok := ip.Extents.Lookup(t, start)
-	if !nowait && (!ok || m.Kind == extentmap.Regular && !m.Nocow && !m.Asked) {
-		m, ok = f.ask(t, ip, start)
-	}
-	return ok && m.Nocow && m.Kind == extentmap.Regular && end <= m.End && m.Generation > ip.Root.LastSnapshot()
-}
-
-// ask asks the trees about the extent at off, and remembers that it has. It reports false when the
-// file's extents have changed meanwhile, and on an error, which shows again when the range is
-// written back.
-func (f *Finder) ask(t *sched.Task, ip *inode.Inode, off uint64) (extentmap.Map, bool) {
-	gen := ip.Extents.Gen()
-	m, ok, err := f.nocowAt(t, ip, off, off+format.SectorSize)
-	if err == nil && !ok && m.End <= off {
-		if m, err = f.At(t, ip, off); err == nil && m.Kind == extentmap.Regular {
-			m.Asked = true
-			ip.Extents.Insert(t, m, gen)
-		}
-	}
-	return m, err == nil && ip.Extents.Gen() == gen
 }
 
 // CanNocow reports up to which byte of [start, end) a write goes in place; start means not at all.

@@ -38,6 +38,7 @@ type trees struct {
 	fail  uint64 // file offset at which a look at the tree fails
 	// during, if set, is called when a look at the tree has its answer and has not given it yet.
 	during func()
+	asked  int // calls of CanNocow
 }
 
 func (x *trees) at(off uint64) (it item, next uint64, ok bool) {
@@ -65,6 +66,7 @@ func (x *trees) LookupFileExtent(t *sched.Task, r *ctree.Root, ino format.Ino, o
 }
 
 func (x *trees) CanNocow(t *sched.Task, r *ctree.Root, ino format.Ino, off, length uint64, nodatacow, nowait bool) (uint64, fstree.NocowExtent, error) {
+	x.asked++
 	if x.fail != 0 && off >= x.fail {
 		return 0, fstree.NocowExtent{}, errno.EIO
 	}
@@ -165,7 +167,7 @@ func newInode(t *sched.Task, data, flags uint64) *inode.Inode {
 }
 
 // An extent is dropped while a look at it is on its way: the answer is of before, so it is not
-// remembered, and a question that was asked without a lock is answered with no.
+// remembered.
 func TestOvertaken(t *testing.T) {
 	for _, typ := range []uint8{format.FileExtentTypeReg, format.FileExtentTypePrealloc} {
 		task := sched.NewTask("test")
@@ -183,21 +185,12 @@ func TestOvertaken(t *testing.T) {
 		if m, ok := ip.Extents.Lookup(task, 0); ok {
 			t.Errorf("At of a type %d extent remembers what was dropped: %+v", typ, m)
 		}
-		x.during = once
-		if f.InPlace(task, ip, 0, 4*kb, false) {
-			t.Errorf("an extent of type %d that was dropped is overwritten in place", typ)
-		}
-		if m, ok := ip.Extents.Lookup(task, 0); ok {
-			t.Errorf("InPlace of a type %d extent remembers what was dropped: %+v", typ, m)
-		}
-		if have := f.InPlace(task, ip, 0, 4*kb, false); have != (typ == format.FileExtentTypeReg) {
-			t.Errorf("in place without a drop, extent of type %d: %v", typ, have)
-		}
 	}
 }
 
-// A write is in place if all of it lies in one written extent that may be overwritten.
-func TestInPlace(t *testing.T) {
+// What may be overwritten is asked of the trees each time, and one question covers one extent.
+// Where the file is known to have nothing, they are not asked.
+func TestGuess(t *testing.T) {
 	task := sched.NewTask("test")
 	ip := newInode(task, 1<<20, nocow)
 	x := &trees{items: []item{
@@ -206,16 +199,23 @@ func TestInPlace(t *testing.T) {
 		{16 * kb, 24 * kb, format.FileExtentTypeReg, false},
 	}}
 	f := place.New(x, x)
-	for range 2 { // by the trees, and from memory
+	if _, err := f.At(task, ip, 28*kb); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
 		for _, c := range []struct {
 			start, end uint64
-			want       bool
+			len        uint64 // 0 is no
+			typ        ordered.Type
+			asked      int
 		}{
-			{0, 4 * kb, true}, {0, 8 * kb, true}, {4 * kb, 8 * kb, true},
-			{4 * kb, 12 * kb, false}, {8 * kb, 12 * kb, false}, {16 * kb, 20 * kb, false}, {28 * kb, 32 * kb, false},
+			{0, 4 * kb, 4 * kb, ordered.Nocow, 1}, {0, 12 * kb, 8 * kb, ordered.Nocow, 1}, {4 * kb, 8 * kb, 4 * kb, ordered.Nocow, 1},
+			{8 * kb, 12 * kb, 4 * kb, ordered.Prealloc, 1}, {16 * kb, 20 * kb, 0, 0, 1}, {28 * kb, 32 * kb, 0, 0, 0},
 		} {
-			if have := f.InPlace(task, ip, c.start, c.end, false); have != c.want {
-				t.Errorf("[%d, %d) in place: have %v want %v", c.start, c.end, have, c.want)
+			x.asked = 0
+			have, ok, err := f.Guess(task, ip, c.start, c.end)
+			if err != nil || ok != (c.len > 0) || have.Len != c.len || ok && have.Type != c.typ || x.asked != c.asked {
+				t.Errorf("[%d, %d): have %+v %v %v, asked %d times, want %d bytes of type %v, asked %d times", c.start, c.end, have, ok, err, x.asked, c.len, c.typ, c.asked)
 			}
 		}
 	}

@@ -162,10 +162,10 @@ func encodePages(t *sched.Task, m how, pages []*pagecache.Page, plain []byte, n 
 // placeCompressed finds a place for a piece and makes its ordered extent, or nil when there is no
 // space for that: the delalloc of the range has the metadata of one extent, and becomes many.
 func (e *Engine) placeCompressed(t *sched.Task, ip *inode.Inode, x *encoded) *ordered.Extent {
-	if ip.ReserveExtents(t, x.size, false, spaceinfo.NoFlush) != nil {
+	if ip.ReserveExtents(t, x.size, spaceinfo.NoFlush) != nil {
 		return nil
 	}
-	defer ip.ReleaseExtents(t, x.size, false, x.size)
+	defer ip.ReleaseExtents(t, x.size, x.size)
 	at, err := e.cfg.Place.Whole(t, ip, x.start, uint64(len(x.data)))
 	if err != nil {
 		return nil

@@ -157,31 +157,26 @@ func (e *Engine) lockRun(t *sched.Task, ip *inode.Inode, w *run, first, end uint
 	return len(w.pages)
 }
 
-// writeRun gives the locked dirty pages of w their places on disk, unlocks them and submits them.
-// Models __extent_writepage() and btrfs_run_delalloc_range().
+// writeRun gives the locked dirty pages of w their places on disk, submits them and unlocks them.
+// The pages stay dirty until they have a place, so that a task that looks for data in flight finds
+// a dirty page that is locked, or one under writeback. Models extent_writepage() and
+// btrfs_run_delalloc_range().
 func (e *Engine) writeRun(t *sched.Task, ip *inode.Inode, w *run) error {
-	m := &ip.Pages
-	for _, p := range w.pages {
-		if t.Tracing() {
+	if t.Tracing() {
+		for _, p := range w.pages {
 			t.Trace(sched.TraceEvent{Name: "extent_writepage", Val: int64(p.Index())})
 		}
-		// Writeback first: a task that looks for pages in flight must find one or the other.
-		m.StartWriteback(t, p)
-		m.ClearDirty(t, p)
 	}
 	start := w.pages[0].Offset()
 	end := start + uint64(len(w.pages))*pageSize
-	ip.IOTree.Lock(t, start, end)
-	if t.Checked() && !ip.IOTree.All(t, start, end, extentio.Delalloc) {
-		panic(fmt.Sprintf("writeback: ino=%d dirty pages [%d, %d) without delalloc:\n%s", ip.Ino, start, end, ip.IOTree.Dump(t)))
-	}
-	var err error
+	findDelalloc(t, ip, start, end)
 	if x, ok := e.inline(t, ip, w, start); ok {
-		err = e.writeInline(t, ip, w, x)
-	} else {
-		err = e.runDelalloc(t, ip, w, start, end)
-		ip.Settle(t)
+		err := e.writeInline(t, ip, w, x)
+		w.pages[0].UnlockPut(t)
+		return err
 	}
+	err := e.runDelalloc(t, ip, w, start, end)
+	ip.Settle(t)
 	if lab := e.lab.Load(); lab != nil && len(w.parts) > 0 {
 		(*lab)(t, &labRun{e, ip, w})
 		return err
@@ -189,15 +184,39 @@ func (e *Engine) writeRun(t *sched.Task, ip *inode.Inode, w *run) error {
 	if e.bounce.Load() {
 		e.bouncePages(t, w)
 	}
-	// From here on writeback keeps the pages in place, and unless they were copied unchanged.
-	for _, p := range w.pages {
+	// From here on writeback keeps the pages in place, and unless they were copied unchanged. The
+	// last one is unlocked when its bio is on its way, as in Linux.
+	last := len(w.pages) - 1
+	for _, p := range w.pages[:last] {
 		p.UnlockPut(t)
 	}
 	for i := range w.parts {
 		e.sum(t, ip, &w.parts[i])
 		e.submit(t, ip, &w.parts[i])
 	}
+	w.pages[last].UnlockPut(t)
 	return err
+}
+
+// findDelalloc makes sure that the pages of [start, end), which are locked, have delayed
+// allocation. The range is locked for the look alone; each piece is locked again once it has its
+// place: the page locks keep the bits as they are. Models find_lock_delalloc_range(). Until 6.1 the
+// range stayed locked.
+func findDelalloc(t *sched.Task, ip *inode.Inode, start, end uint64) {
+	ip.IOTree.Lock(t, start, end)
+	if t.Checked() && !ip.IOTree.All(t, start, end, extentio.Delalloc) {
+		panic(fmt.Sprintf("writeback: ino=%d dirty pages [%d, %d) without delalloc:\n%s", ip.Ino, start, end, ip.IOTree.Dump(t)))
+	}
+	ip.IOTree.Unlock(t, start, end)
+}
+
+// begin puts pages, which are locked and dirty, under writeback.
+func begin(t *sched.Task, ip *inode.Inode, pages []*pagecache.Page) {
+	for _, p := range pages {
+		// Writeback first: a task that looks for pages in flight must find one or the other.
+		ip.Pages.StartWriteback(t, p)
+		ip.Pages.ClearDirty(t, p)
+	}
 }
 
 // bouncePages copies the pages of w that go to the device as they are. They are locked.
@@ -239,16 +258,18 @@ func (e *Engine) inline(t *sched.Task, ip *inode.Inode, w *run, start uint64) (x
 	return encoded{data: append([]byte(nil), plain...), size: size}, true
 }
 
-// writeInline puts the whole of a small file, which is one page, into the tree. The page and its
-// extent range are locked; the range is unlocked. Models cow_file_range_inline().
+// writeInline puts the whole of a small file, which is one page, into the tree. The page is
+// locked. Models cow_file_range_inline().
 func (e *Engine) writeInline(t *sched.Task, ip *inode.Inode, w *run, x encoded) error {
 	const end = pageSize
 	p := w.pages[0]
-	ip.IOTree.Change(t, 0, end, inode.DelallocBits|extentio.DoAccounting, 0)
+	ip.IOTree.Lock(t, 0, end)
+	ip.IOTree.Change(t, 0, end, extentio.Delalloc|extentio.DoAccounting, 0)
 	ip.FreeQuota(t, 0, end)
 	rsv := ip.TakeSurplus(t)
 	err := e.cfg.Finish.Inline(t, ip, x.data, x.size, x.kind, rsv)
 	ip.IOTree.Unlock(t, 0, end)
+	begin(t, ip, w.pages)
 	if err != nil {
 		// before the end of writeback: a task that waits for it asks for errors next
 		ip.Pages.SetError(t, err)
@@ -258,11 +279,10 @@ func (e *Engine) writeInline(t *sched.Task, ip *inode.Inode, w *run, x encoded) 
 	return err
 }
 
-// runDelalloc makes ordered extents for [start, end), whose pages and extent range are locked, and
-// unlocks the range. What cannot get a place is dropped with an error. Models
+// runDelalloc makes ordered extents for [start, end), whose pages are locked, and puts the pages
+// under writeback. What cannot get a place is dropped with an error. Models
 // btrfs_run_delalloc_range().
 func (e *Engine) runDelalloc(t *sched.Task, ip *inode.Inode, w *run, start, end uint64) (first error) {
-	ip.IOTree.AssertLocked(t, start, end)
 	var plan pieces
 	if m := e.method(ip); m.Kind != format.CompressNone {
 		plan = e.compress(t, ip, w, m, start, end)
@@ -270,12 +290,16 @@ func (e *Engine) runDelalloc(t *sched.Task, ip *inode.Inode, w *run, start, end 
 	for cur := start; cur < end; {
 		limit := end
 		if x, next := plan.at(cur, end); x != nil {
+			ip.IOTree.Lock(t, x.start, x.start+x.size)
 			if oe := e.placeCompressed(t, ip, x); oe != nil {
-				w.parts = append(w.parts, part{oe: oe, pages: w.pages[(cur-start)>>pageShift:][:oe.Len>>pageShift], data: x.data})
+				pages := w.pages[(cur-start)>>pageShift:][:oe.Len>>pageShift]
+				w.parts = append(w.parts, part{oe: oe, pages: pages, data: x.data})
 				cur = oe.End()
-				ip.IOTree.Change(t, oe.Start, cur, extentio.Locked|inode.DelallocBits, 0)
+				ip.IOTree.Change(t, oe.Start, cur, extentio.Locked|extentio.Delalloc, 0)
+				begin(t, ip, pages)
 				continue
 			}
+			ip.IOTree.Unlock(t, x.start, x.start+x.size)
 			limit = x.start + x.size
 		} else {
 			limit = next
@@ -283,6 +307,7 @@ func (e *Engine) runDelalloc(t *sched.Task, ip *inode.Inode, w *run, start, end 
 		x, err := e.cfg.Place.Next(t, ip, cur, limit)
 		pages := w.pages[(x.Start-start)>>pageShift:][:x.Len>>pageShift]
 		cur = x.Start + x.Len
+		ip.IOTree.Lock(t, x.Start, cur)
 		if err != nil {
 			e.dropRange(t, ip, x.Start, cur, pages, err)
 			if first == nil {
@@ -291,26 +316,29 @@ func (e *Engine) runDelalloc(t *sched.Task, ip *inode.Inode, w *run, start, end 
 			continue
 		}
 		w.parts = append(w.parts, part{oe: ip.AddOrdered(t, x.Type, x.Start, x.Len, x.DiskBytenr), pages: pages})
-		clear := extentio.Locked | inode.DelallocBits
+		clear := extentio.Locked | extentio.Delalloc
 		if x.Type != ordered.Regular {
 			// The data reservation is not needed; the ordered extent keeps the metadata's, if it
 			// needs one.
 			clear |= extentio.ClearDataResv
 		}
 		ip.IOTree.Change(t, x.Start, cur, clear, 0)
+		ip.SettleData(t)
+		begin(t, ip, pages)
 	}
 	return first
 }
 
 // dropRange gives up [start, end), which is dirty and locked and has no place on disk: it loses its
-// data, and err says why. Models extent_clear_unlock_delalloc() with PAGE_SET_ERROR and
+// data, and err says why. Models extent_clear_unlock_delalloc() with PAGE_START_WRITEBACK and
 // PAGE_END_WRITEBACK.
 func (e *Engine) dropRange(t *sched.Task, ip *inode.Inode, start, end uint64, pages []*pagecache.Page, err error) {
 	ip.IOTree.AssertLocked(t, start, end)
+	begin(t, ip, pages)
 	// before the end of writeback: a task that waits for it asks for errors next
 	ip.Pages.SetError(t, err)
 	ip.FreeQuota(t, start, end)
-	ip.IOTree.Change(t, start, end, extentio.Locked|inode.DelallocBits|extentio.DoAccounting, 0)
+	ip.IOTree.Change(t, start, end, extentio.Locked|extentio.Delalloc|extentio.DoAccounting, 0)
 	for _, p := range pages {
 		t.Discharge(p)
 		ip.Pages.EndWriteback(t, p)

@@ -5,15 +5,17 @@
 //
 //	writeRange       from WritePages, the flusher or FlushDelalloc
 //	  lockRun        consecutive dirty pages locked; what lies beyond i_size zeroed or dropped
-//	  writeRun       page tags: dirty -> writeback                  BDI Dirty -n, Writeback +n
-//	                 extent lock
+//	  writeRun       extent lock, for a look; then piece by piece:
 //	    finish.Inline      a small file; done
-//	    runDelalloc        piece by piece:
+//	    runDelalloc
 //	      place.Next       in place, preallocated, or new space
+//	                       extent lock of the piece
 //	      AddOrdered       an ordered extent                        outstanding +1
 //	      IOTree.Change    DELALLOC and the lock off in one step    delalloc -len, outstanding -1
-//	                 pages unlocked: writeback keeps them as they are
+//	      begin            page tags: dirty -> writeback            BDI Dirty -n, Writeback +n
+//	                 pages unlocked but for the last: writeback keeps them as they are
 //	    submit       checksums, bios of contiguous pages
+//	                 the last page unlocked
 //	endWrite         page writeback ends                            BDI Writeback -n
 //	  finish.Complete      after the last bio of the ordered extent
 //
@@ -21,8 +23,8 @@
 // back and ends its writeback, and the error is recorded for fsync.
 //
 // Model: fs/btrfs/inode.c (run_delalloc_range, cow_file_range, run_delalloc_nocow), extent_io.c
-// (extent_write_cache_pages). Differences: pages are unlocked when their ordered extents exist,
-// because writeback protects them from then on. Compression is compress.go.
+// (extent_write_cache_pages). Difference: all pages of a run but the last are unlocked when the
+// ordered extents exist, because writeback protects them from then on. Compression is compress.go.
 //
 // Lock order:
 //
@@ -33,8 +35,9 @@
 //	      tree_fs            place.Next
 //
 // Invariants:
-//   - data in flight has a page under writeback, an ordered extent, or both, at every moment: a
-//     task that looks for the pages first and for the ordered extents next misses nothing;
+//   - data in flight has a page that is dirty and locked or under writeback, an ordered extent, or
+//     both, at every moment: a task that looks for the pages first and for the ordered extents next
+//     misses nothing;
 //   - a dirty page has DELALLOC on all its bytes.
 package writeback
 

@@ -87,7 +87,7 @@ func reserve(t *sched.Task, rd *fileread.Reader, ip *inode.Inode, r *delalloc.Re
 		}
 		r.Nocow(from, to)
 	}
-	if err := r.ReserveMetadata(t, rd.Place, ip, spaceinfo.FlushAll); err != nil {
+	if err := r.ReserveMetadata(t, ip, spaceinfo.FlushAll); err != nil {
 		r.Release(t, ip)
 		return err
 	}
@@ -116,8 +116,9 @@ func zeroOnce(t *sched.Task, rd *fileread.Reader, ip *inode.Inode, r *delalloc.R
 		return false, nil
 	}
 	clear(p.Edit(t)[from-start : to-start])
-	ip.Pages.SetDirty(t, p)
 	r.SetDelalloc(t, ip, true)
+	ip.Pages.SetDirty(t, p)
+	r.Finish(t, ip, true)
 	p.UnlockPut(t)
 	return true, nil
 }

@@ -140,9 +140,10 @@ func (o *labWrite) Ordered(t *sched.Task) bool {
 
 func (o *labWrite) Copy(t *sched.Task) {
 	o.copyFromUser(t)
+	o.setDelalloc(t)
 	o.dirtyPages(t)
 	o.iSizeWrite(t)
-	o.setDelalloc(t)
+	o.finishRange(t)
 	o.pos += uint64(o.copied)
 	o.done += o.copied
 }

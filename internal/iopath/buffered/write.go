@@ -359,6 +359,7 @@ func (w *write) step(t *sched.Task, s policy.WriteStep) error {
 	case policy.SetDelalloc:
 		w.setDelalloc(t)
 	case policy.DropPages:
+		w.finishRange(t)
 		w.dropPages(t)
 	case policy.BalanceDirty:
 		return w.balanceDirty(t)
@@ -368,6 +369,7 @@ func (w *write) step(t *sched.Task, s policy.WriteStep) error {
 
 // abandon lets go what the batch has, after a step that failed.
 func (w *write) abandon(t *sched.Task) {
+	w.finishRange(t)
 	if w.locked {
 		w.ip.IOTree.Unlock(t, w.rsv.Start, w.rsv.End)
 		w.locked = false
@@ -428,7 +430,7 @@ func (w *write) reserve(t *sched.Task) error {
 		}
 	}
 	// on error abandon gives the data space back
-	err := w.rsv.ReserveMetadata(t, w.env.Read.Place, w.ip, metadata)
+	err := w.rsv.ReserveMetadata(t, w.ip, metadata)
 	if err != nil && w.p.OnShortage(policy.BufferedMetadata, w.nowait, errors.Is(err, errno.EDQUOT)) == policy.TryAgain {
 		if errors.Is(err, errno.EDQUOT) {
 			return kiocb.AgainQuota
@@ -624,14 +626,19 @@ func (w *write) copyFromUser(t *sched.Task) {
 	t.Spend(cost.Copy, w.copied)
 }
 
-// dirtyPages marks the pages that were copied uptodate and dirty. What the batch reserved beyond a
-// short copy goes back. Models btrfs_dirty_pages() with iSizeWrite and setDelalloc, and steps h and
-// i.
-func (w *write) dirtyPages(t *sched.Task) {
+// shrinkShort gives back what the batch reserved beyond a short copy.
+func (w *write) shrinkShort(t *sched.Task) {
 	end := w.pos + uint64(w.copied)
-	if full := w.rsv.End; format.AlignUp(end, format.SectorSize) < full {
+	if full := w.rsv.End; !w.rsv.Given() && format.AlignUp(end, format.SectorSize) < full {
 		w.rsvShrink(t, end, full)
 	}
+}
+
+// dirtyPages marks the pages that were copied uptodate and dirty. Models btrfs_dirty_folio() with
+// setDelalloc and iSizeWrite.
+func (w *write) dirtyPages(t *sched.Task) {
+	w.shrinkShort(t)
+	end := w.pos + uint64(w.copied)
 	if w.copied == 0 {
 		return
 	}
@@ -656,10 +663,23 @@ func (w *write) iSizeWrite(t *sched.Task) {
 	}
 }
 
-// setDelalloc makes the range delalloc and unlocks it in the same step.
+// setDelalloc makes the range delalloc. In an order that has it after the pages are unlocked,
+// nothing is left to do for them.
 func (w *write) setDelalloc(t *sched.Task) {
-	if w.copied > 0 {
-		w.rsv.SetDelalloc(t, w.ip, w.locked)
+	w.shrinkShort(t)
+	if w.copied == 0 {
+		return
+	}
+	w.rsv.SetDelalloc(t, w.ip, w.locked)
+	if w.pages.n == 0 {
+		w.finishRange(t)
+	}
+}
+
+// finishRange unlocks the range, if it is delalloc, and ends its reservation. Models steps h and i.
+func (w *write) finishRange(t *sched.Task) {
+	if w.rsv.Given() {
+		w.rsv.Finish(t, w.ip, w.locked)
 		w.locked = false
 	}
 }

@@ -73,7 +73,7 @@ func (e *labExtent) Reserve(t *sched.Task, flush bool) error {
 		return e.note(kiocb.AgainSnapshot)
 	}
 	w.rsv.Nocow(e.start, e.end)
-	err := w.rsv.ReserveMetadataNowait(t, w.env.Read.Place, w.ip, mode)
+	err := w.rsv.ReserveMetadata(t, w.ip, mode)
 	if err != nil {
 		w.rsv.Release(t, w.ip)
 		e.why = kiocb.AgainMetadata

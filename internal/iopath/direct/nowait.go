@@ -179,7 +179,7 @@ func (w *write) reserveNowait(t *sched.Task, start, end uint64) error {
 
 // metadataNowait reserves metadata and says what a shortage means: labs/reference 5.5.
 func (w *write) metadataNowait(t *sched.Task, mode spaceinfo.FlushMode) error {
-	err := w.rsv.ReserveMetadataNowait(t, w.env.Read.Place, w.ip, mode)
+	err := w.rsv.ReserveMetadata(t, w.ip, mode)
 	if err == nil {
 		return nil
 	}

@@ -205,7 +205,7 @@ func orderedIn(t *sched.Task, ip *inode.Inode) (end func()) {
 	return func() {
 		oe.Done(t, 4096, nil)
 		ip.Ordered.Remove(t, oe)
-		ip.FS.Space.Metadata().Release(t, ip.TakeOrdered(t, oe))
+		ip.ReturnOrdered(t, oe, ip.LendOrdered(t, oe))
 		oe.Put(t)
 	}
 }

@@ -207,7 +207,7 @@ func (w *write) ready(t *sched.Task, marks bool) error {
 	}
 	from, to := w.blocks()
 	w.rsv.Nocow(from, to)
-	return w.rsv.ReserveMetadata(t, w.env.Read.Place, w.ip, spaceinfo.FlushAll)
+	return w.rsv.ReserveMetadata(t, w.ip, spaceinfo.FlushAll)
 }
 
 // submit takes the pages of the blocks out of memory, looks the blocks up and starts the bios. What

@@ -14,6 +14,7 @@ import (
 	"btrlab/internal/format"
 	"btrlab/internal/iopath"
 	"btrlab/internal/kiocb"
+	"btrlab/internal/lock/extentio"
 	"btrlab/internal/meta/spaceinfo"
 	"btrlab/internal/policy"
 	"btrlab/internal/sched"
@@ -423,7 +424,7 @@ func (w *write) reserve(t *sched.Task, start, end uint64) error {
 		}
 		w.rsv.Nocow(start, end)
 	}
-	err := w.rsv.ReserveMetadata(t, w.env.Read.Place, w.ip, spaceinfo.FlushAll)
+	err := w.rsv.ReserveMetadata(t, w.ip, spaceinfo.FlushAll)
 	if err != nil {
 		w.rsv.Release(t, w.ip)
 	}
@@ -445,7 +446,7 @@ func (w *write) lockExtent(t *sched.Task, start, end uint64) error {
 		return nil
 	}
 	if w.pl.Wrong(policy.WrongDirectClearsDelalloc) { // as unlock_err of btrfs_get_blocks_direct()
-		w.ip.IOTree.Change(t, start, end, inode.DelallocBits, 0)
+		w.ip.IOTree.Change(t, start, end, extentio.Delalloc, 0)
 	}
 	w.unlockExtent(t, start, end)
 	if w.pl.Has(policy.NowaitTryRange) {
@@ -455,10 +456,11 @@ func (w *write) lockExtent(t *sched.Task, start, end uint64) error {
 }
 
 func (w *write) unlockExtent(t *sched.Task, start, end uint64) {
-	w.ip.IOTree.Unlock(t, start, end)
+	bits := extentio.Locked
 	if w.pl.Has(policy.DIOLocked) {
-		w.ip.IOTree.UnlockDIO(t, start, end)
+		bits |= extentio.DIOLocked
 	}
+	w.ip.IOTree.Clear(t, start, end, bits)
 }
 
 // lockRange takes the extent lock of [start, end) while nothing ordered is in it, and before it the

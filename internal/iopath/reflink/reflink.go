@@ -4,6 +4,7 @@
 // The normal case, for each file extent of the source:
 //
 //	Clone -> i_rwsem of both inodes; writers that hold none are waited for
+//	      -> all dirty pages of the source get their places
 //	      -> writeback and ordered extents of both ranges waited for
 //	      -> shareSome     metadata reserved with nothing locked
 //	                       pages of the destination dropped, extent range of the destination, then of the source, locked
@@ -143,6 +144,12 @@ func (c *clone) run(t *sched.Task) error {
 	c.src.DIOWait(t)
 	c.dst.DIOWait(t)
 	wb := c.env.Writeback
+	// All of the source: a write in place may have no data space, and once any part of its extent
+	// is shared it would need some. Models filemap_flush() in btrfs_remap_file_range_prep()
+	// (a94d1d0cb3bf).
+	if err := wb.WritePages(t, c.src, 0, pagecache.MaxFileEnd, true); err != nil {
+		return err
+	}
 	if err := wb.WaitOrderedRange(t, c.src, c.off, c.off+c.blocks); err != nil {
 		return err
 	}
@@ -343,7 +350,7 @@ func (c *clone) inlineToPage(t *sched.Task, to uint64, data []byte) error {
 	if err := r.ReserveData(t, ip, to, to+block, spaceinfo.FlushData); err != nil {
 		return err
 	}
-	if err := r.ReserveMetadata(t, c.env.Read.Place, ip, spaceinfo.FlushAll); err != nil {
+	if err := r.ReserveMetadata(t, ip, spaceinfo.FlushAll); err != nil {
 		r.Release(t, ip)
 		return err
 	}
@@ -358,12 +365,13 @@ func (c *clone) inlineToPage(t *sched.Task, to uint64, data []byte) error {
 		b := p.Edit(t)
 		clear(b[copy(b, data):])
 		p.SetUptodate()
+		r.SetDelalloc(t, ip, true)
 		ip.Pages.SetDirty(t, p)
 		if end := min(to+block, c.to+c.n); end > ip.Size(t) {
 			// before the page can be written back: writeback drops what lies beyond it
 			ip.SetSize(t, end)
 		}
-		r.SetDelalloc(t, ip, true)
+		r.Finish(t, ip, true)
 		p.UnlockPut(t)
 		return nil
 	}

@@ -106,7 +106,7 @@ func TestAbstract(t *testing.T) {
 		want string // "" is left out
 	}{
 		{sched.TraceEvent{Name: "btrfs_set_extent_bit", Start: 4096, Len: 4096, What: "LOCKED"}, "set_extent_bit LOCKED [4k,8k)"},
-		{sched.TraceEvent{Name: "btrfs_clear_extent_bit", Start: 0, Len: 1 << 63, What: "LOCKED|DEFRAG|IN_PLACE"}, "clear_extent_bit LOCKED [0,end)"},
+		{sched.TraceEvent{Name: "btrfs_clear_extent_bit", Start: 0, Len: 1 << 63, What: "LOCKED|DEFRAG|DELALLOC_NEW"}, "clear_extent_bit LOCKED [0,end)"},
 		{sched.TraceEvent{Name: "btrfs_clear_extent_bit", Len: 4096, What: "DELALLOC|CLEAR_META_RESV|NORESERVE|CLEAR_DATA_RESV"},
 			"clear_extent_bit DELALLOC|NORESERVE|DO_ACCOUNTING [0,4k)"},
 		{sched.TraceEvent{Name: "btrfs_clear_extent_bit", Start: 4096, Len: ^uint64(0), What: "DELALLOC"}, "clear_extent_bit DELALLOC [4k,end)"},

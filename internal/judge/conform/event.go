@@ -206,9 +206,9 @@ var leftOut = []Left{
 	{"block_* but for block_bio_queue", "what the block layer does with a bio is the device model's"},
 }
 
-// maskedBits are the bits that are not compared: see leftOut. IN_PLACE is the engine's own.
+// maskedBits are the bits that are not compared: see leftOut.
 var maskedBits = map[string]bool{"DEFRAG": true, "DELALLOC_NEW": true, "ADD_INODE_BYTES": true, "NOWAIT": true,
-	"QGROUP_RESERVED": true, "IN_PLACE": true}
+	"QGROUP_RESERVED": true}
 
 // abstract makes an Event of what a side reported; false leaves it out.
 func abstract(lane Lane, e sched.TraceEvent) (Event, bool) {
@@ -235,6 +235,9 @@ var bitOrder = []string{"LOCKED", "DIO_LOCKED", "FINISHING_ORDERED", "DELALLOC",
 func masked(bits string) string {
 	var keep []string
 	for _, b := range strings.Split(bits, "|") {
+		if b == "CLEAR_ALL" {
+			return "ALL"
+		}
 		if b != "" && !maskedBits[b] {
 			keep = append(keep, b)
 		}

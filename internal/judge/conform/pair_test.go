@@ -242,8 +242,9 @@ func TestPairsOfWrongEngines(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ pair, policy string }{
-		{"append-append", "unlocked"},
+		{"write-punch", "unlocked"},
 		{"dwrite-dwrite", "locked"},
+		{"write-dread", "range-lock"},
 	} {
 		for _, run := range r.Runs {
 			if run.Pair.Name != c.pair {

@@ -40,24 +40,30 @@ const (
 	Delalloc                          // dirty and reserved, no extent allocated
 	NoReserve                         // dirtied in NOCOW mode without a data reservation
 	FinishingOrdered                  // with Locked: an ordered extent's completion holds the range
-	// delalloc over bytes known to be overwritten in place: no metadata reserved for an insert
-	InPlace
-	QgroupReserved // its data bytes are reserved in the subvolume's qgroup
-	ClearMetaResv  // control: give the metadata reservation back
+	QgroupReserved                    // its data bytes are reserved in the subvolume's qgroup
+	ClearMetaResv                     // control: give the metadata reservation back
 	// control: give the data reservation back (kernel: CLEAR_DATA_RESV)
 	ClearDataResv
+	// control: all bits go but locks that are not named with it (kernel: CLEAR_ALL_BITS)
+	ClearAll
 
 	LockBits     = Locked | DIOLocked
-	ControlBits  = ClearMetaResv | ClearDataResv
+	ControlBits  = ClearMetaResv | ClearDataResv | ClearAll
 	DoAccounting = ClearMetaResv | ClearDataResv
+	// AnyBits are whatever a page that goes may have left in its range: all but locks, and what is
+	// reserved in a qgroup. Models the bits of try_release_extent_state().
+	AnyBits = ^(LockBits | ControlBits | FinishingOrdered | QgroupReserved)
 )
 
-var bitNames = [...]string{"LOCKED", "DIO_LOCKED", "DELALLOC", "NORESERVE", "FINISHING_ORDERED", "IN_PLACE", "QGROUP_RESERVED", "CLEAR_META_RESV", "CLEAR_DATA_RESV"}
+var bitNames = [...]string{"LOCKED", "DIO_LOCKED", "DELALLOC", "NORESERVE", "FINISHING_ORDERED", "QGROUP_RESERVED", "CLEAR_META_RESV", "CLEAR_DATA_RESV", "CLEAR_ALL"}
 
-// String gives "LOCKED|DELALLOC".
+// String gives "LOCKED|DELALLOC", and "ANY" for what is in AnyBits beyond the bits that there are.
 func (b Bits) String() string {
 	if b == 0 {
 		return "0"
+	}
+	if b>>len(bitNames) != 0 {
+		return "ANY"
 	}
 	var s []string
 	for i, n := range bitNames {
@@ -201,11 +207,11 @@ func (x *Tree) lockBits(t *sched.Task, start, end uint64, bits Bits, sub uint64)
 	p := x.states.find(start)
 	f, ok := x.conflict(p, end, lb)
 	if !ok {
-		x.changeAt(t, p, start, end, 0, bits)
-		x.mu.Unlock(t)
 		if t.Tracing() {
 			x.traced(t, "btrfs_set_extent_bit", start, end, bits)
 		}
+		x.changeAt(t, p, start, end, 0, bits)
+		x.mu.Unlock(t)
 		return
 	}
 	c := x.classOf(lb)
@@ -225,11 +231,11 @@ func (x *Tree) lockBits(t *sched.Task, start, end uint64, bits Bits, sub uint64)
 		p = x.states.find(start)
 		f, ok = x.conflict(p, end, lb)
 	}
-	x.changeAt(t, p, start, end, 0, bits)
-	x.mu.Unlock(t)
 	if t.Tracing() {
 		x.traced(t, "btrfs_set_extent_bit", from, end, bits)
 	}
+	x.changeAt(t, p, start, end, 0, bits)
+	x.mu.Unlock(t)
 	t.Waited(c.ID, c.Name, began)
 }
 
@@ -322,10 +328,10 @@ func (x *Tree) TryLockBits(t *sched.Task, start, end uint64, bits Bits) bool {
 	_, busy := x.conflict(p, end, lb)
 	x.seeIf(t, busy)
 	if !busy {
-		x.changeAt(t, p, start, end, 0, bits)
 		if t.Tracing() {
 			x.traced(t, "btrfs_set_extent_bit", start, end, bits)
 		}
+		x.changeAt(t, p, start, end, 0, bits)
 	}
 	x.mu.Unlock(t)
 	if !busy && t.Checked() {
@@ -347,8 +353,7 @@ func (x *Tree) Set(t *sched.Task, start, end uint64, bits Bits) { x.Change(t, st
 // Models clear_extent_bit().
 func (x *Tree) Clear(t *sched.Task, start, end uint64, bits Bits) { x.Change(t, start, end, bits, 0) }
 
-// UnlockAndSet unlocks [start, end), takes clear away and adds set, all at once: the end of a
-// buffered write's batch in one walk of the tree.
+// UnlockAndSet unlocks [start, end), takes clear away and adds set, all in one walk of the tree.
 func (x *Tree) UnlockAndSet(t *sched.Task, start, end uint64, clear, set Bits) {
 	x.Change(t, start, end, clear|Locked, set)
 }
@@ -373,6 +378,9 @@ func (x *Tree) Change(t *sched.Task, start, end uint64, clear, set Bits) {
 	asked := clear
 	if clear&Locked != 0 {
 		clear |= FinishingOrdered
+	}
+	if clear&ClearAll != 0 {
+		clear |= ^(LockBits | ControlBits)
 	}
 	if clear&LockBits != 0 {
 		x.point(t, sched.PointUnlock, clear&LockBits)
@@ -555,14 +563,25 @@ func (x *Tree) traced(t *sched.Task, name string, start, end uint64, bits Bits) 
 	}
 }
 
+// priceOf is the price of a change. A task that changes the bits of a range that it has locked has
+// the state at hand, as Linux has by cached_state: it walks no tree.
+func priceOf(atHand bool) sched.Cost {
+	if atHand {
+		return cost.RangeState
+	}
+	return cost.RangeTree
+}
+
 // changeAt is Change with x.mu held and p = find(start). It rewrites the states that touch [start,
 // end), with the neighbours they may merge with, as one run.
 func (x *Tree) changeAt(t *sched.Task, p pos, start, end uint64, clear, set Bits) {
-	t.Spend(cost.RangeTree, 1)
 	if start >= end {
 		panic(fmt.Sprintf("extentio: empty range [%d,%d)", start, end))
 	}
-	if s := x.states.at(p); s != nil && s.start == start && s.end == end && s.changeBits(clear, set) {
+	s := x.states.at(p)
+	same := s != nil && s.start == start && s.end == end
+	t.Spend(priceOf(same && (clear|set)&LockBits == 0), 1)
+	if same && s.changeBits(clear, set) {
 		return
 	}
 	first, n := p, 0
@@ -583,12 +602,7 @@ func (x *Tree) changeAt(t *sched.Task, p pos, start, end uint64, clear, set Bits
 			if clear&LockBits != 0 {
 				panic(fmt.Sprintf("extentio: unlock of [%d,%d), which is not locked from %d on", start, end, cur))
 			}
-			if set != 0 {
-				if x.hooks != nil && set&Delalloc != 0 {
-					x.hooks.SetDelalloc(t, cur, e, set, 0)
-				}
-				out = x.emit(t, out, state{cur, e, set})
-			}
+			out = x.fill(t, out, cur, e, set)
 			cur = e
 			continue
 		}
@@ -635,6 +649,17 @@ func (x *Tree) changeAt(t *sched.Task, p pos, start, end uint64, clear, set Bits
 	if cap(out) <= 4*chunkMax {
 		x.scratch = out[:0]
 	}
+}
+
+// fill appends the bits that [start, end), which has none, gets.
+func (x *Tree) fill(t *sched.Task, out []state, start, end uint64, set Bits) []state {
+	if set == 0 {
+		return out
+	}
+	if x.hooks != nil && set&Delalloc != 0 {
+		x.hooks.SetDelalloc(t, start, end, set, 0)
+	}
+	return x.emit(t, out, state{start, end, set})
 }
 
 // changeBits is changeAt of all of s where that changes s alone: no hook hears of it, and a lock

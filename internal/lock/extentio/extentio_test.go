@@ -62,7 +62,7 @@ func TestAgreesWithModel(t *testing.T) {
 			x.Init(&acc)
 			model := make([]Bits, size)
 			rng := rand.New(rand.NewPCG(7, size))
-			choice := []Bits{Delalloc, Delalloc, NoReserve, InPlace, Delalloc | InPlace, Delalloc | NoReserve}
+			choice := []Bits{Delalloc, Delalloc, NoReserve, Delalloc | NoReserve}
 			type rg struct{ s, e uint64 }
 			var held []rg
 			steps, maxChunks := 4000, 0

@@ -55,6 +55,10 @@ func (s *study) table() cost.Table {
 		e := &t.Entries[cost.RangeTree]
 		e.Nano, e.Source = e.Nano*c.TreeCalls, fmt.Sprintf("%g of: %s", c.TreeCalls, e.Source)
 	}
+	if c.TreeCached > 0 {
+		e := &t.Entries[cost.RangeState]
+		e.Nano, e.Source = t.Entries[cost.RangeTree].Nano*c.TreeCached, fmt.Sprintf("%g of a range-tree", c.TreeCached)
+	}
 	if c.BlockNs > 0 {
 		for _, e := range []sched.Cost{cost.CopyBlock, cost.CheckBlock} {
 			t.Entries[e].Nano, t.Entries[e].Source = c.BlockNs, "chosen"

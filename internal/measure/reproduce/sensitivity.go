@@ -51,6 +51,7 @@ func variations() []variation {
 			c.DirtyBackground, c.DirtyLimit = int64(float64(c.DirtyBackground)*f), int64(float64(c.DirtyLimit)*f)
 		}},
 		variation{name: "calls of the io tree", origin: "kernel", cal: func(c *seeds.Calibration, f float64) { c.TreeCalls *= f }},
+		variation{name: "cached calls", origin: "kernel", cal: func(c *seeds.Calibration, f float64) { c.TreeCached *= f }},
 		variation{name: "thread of the array", origin: "unlocked row", cal: func(c *seeds.Calibration, f float64) { c.HandleNs *= f }},
 		variation{name: "submission", origin: "guess", cal: func(c *seeds.Calibration, f float64) { c.SubmitNs *= f }},
 		variation{name: "SMT slowdown", origin: "guess", cal: func(c *seeds.Calibration, f float64) { c.SMT = 1 + (c.SMT-1)*f }},

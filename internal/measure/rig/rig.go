@@ -82,8 +82,9 @@ const (
 	Nocow
 )
 
-// DefaultSize is the size of an image in memory, in bytes.
-const DefaultSize = 1 << 30
+// DefaultSize is the size of an image in memory, in bytes. Most of it is free: what dirty data may
+// need of metadata is promised from space that is in no block group yet, as on a disk.
+const DefaultSize = 1 << 36
 
 // TestFile is the file that experiments write.
 const TestFile = "/btrlab-test"

@@ -17,6 +17,9 @@ type Calibration struct {
 	// TreeCalls multiplies cost.RangeTree: the calls of the kernel's io tree that one change of
 	// ours stands for; 0 is 1.
 	TreeCalls float64 `json:"io_tree_calls,omitempty"`
+	// TreeCached is cost.RangeState by cost.RangeTree: what a call of the io tree costs that has
+	// its state at hand. 0 is nothing.
+	TreeCached float64 `json:"io_tree_cached,omitempty"`
 	// NoiseWake, NoisePerSec and NoiseMeanNs are vtime.Noise.
 	NoiseWake   float64 `json:"noise_wake_sigma"`
 	NoisePerSec float64 `json:"noise_per_sec"`

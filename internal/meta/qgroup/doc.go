@@ -9,7 +9,7 @@
 // completion the reservation goes to the running transaction; the commit gives it back in the step
 // in which the counts grow:
 //
-//	Data          ReserveData         TakeOrdered: CommitData      \
+//	Data          ReserveData         LendOrdered: CommitData      \
 //	MetaPrealloc  ReserveMeta         Convert: MetaPertrans         > Settle: reservations go, rfer and excl follow
 //	MetaPertrans                      until the commit             /
 //

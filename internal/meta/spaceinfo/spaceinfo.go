@@ -632,12 +632,15 @@ func (b *BlockRsv) Add(t *sched.Task, bytes uint64) {
 }
 
 // ReleaseAll gives what is left back to the account.
-func (b *BlockRsv) ReleaseAll(t *sched.Task) {
+func (b *BlockRsv) ReleaseAll(t *sched.Task) { b.info.Release(t, b.TakeAll(t)) }
+
+// TakeAll empties the bucket; the promise becomes the caller's.
+func (b *BlockRsv) TakeAll(t *sched.Task) uint64 {
 	b.mu.Lock(t)
+	defer b.mu.Unlock(t)
 	n := b.reserved
 	b.reserved = 0
-	b.mu.Unlock(t)
-	b.info.Release(t, n)
+	return n
 }
 
 // Reserved is the number of bytes that the bucket holds.

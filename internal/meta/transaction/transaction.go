@@ -473,6 +473,10 @@ func (h *Handle) End(t *sched.Task) error {
 	return nil
 }
 
+// TakeReserve takes what the handle has not used of its reservation, for the caller, who lent it.
+// It comes right before End.
+func (h *Handle) TakeReserve(t *sched.Task) uint64 { return h.rsv.TakeAll(t) }
+
 // Attach makes the commit of h's transaction wait for the ordered extent e, whose data a log of the
 // transaction has: a commit that frees the log before the trees have the data loses it. OrderedDone
 // ends it. It is false when the commit must not wait for any. Models pending_ordered in

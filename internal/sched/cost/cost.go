@@ -34,18 +34,20 @@ const (
 	Lock      // an uncontended lock and unlock
 	Line      // a cache line that another CPU wrote last
 	RangeTree // one change of an io tree
-	Search    // one level of a tree search
-	Item      // one item inserted into, or deleted from, a leaf
-	Checksum  // a byte of crc32c
-	Reserve   // data and metadata reservation of a batch
-	Submit    // building and submitting a bio
-	Vec       // one page of a bio
-	Complete  // a bio's end
-	Ordered   // making or finishing an ordered extent, without its tree work
-	Wakeup    // the waker's part of a wake-up
-	Kick      // what that takes longer when a CPU is idle, which is woken as well
-	Switch    // a context switch
-	IdleExit  // from a wake-up to the first instruction on an idle CPU
+	// a change of a range whose state is at hand, by cached_state: no walk of the tree
+	RangeState
+	Search   // one level of a tree search
+	Item     // one item inserted into, or deleted from, a leaf
+	Checksum // a byte of crc32c
+	Reserve  // data and metadata reservation of a batch
+	Submit   // building and submitting a bio
+	Vec      // one page of a bio
+	Complete // a bio's end
+	Ordered  // making or finishing an ordered extent, without its tree work
+	Wakeup   // the waker's part of a wake-up
+	Kick     // what that takes longer when a CPU is idle, which is woken as well
+	Switch   // a context switch
+	IdleExit // from a wake-up to the first instruction on an idle CPU
 	// what a request through io_uring costs above a system call of its own
 	Ring
 	RingReap // taking completions from the ring's memory
@@ -89,6 +91,7 @@ var defaults = [Count]Entry{
 	Lock:       {Name: "lock", Unit: "lock+unlock", Nano: 15, Source: "measured: sync.Mutex 14-16 ns uncontended"},
 	Line:       {Name: "line", Unit: "transfer", Nano: 100, Source: "estimate: transfer of a contended lock"},
 	RangeTree:  {Name: "range-tree", Unit: "change", Nano: 250, Source: "extentio BenchmarkLockSetUnlock and its budget: three changes in under 700 ns"},
+	RangeState: {Name: "range-state", Unit: "change", Nano: 0, Source: "none: the changes around it, whose budget it is a part of, have it in their price"},
 	Search:     {Name: "search", Unit: "level", Nano: 200, Source: "ctree BenchmarkSearch, a tree of three levels"},
 	Item:       {Name: "item", Unit: "item", Nano: 400, Source: "estimate from ctree BenchmarkInsertDelete"},
 	Checksum:   {Name: "checksum", Unit: "byte", Nano: 0.132, Source: "measured: crc32c of cold 4 KiB blocks, 7.6 GB/s"},

@@ -61,6 +61,9 @@ func (w *world) opName(k *task) string {
 	if k.op.ID == nil {
 		return ""
 	}
+	if k.opKind == StepKind(sched.PointTryLock) {
+		return w.lockName(sched.Held{Class: k.op.Class, Sub: k.op.Sub, Obj: k.op.ID})
+	}
 	held := k.t.HeldLocks
 	for i := len(held) - 1; i >= 0; i-- {
 		h := held[i]

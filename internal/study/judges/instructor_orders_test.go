@@ -17,8 +17,8 @@ import (
 )
 
 // orderAnswers are right.
-var orderAnswers = map[string]string{"size-last": "14:1", "size-last-inside": Never, "size-first": Never, "delalloc-last": "14:1", "copy-early": "4:1,18:0",
-	"dirty-early": "4:1,18:0", "reserve-first": Never, "source-last": Never, "dirty-late": Never, "range-first": "12:1"}
+var orderAnswers = map[string]string{"size-last": "16:1", "size-last-inside": Never, "size-first": Never, "delalloc-last": "14:1", "copy-early": "4:1,25:0",
+	"dirty-early": "4:1,25:0", "reserve-first": Never, "source-last": Never, "dirty-late": Never, "range-first": "12:1"}
 
 // ordered is a solution with one order for both policies.
 func ordered(l []policy.WriteStep) *Orders {
@@ -134,11 +134,11 @@ func TestWrongOrders(t *testing.T) {
 func TestOrderAnswers(t *testing.T) {
 	for name, tt := range map[string]struct{ answer, want string }{
 		"size-last":     {Never, "it can be broken: oracle"},
-		"size-first":    {"14:1", "nothing is violated by this schedule"},
+		"size-first":    {"16:1", "nothing is violated by this schedule"},
 		"delalloc-last": {"1:7", "the schedule names step 1"},
 		"copy-early":    {"later", "not a schedule"},
 		"range-first":   {"?", NoAnswer},
-		"dirty-early":   {"4:1,18:0", "found: violated (panic)"},
+		"dirty-early":   {"4:1,25:0", "found: violated (panic)"},
 		"dirty-late":    {" never ", "never: exhausted"},
 	} {
 		s := ordered(moved(policy.NoStep, policy.NoStep))

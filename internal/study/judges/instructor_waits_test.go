@@ -97,9 +97,9 @@ func TestWaitJudged(t *testing.T) {
 		"right": {},
 		// an ordered extent is there for as long as its pages are under writeback
 		"no stable": {w: waiting{noStable: true}},
-		"no look":   {w: waiting{noLook: true}, kind: map[string]explore.Kind{"wait-stable": explore.KindRace, "wait-ordered": explore.KindRace, "wait-next": explore.KindRace}},
-		"once":      {w: waiting{once: true}, kind: map[string]explore.Kind{"wait-next": explore.KindRace}},
-		"neither":   {w: waiting{noStable: true, noLook: true}, kind: map[string]explore.Kind{"wait-stable": explore.KindRace}},
+		"no look":   {w: waiting{noLook: true}, kind: map[string]explore.Kind{"wait-stable": explore.KindPanic, "wait-ordered": explore.KindPanic, "wait-next": explore.KindPanic}},
+		"once":      {w: waiting{once: true}, kind: map[string]explore.Kind{"wait-next": explore.KindPanic}},
+		"neither":   {w: waiting{noStable: true, noLook: true}, kind: map[string]explore.Kind{"wait-stable": explore.KindPanic}},
 		"no drain":  {w: waiting{noDrain: true}, kind: map[string]explore.Kind{"wait-direct": explore.KindOracle}},
 		"again":     {w: waiting{again: true}, kind: map[string]explore.Kind{"wait-again": explore.KindLivelock}},
 		"no round":  {w: waiting{noRound: true}, slow: "hold-stable"},

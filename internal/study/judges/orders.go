@@ -58,10 +58,11 @@ type orderQuestion struct {
 	workload   string // a row of orderPrograms
 }
 
-// moved is the order of Linux 4.17 with step after another one, or at the front after NoStep.
-// NoStep is not moved.
+// moved is a right order with step after another one, or at the front after NoStep. NoStep is not
+// moved. Linux has SetDelalloc before DirtyPages, which no task can tell.
 func moved(step, after policy.WriteStep) []policy.WriteStep {
-	o := policy.ForWrite(policy.Facts{}, policy.MustParse("locked")).Steps
+	o := policy.WriteOrder{policy.FaultIn, policy.Reserve, policy.PreparePages, policy.LockExtent, policy.CopyFromUser,
+		policy.DirtyPages, policy.ISizeWrite, policy.SetDelalloc, policy.DropPages, policy.BalanceDirty}
 	l := slices.DeleteFunc(slices.Clone(o[:]), func(s policy.WriteStep) bool { return s == step })
 	if step == policy.NoStep {
 		return l

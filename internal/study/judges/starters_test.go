@@ -132,7 +132,7 @@ func TestStarters(t *testing.T) {
 	if len(again) != 1 || again[0].Pass || again[0].Trace == "" {
 		t.Fatalf("the schedule does not show it again: %+v", again)
 	}
-	for _, step := range []string{"setISize: change i_size", "truncatePages: lock page", "dioWait: wait", "waitOrdered: "} {
+	for _, step := range []string{"setISize: change i_size", "truncatePages: trylock page 1", "dioWait: wait", "waitOrdered: "} {
 		if !strings.Contains(again[0].Trace, step) {
 			t.Errorf("the table does not name the student's step %q\n%s", step, again[0].Trace)
 		}

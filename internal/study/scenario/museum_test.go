@@ -15,7 +15,7 @@ import (
 // The edges that a deadlock's report must name: what is waited for and who brings it about.
 var edges = map[string][]string{
 	"11 direct-and-space": {
-		"task 0 direct, which must end writeback of page 0, waits for extent [0, 4K), which task 1 fiemap holds",
+		"task 0 direct, which must flush for a ticket for data space, waits for extent [0, 4K), which task 1 fiemap holds",
 		"task 1 fiemap waits for extent [96K, 160K), which task 0 direct holds\n",
 	},
 	"15 direct-mapped": {"task 0 writer waits for ordered extent [0, 4K), which it must finish itself"},
@@ -32,7 +32,7 @@ var edges = map[string][]string{
 	},
 	"25 page-and-extent": {
 		"task 0 writer waits for page 0, which task 1 writeback holds",
-		"task 1 writeback, which must end writeback of page 0, waits for extent [0, 4K), which task 0 writer holds\n",
+		"task 1 writeback waits for extent [0, 4K), which task 0 writer holds\n",
 	},
 }
 

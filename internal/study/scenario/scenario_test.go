@@ -147,7 +147,7 @@ func TestDataRaces(t *testing.T) {
 		s, err := Lookup(c.scenario)
 		must(t, err)
 		for _, m := range []explore.Method{explore.Bound, explore.DPOR, explore.State, explore.PCT} {
-			r, err := Run(s, policy.MustParse(c.policy), Options{Config: func(x *explore.Config) { x.Method, x.Schedules = m, 15_000 }})
+			r, err := Run(s, policy.MustParse(c.policy), Options{Config: func(x *explore.Config) { x.Method, x.Schedules = m, 30_000 }})
 			must(t, err)
 			if r.Kind != explore.KindRace {
 				t.Fatalf("%s under %s, %s: %s %s", c.scenario, c.policy, m, r.Bound, r.Violation)

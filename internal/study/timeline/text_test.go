@@ -60,7 +60,7 @@ W both, . neither.
 // truncate run until then. It has a key to the letters of its pages.
 func TestTextWaits(t *testing.T) {
 	got := text(t, race(t), timeline.Layout{})
-	for _, want := range []string{"unlock both\n +\\(waits for i_dio_count\\)\n", "queue for i_rwsem \\(waits\\)\n", "\npages has a letter a page: - not in memory, c clean"} {
+	for _, want := range []string{"unlock page 3 \\(waits for i_dio_count\\)\n", "queue for i_rwsem \\(waits\\)\n", "\npages has a letter a page: - not in memory, c clean"} {
 		if !regexp.MustCompile(want).MatchString(got) {
 			t.Errorf("no %q in\n%s", want, got)
 		}

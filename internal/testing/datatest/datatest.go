@@ -173,7 +173,7 @@ func (w *World) WritePage(t *sched.Task, ip *inode.Inode, data []byte, off uint6
 		}
 		r.Nocow(off, end)
 	}
-	if err := r.ReserveMetadata(t, w.Reader.Place, ip, spaceinfo.FlushAll); err != nil {
+	if err := r.ReserveMetadata(t, ip, spaceinfo.FlushAll); err != nil {
 		r.Release(t, ip)
 		return err
 	}
@@ -209,6 +209,7 @@ func (w *World) WritePage(t *sched.Task, ip *inode.Inode, data []byte, off uint6
 		if end > ip.Size(t) {
 			ip.SetSize(t, end)
 		}
+		r.Finish(t, ip, true)
 		p.UnlockPut(t)
 		w.FS.Cache.BDI.BalanceDirty(t)
 		return nil

@@ -18,7 +18,7 @@ func Steps() []policy.SetsizeStep {
 func Answers() map[string]string {
 	return map[string]string{
 		"swap-1-2": "truncate-race=15:2",
-		"swap-2-3": "shrink-grow-reader=19:1,33:2",
+		"swap-2-3": "shrink-grow-reader=19:1,34:2",
 		"swap-3-4": "never",
 		"swap-4-5": "shrink-writeback=5:2",
 	}

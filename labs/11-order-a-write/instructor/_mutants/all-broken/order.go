@@ -25,12 +25,12 @@ func Unlocked() []policy.WriteStep { return Locked() }
 // Answers has a schedule for each order of the questions, also for those that nothing breaks.
 func Answers() map[string]string {
 	return map[string]string{
-		"size-last":        "14:1",
+		"size-last":        "16:1",
 		"size-last-inside": "14:1",
 		"size-first":       "14:1",
 		"delalloc-last":    "14:1",
-		"copy-early":       "4:1,18:0",
-		"dirty-early":      "4:1,18:0",
+		"copy-early":       "4:1,25:0",
+		"dirty-early":      "4:1,25:0",
 		"reserve-first":    "14:1",
 		"source-last":      "14:1",
 		"dirty-late":       "14:1",

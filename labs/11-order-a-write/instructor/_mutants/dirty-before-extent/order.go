@@ -25,12 +25,12 @@ func Unlocked() []policy.WriteStep { return Locked() }
 // Answers says of each order of the questions which schedule breaks it, or "never".
 func Answers() map[string]string {
 	return map[string]string{
-		"size-last":        "14:1",
+		"size-last":        "16:1",
 		"size-last-inside": "never",
 		"size-first":       "never",
 		"delalloc-last":    "14:1",
-		"copy-early":       "4:1,18:0",
-		"dirty-early":      "4:1,18:0",
+		"copy-early":       "4:1,25:0",
+		"dirty-early":      "4:1,25:0",
 		"reserve-first":    "never",
 		"source-last":      "never",
 		"dirty-late":       "never",
