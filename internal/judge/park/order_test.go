@@ -67,7 +67,7 @@ func TestOrder(t *testing.T) {
 func TestOrderMerged(t *testing.T) {
 	tr, s := traced(t, "truncate-race", "linux-6.1", "14:1")
 	x := order(tr, s, every)[0]
-	if x.Before != "setDelalloc: unlock extent [8K, 16K)" || !slices.Equal(x.Merged, []string{x.Before, "dropPages: unlock page 2", "dropPages: unlock page 3"}) {
+	if x.Before != "finishRange: unlock extent [8K, 16K)" || !slices.Equal(x.Merged, []string{x.Before, "dropPages: unlock page 2", "dropPages: unlock page 3"}) {
 		t.Errorf("%+v", x)
 	}
 }

@@ -50,14 +50,14 @@ var points = []point{
 	{scenario.OpTruncate, "Truncate: queue", []string{"do_truncate"}, true},
 	{scenario.OpTruncate, "Truncate: read", []string{"btrfs_setattr"}, true},
 	{scenario.OpTruncate, "truncateSetsize: change", []string{"truncate_setsize"}, true},
-	{scenario.OpTruncate, "truncateSetsize: lock extent", []string{"btrfs_invalidate_folio", "btrfs_invalidatepage"}, false},
+	{scenario.OpTruncate, "truncatePages: lock extent", []string{"btrfs_invalidate_folio", "btrfs_invalidatepage"}, false},
 	{scenario.OpTruncate, "dioWait: wait", []string{"inode_dio_wait"}, true},
 	{scenario.OpTruncate, "dropItems: read", []string{"btrfs_start_transaction"}, true},
 	{scenario.OpTruncate, "dropItems: lock extent", lockRange, true},
 
 	{scenario.OpPunch, "Fallocate: queue", []string{"btrfs_fallocate"}, true},
 	{scenario.OpPunch, "lockRun: lock page", []string{"btrfs_wait_ordered_range"}, true},
-	{scenario.OpPunch, "punchLockRange: lock page", []string{"btrfs_punch_hole_lock_range"}, true},
+	{scenario.OpPunch, "punchLockRange: trylock page", []string{"btrfs_punch_hole_lock_range"}, true},
 	{scenario.OpFallocate, "Fallocate: queue", []string{"btrfs_fallocate"}, true},
 	{scenario.OpFallocate, "lockRun: lock page", []string{"btrfs_wait_ordered_range"}, true},
 	{scenario.OpFallocate, "lockGap: lock extent", lockRange, true},
@@ -69,7 +69,8 @@ var points = []point{
 
 	{scenario.OpRead, "read: read", []string{"btrfs_file_read_iter"}, true},
 	{scenario.OpFlush, "lockRun: lock page", []string{"extent_write_cache_pages", "btrfs_writepages"}, true},
-	{scenario.OpFlush, "writeRun: lock extent", []string{"btrfs_run_delalloc_range"}, true},
+	{scenario.OpFlush, "findDelalloc: lock extent", []string{"find_lock_delalloc_range"}, true},
+	{scenario.OpFlush, "runDelalloc: lock extent", []string{"btrfs_run_delalloc_range"}, true},
 }
 
 // find is the point of an engine's step and the function that a kernel has there, of those that has
