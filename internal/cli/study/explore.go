@@ -20,7 +20,7 @@ type exploring struct {
 	cmd                      *cobra.Command
 	policies                 []string
 	all, list, print, asJSON bool
-	file                     string
+	file, confirm            string
 	more                     moreScenarios
 	sf                       searchFlags
 	view                     viewFlags
@@ -55,6 +55,9 @@ mostly within a factor of two; at a tenth of the work it may be ten times too hi
 which tasks are switched, and the rule. --print prints one of the catalogue as such a file, to begin with. --random draws
 scenarios by --seed, explores each and says how much was tried; random-SEED-NUMBER is the name of one.
 
+--confirm VERSION boots a kernel that make kernels has fetched and leads it through the schedule of the violation: does Linux do the
+same?
+
 SIGINT or SIGTERM ends the search; it prints what it has found so far and exits with code 130.
 Exit code 1 means that a contract was violated.`,
 		Example: `  btrlab explore truncate-race --policy unlocked
@@ -81,6 +84,7 @@ func (v *exploring) flags() {
 	f.BoolVar(&v.all, "all", false, fmt.Sprintf("every scenario under every policy: the matrix, with at most %d schedules a cell, and --jobs cells at a time (default: one for every core)", scenario.CellSchedules))
 	f.BoolVar(&v.list, "list", false, "list the scenarios")
 	f.StringVar(&v.file, "scenario", "", "explore the scenario in this file")
+	f.StringVar(&v.confirm, "confirm", "", "lead this kernel through the schedule that is found, as replay --kernel does: a version or a folder")
 	f.BoolVar(&v.print, "print", false, "print the scenario as a file for --scenario, and explore nothing")
 	v.more.flags(v.cmd)
 	v.sf.flags(v.cmd)
@@ -105,6 +109,8 @@ func (v *exploring) check(args []string) error {
 	err := app.Check(v.cmd,
 		app.Not(ways != 1, "want one of: a scenario, --scenario FILE, --random N, --all"),
 		app.Excludes("print", "all random", "--print prints one scenario, want its name or its file"),
+		app.Excludes("confirm", "all random shard print", "--confirm leads a kernel through the schedule that one search finds"),
+		app.Not(v.confirm != "" && len(v.policies) > 1, "--confirm leads a kernel through one schedule, want one policy"),
 		app.Excludes("shard", "all random", "--shard divides the search of one scenario, not --all nor --random"))
 	if err != nil {
 		return err
@@ -174,6 +180,11 @@ func (v *exploring) search(s *scenario.Scenario, o scenario.Options, st *app.Sta
 		}
 		if r.Stopped {
 			return app.ErrStopped
+		}
+		if v.confirm != "" && r.Verdict == explore.Violated {
+			if _, err := v.replayLed(v.confirm, s, p, r.Schedule, v.asJSON); err != nil {
+				return err
+			}
 		}
 	}
 	if found {

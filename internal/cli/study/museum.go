@@ -26,6 +26,7 @@ type visit struct {
 	asJSON bool
 	sf     searchFlags
 	lf     app.LayoutFlags
+	kernel string
 	limit  string // of the searches, in words
 }
 
@@ -38,14 +39,18 @@ then the right order. The numbers are those of labs/reference 9.2; from 31 on th
 fsync promised: those come with a workload in which the power is cut anywhere, as btrlab crash does it, under both orders. Without a
 number it lists the exhibits; museum all runs every one, which takes a minute or two, and says what was found for each. With --policy it
 also says whether that policy falls into the same hole. It tries at most %d schedules of each order unless you say otherwise.
-Exit code 1 means that an exhibit did not prove itself, or that the policy of --policy is broken.`, scenario.CellSchedules),
-		Example: "  btrlab museum\n  btrlab museum 23\n  btrlab museum all\n  btrlab museum 1 --policy modern",
+With --kernel it boots a kernel that make kernels has fetched, and leads it through the schedules of those exhibits that a kernel
+of a distribution has or had.
+Exit code 1 means that an exhibit did not prove itself, that the policy of --policy is broken, or that the kernel of --kernel breaks
+otherwise than is known.`, scenario.CellSchedules),
+		Example: "  btrlab museum\n  btrlab museum 23\n  btrlab museum all\n  btrlab museum 1 --policy modern\n  btrlab museum 41 --kernel 6.1",
 		Args:    cobra.MaximumNArgs(1),
 
 		ValidArgsFunction: app.First(exhibits),
 	}
 	v := &visit{verbs: a, cmd: cmd}
 	cmd.Flags().StringVar(&v.policy, "policy", "", "also explore each exhibit's scenario under this policy")
+	cmd.Flags().StringVar(&v.kernel, "kernel", "", "lead this kernel through the exhibit, or all that one was led through: a version or a folder")
 	v.sf.flags(cmd)
 	v.lf.Flags(cmd)
 	app.JSONFlag(cmd, &v.asJSON)
@@ -55,7 +60,7 @@ Exit code 1 means that an exhibit did not prove itself, or that the policy of --
 }
 
 func (v *visit) run(args []string) error {
-	if len(args) == 0 && v.policy == "" {
+	if len(args) == 0 && v.policy == "" && v.kernel == "" {
 		return v.listMuseum(v.asJSON)
 	}
 	if v.policy != "" {
@@ -66,6 +71,12 @@ func (v *visit) run(args []string) error {
 	number := ""
 	if len(args) == 1 && args[0] != "all" {
 		number = args[0]
+	}
+	if v.kernel != "" {
+		if v.policy != "" {
+			return app.Usagef(v.cmd, "have --kernel and --policy, want one: a kernel has its own order of steps")
+		}
+		return v.leadMuseum(v.kernel, number)
 	}
 	shown, stopped, err := v.show(number)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 )
 
 func (a verbs) replay() *cobra.Command {
-	var pol, page, file string
+	var pol, page, file, kernel string
 	var asJSON, own bool
 	var view viewFlags
 	var lf app.LayoutFlags
@@ -28,10 +28,14 @@ prints a table with a column for each task; at the left is the state of the file
 With --out it also writes the timeline as one HTML page with lanes, locks and waits; the arrow keys go through the steps.
 A name that ends in .svg gets a picture of the steps that change the file instead. A
 schedule belongs to one policy, because other policies have other steps.
-Exit code 1 means that the schedule violates the contract.`,
+With --kernel it also boots a kernel that make kernels has fetched, and leads it through the schedule: its own tasks, parked at
+its functions, take their steps in the order of the engine's; below the table is what each did, and whether the end is the
+same. With --json that alone is printed.
+Exit code 1 means that the schedule violates the contract, or that the kernel ends otherwise.`,
 		Example: `  btrlab replay truncate-race 11:1 --policy unlocked
   btrlab replay truncate-race 11:1 --policy unlocked --out race.html
   btrlab replay truncate-race '' --policy modern
+  btrlab replay truncate-race 11:1 --policy linux-6.1 --kernel 6.1
   btrlab explore three-truncate --print > mine.scenario; btrlab replay --scenario mine.scenario '' --policy unlocked`,
 		Args: cobra.RangeArgs(1, 2),
 	}
@@ -39,6 +43,7 @@ Exit code 1 means that the schedule violates the contract.`,
 	f.StringVar(&pol, "policy", "locked", app.PolicyUsage())
 	f.BoolVar(&own, "own", false, "judge by what the policy promises, not by the scenario's rule")
 	f.StringVar(&file, "scenario", "", "replay a schedule of the scenario in this file, which explore --scenario has printed")
+	f.StringVar(&kernel, "kernel", "", "lead this kernel through the schedule, too: a version or a folder")
 	view.flags(cmd)
 	lf.Flags(cmd)
 	f.StringVar(&page, "out", "", "also write the timeline to this file, as one HTML page, or a picture if it ends in .svg")
@@ -69,15 +74,20 @@ Exit code 1 means that the schedule violates the contract.`,
 		if tr.Kind == explore.KindMisfit {
 			return app.Usagef(cmd, "%s under %s: %s", s.Name, pol, tr.Violation)
 		}
-		if asJSON {
-			err = a.PrintJSON(tr)
-		} else {
+		switch {
+		case !asJSON:
 			err = timeline.WriteText(a.Out, tr, a.Layout(&lf))
+		case kernel == "":
+			err = a.PrintJSON(tr)
 		}
 		if err == nil && page != "" {
 			err = writeTimeline(page, tr)
 		}
-		if err == nil && tr.Kind != explore.OK {
+		other := false
+		if err == nil && kernel != "" {
+			other, err = a.replayLed(kernel, s, policy.MustParse(pol), tr.Schedule, asJSON)
+		}
+		if err == nil && (other || tr.Kind != explore.OK) {
 			err = app.ErrFound
 		}
 		return err

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"btrlab/internal/hostio"
+	"btrlab/internal/study/scenario"
 )
 
 // port is the serial port on which the agent and the host speak.
@@ -79,6 +80,7 @@ func rawPort(f *os.File) error {
 // agent is the guest's side: a mounted disk, its open files, and the tasks.
 type agent struct {
 	files  map[string]*os.File
+	maps   [][]byte // of those files
 	tasks  []*task
 	nudges [1 + MaxTasks]int // process that nudges a processor, or has
 }
@@ -90,6 +92,7 @@ type task struct {
 	traps []trap
 	out   []landed
 	keep  [][]byte // what the traps point to
+	touch [][]byte // the part of it that is there when they begin
 	reads []int    // of each call, the part of keep that it reads into, or -1
 }
 
@@ -164,7 +167,7 @@ func (a *agent) start(tasks [][]Call) error {
 		var mask unix.CPUSet
 		mask.Set(i + 1)
 		runtime.LockOSThread()
-		pid, errno := spawn(&mask, t.traps, t.out, t.keep)
+		pid, errno := spawn(&mask, t.traps, t.out, t.touch)
 		runtime.UnlockOSThread()
 		if errno != 0 {
 			return fmt.Errorf("start a task: %w", errno)
@@ -211,6 +214,19 @@ func (a *agent) file(name string, flags int) (uintptr, error) {
 	return f.Fd(), nil
 }
 
+// privilege gives a file a capability, as setcap does.
+func (t *task) privilege(fd uintptr, set func(uintptr, ...uintptr)) error {
+	const attribute = "security.capability\x00"
+	netRaw := scenario.CapNetRaw
+	b, err := t.memory(int64(len(netRaw)+len(attribute)), false)
+	if err != nil {
+		return err
+	}
+	copy(b[copy(b, netRaw):], attribute)
+	set(unix.SYS_FSETXATTR, fd, pointer(b[len(netRaw):]), pointer(b), uintptr(len(netRaw)), 0)
+	return nil
+}
+
 // memory is part of a mapping that is there, and that a task finds at the same place.
 func (t *task) memory(n int64, shared bool) ([]byte, error) {
 	kind := unix.MAP_PRIVATE
@@ -219,7 +235,42 @@ func (t *task) memory(n int64, shared bool) ([]byte, error) {
 	}
 	b, err := unix.Mmap(-1, 0, int(max(n, 1)), unix.PROT_READ|unix.PROT_WRITE, kind|unix.MAP_ANON|unix.MAP_POPULATE)
 	if err == nil {
-		t.keep = append(t.keep, b)
+		t.keep, t.touch = append(t.keep, b), append(t.touch, b)
+	}
+	return b, err
+}
+
+// source is the memory that a write writes from.
+func (a *agent) source(t *task, c *Call) ([]byte, error) {
+	if c.Mapped {
+		fd, err := a.file(c.File, unix.O_RDWR)
+		if err != nil {
+			return nil, err
+		}
+		b, err := unix.Mmap(int(fd), c.MapOff, int(c.N), unix.PROT_READ, unix.MAP_SHARED)
+		if err == nil {
+			a.maps = append(a.maps, b)
+		}
+		return b, err
+	}
+	text := bytes.Repeat([]byte{c.Fill}, int(c.N))
+	if c.Short == 0 {
+		b, err := t.memory(c.N, false)
+		copy(b, text)
+		return b, err
+	}
+	// A page of a private mapping of a file is not there until it is touched, and has its bytes then.
+	fd, err := unix.MemfdCreate("source", 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	if _, err := unix.Write(fd, text); err != nil {
+		return nil, err
+	}
+	b, err := unix.Mmap(fd, 0, int(c.N), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE)
+	if err == nil {
+		t.keep, t.touch = append(t.keep, b), append(t.touch, b[:c.Short])
 	}
 	return b, err
 }
@@ -247,7 +298,7 @@ func (a *agent) trap(t *task, i int) error {
 	off, n := uintptr(c.Off), uintptr(c.N)
 	switch c.Verb {
 	case "write", "read":
-		return transfer(t, i, fd, set)
+		return a.transfer(t, i, fd, set)
 	case "truncate":
 		set(unix.SYS_FTRUNCATE, fd, off)
 	case "falloc":
@@ -262,6 +313,8 @@ func (a *agent) trap(t *task, i int) error {
 		set(unix.SYS_FADVISE64, fd, 0, 0, unix.FADV_DONTNEED)
 	case "map":
 		return fiemap(t, fd, c, set)
+	case "privilege":
+		return t.privilege(fd, set)
 	case "sync":
 		set(unix.SYS_SYNCFS, fd)
 	default:
@@ -271,9 +324,15 @@ func (a *agent) trap(t *task, i int) error {
 }
 
 // transfer makes the system call of a write or a read.
-func transfer(t *task, i int, fd uintptr, set func(uintptr, ...uintptr)) error {
+func (a *agent) transfer(t *task, i int, fd uintptr, set func(uintptr, ...uintptr)) (err error) {
 	c := &t.calls[i]
-	b, err := t.memory(c.N, c.Verb == "read")
+	var b []byte
+	if c.Verb == "read" {
+		b, err = t.memory(c.N, true)
+		t.reads[i] = len(t.keep) - 1
+	} else {
+		b, err = a.source(t, c)
+	}
 	if err != nil {
 		return err
 	}
@@ -282,13 +341,11 @@ func transfer(t *task, i int, fd uintptr, set func(uintptr, ...uintptr)) error {
 		return err
 	}
 	*(*unix.Iovec)(unsafe.Pointer(&vec[0])) = unix.Iovec{Base: &b[0], Len: uint64(c.N)}
+	number := uintptr(unix.SYS_PWRITEV2)
 	if c.Verb == "read" {
-		t.reads[i] = len(t.keep) - 2
-		set(unix.SYS_PREADV2, fd, pointer(vec), 1, uintptr(c.Off), 0, rwf(c))
-		return nil
+		number = unix.SYS_PREADV2
 	}
-	copy(b, bytes.Repeat([]byte{c.Fill}, int(c.N)))
-	set(unix.SYS_PWRITEV2, fd, pointer(vec), 1, uintptr(c.Off), 0, rwf(c))
+	set(number, fd, pointer(vec), 1, uintptr(c.Off), 0, rwf(c))
 	return nil
 }
 
@@ -343,6 +400,12 @@ func (a *agent) results() ([][]Result, error) {
 }
 
 func (a *agent) unmount() error {
+	for _, b := range a.maps {
+		if err := unix.Munmap(b); err != nil {
+			return err
+		}
+	}
+	a.maps = nil
 	for key, f := range a.files {
 		if err := f.Close(); err != nil {
 			return err

@@ -3,7 +3,7 @@ package park
 // Call is one system call of a task, on a file that the guest has open.
 type Call struct {
 	// Verb is write, read, truncate, punch, falloc, fsync, start (writeback, not waited for), drop
-	// (clean pages), map (fiemap), or sync (of the file system).
+	// (clean pages), map (fiemap), privilege (give it a capability), or sync (of the file system).
 	Verb string `json:"verb"`
 	File string `json:"file"`
 	Off  int64  `json:"off,omitempty"`
@@ -15,6 +15,12 @@ type Call struct {
 	Append bool `json:"append,omitempty"`
 	DSync  bool `json:"dsync,omitempty"`
 	Nowait bool `json:"nowait,omitempty"`
+	// Mapped says that a write's source is the page at MapOff of a shared mapping of the file, which
+	// no task has touched. Short, if not 0, is how many of its bytes are there when it begins; the
+	// others are in memory, and a fault away.
+	Mapped bool  `json:"mapped,omitempty"`
+	MapOff int64 `json:"map_off,omitempty"`
+	Short  int64 `json:"short,omitempty"`
 }
 
 // Result is how a call ended.

@@ -2,7 +2,9 @@ package park
 
 import (
 	"fmt"
+	"slices"
 
+	"btrlab/internal/sched/explore"
 	"btrlab/internal/study/scenario"
 )
 
@@ -34,6 +36,10 @@ type line struct {
 	steps   []int
 	anchors []anchor
 	at      int // the anchor that it stands at; the first is the gate before its first operation
+	op      int // the operation that it is in at the end of the trace; -1 before the first
+	ended   bool
+	// beyond is the place of the step after its last one, if the trace ends before that.
+	beyond string
 }
 
 // order turns the engine's execution into steps for Linux. Workers are left out: those of Linux
@@ -81,6 +87,15 @@ func (l *line) turn(tr *scenario.Trace, task, end int) *Step {
 		for l.at++; l.at < len(l.anchors); l.at++ {
 			x.Places = append(x.Places, l.anchors[l.at].place)
 		}
+		switch {
+		case l.beyond != "":
+			x.Before, x.Places = "its next step", append(x.Places, l.beyond)
+		case !l.ended:
+			x.Before = "the step with which it breaks"
+		}
+		if len(x.Places) == 0 {
+			return nil
+		}
 		return &x
 	}
 	x.Before = stepText(&tr.Steps[next])
@@ -105,13 +120,12 @@ func (l *line) turn(tr *scenario.Trace, task, end int) *Step {
 }
 
 // linesOf finds the places of each task's steps. The last anchor of each is the gate after its last
-// operation.
+// operation, if it comes to it.
 func linesOf(tr *scenario.Trace, s *scenario.Scenario, has func(string) bool) []line {
 	lines := make([]line, tr.Own)
-	op := make([]int, tr.Own) // which operation a task is in, -1 before the first
-	seen := make([]map[*point]bool, tr.Own)
-	for i := range op {
-		op[i], seen[i] = -1, map[*point]bool{}
+	seen := make([][]*point, tr.Own) // of the operation that a task is in
+	for i := range lines {
+		lines[i].op = -1
 	}
 	for i := range tr.Steps {
 		x := &tr.Steps[i]
@@ -121,23 +135,32 @@ func linesOf(tr *scenario.Trace, s *scenario.Scenario, has func(string) bool) []
 		l := &lines[x.Task]
 		l.steps = append(l.steps, i)
 		if x.Kind == "call" {
-			op[x.Task]++
-			clear(seen[x.Task])
+			l.op++
+			seen[x.Task] = nil
 			l.anchors = append(l.anchors, anchor{i, Gate})
+		}
+		if l.op < 0 {
 			continue
 		}
-		if op[x.Task] < 0 {
-			continue
+		ops := s.Tasks[x.Task].Ops
+		if slices.ContainsFunc(x.Notes, func(n scenario.Note) bool { return n.Event == scenario.Returns || n.Event == scenario.Fails }) {
+			l.ended = l.op == len(ops)-1
 		}
-		p, f := find(s.Tasks[x.Task].Ops[op[x.Task]].Kind, stepText(x), has)
-		if f == "" || p.first && seen[x.Task][p] {
-			continue
+		if p, f := find(ops[l.op].Kind, stepText(x), has); f != "" && !(p.first && slices.Contains(seen[x.Task], p)) {
+			seen[x.Task] = append(seen[x.Task], p)
+			l.anchors = append(l.anchors, anchor{i, f})
 		}
-		seen[x.Task][p] = true
-		l.anchors = append(l.anchors, anchor{i, f})
 	}
 	for i := range lines {
-		lines[i].anchors = append(lines[i].anchors, anchor{len(tr.Steps), Gate})
+		switch l := &lines[i]; {
+		case l.ended:
+			l.anchors = append(l.anchors, anchor{len(tr.Steps), Gate})
+		case tr.Kind != explore.KindDeadlock && l.op >= 0 && len(seen[i]) > 0:
+			// It has taken its last step, and nothing says where the next one is.
+			if o := &s.Tasks[i].Ops[l.op]; !o.Nowait {
+				l.beyond = after(seen[i][len(seen[i])-1], has)
+			}
+		}
 	}
 	return lines
 }

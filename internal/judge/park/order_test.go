@@ -156,7 +156,7 @@ func TestDifferences(t *testing.T) {
 
 // What no task of Linux is made to do is one line.
 func TestNoCall(t *testing.T) {
-	for _, name := range []string{"enospc", "short-copy", "ring-writers", "reflink-source", "direct-log"} {
+	for _, name := range []string{"ring-writers", "reflink-source", "direct-log"} {
 		s, err := scenario.Lookup(name)
 		if err != nil {
 			t.Fatal(err)

@@ -68,10 +68,15 @@ var points = []point{
 	{scenario.OpFsync, "byLog: transfer", []string{"btrfs_sync_log"}, true},
 
 	{scenario.OpRead, "read: read", []string{"btrfs_file_read_iter"}, true},
+	{scenario.OpMap, "lock extent", []string{"extent_fiemap", "btrfs_fiemap"}, true},
+	{scenario.OpMap, "unlock extent", []string{"btrfs_get_extent_fiemap", "fiemap_search_slot", "fiemap_process_hole", "emit_last_fiemap_cache"}, true},
 	{scenario.OpFlush, "lockRun: lock page", []string{"extent_write_cache_pages", "btrfs_writepages"}, true},
 	{scenario.OpFlush, "findDelalloc: lock extent", []string{"find_lock_delalloc_range"}, true},
 	{scenario.OpFlush, "runDelalloc: lock extent", []string{"btrfs_run_delalloc_range"}, true},
 }
+
+// sleepers are functions that a NOWAIT request must not come to: each may sleep.
+var sleepers = []string{"btrfs_start_transaction", "btrfs_start_delalloc_snapshot", "btrfs_wait_ordered_extents"}
 
 // find is the point of an engine's step and the function that a kernel has there, of those that has
 // says are there; "" is none.
@@ -90,12 +95,25 @@ func find(kind scenario.OpKind, step string, has func(function string) bool) (p 
 	return nil, ""
 }
 
+// after is the place of the next point of the same operation that a kernel has; "" is none.
+func after(p *point, has func(function string) bool) string {
+	for i := slices.IndexFunc(points, func(q point) bool { return q.op == p.op && q.step == p.step }) + 1; i < len(points) && points[i].op == p.op; i++ {
+		for _, f := range points[i].functions {
+			if has(f) {
+				return f
+			}
+		}
+	}
+	return ""
+}
+
 // Functions are all functions of the map.
 func Functions() []string {
 	var list []string
 	for _, p := range points {
 		list = append(list, p.functions...)
 	}
+	list = append(list, sleepers...)
 	slices.Sort(list)
 	return slices.Compact(list)
 }

@@ -13,6 +13,7 @@ import (
 	"btrlab/internal/judge/oracle"
 	"btrlab/internal/policy"
 	"btrlab/internal/sched"
+	"btrlab/internal/sched/explore"
 	"btrlab/internal/study/scenario"
 )
 
@@ -39,17 +40,24 @@ type Replayed struct {
 	Engine, Linux Ending
 	// Differences are those of the ends, if the schedule was not refused.
 	Differences []string `json:"differences,omitempty"`
+	// Violation is what the engine does not come to an end for: a NOWAIT request that sleeps, a
+	// deadlock, or an error that an operation must not have. Broken says how Linux does the same, of
+	// each task that does; it is empty if Linux does not. There are no differences then, and after a
+	// deadlock no end of Linux.
+	Violation string   `json:"violation,omitempty"`
+	Broken    []string `json:"broken,omitempty"`
 }
 
 // ErrNoCall means that a scenario has something that no task of Linux is made to do, and ErrNoEnd
-// that the engine does not come to an end, so that there is nothing to compare.
+// that the engine breaks in a way that is seen in the engine only.
 var (
 	ErrNoCall = errors.New("no task of a kernel is asked for that")
 	ErrNoEnd  = errors.New("the engine does not come to an end")
 )
 
 // Replay leads a kernel through a schedule of a scenario, as the engine runs it under a policy, and
-// compares the ends. Disk is the path of the machine's disk.
+// compares the ends; or, where the engine breaks before its end, asks whether Linux does so too. Disk is the path of the machine's disk. A machine whose
+// tasks wait for each other is of no use any more: Close it.
 func Replay(ctx context.Context, m *Machine, disk string, s *scenario.Scenario, p *policy.Policy, schedule string) (*Replayed, error) {
 	calls, err := tasks(s)
 	if err != nil {
@@ -63,10 +71,12 @@ func Replay(ctx context.Context, m *Machine, disk string, s *scenario.Scenario, 
 	if err != nil {
 		return nil, err
 	}
-	if tr.Kind != "" {
+	switch tr.Kind {
+	case explore.OK, explore.KindNowait, explore.KindDeadlock, explore.KindOracle:
+	default:
 		return nil, fmt.Errorf("%s under %s: %w: %s", s.Name, p.Name, ErrNoEnd, tr.Violation)
 	}
-	x := &Replayed{Scenario: s.Name, Policy: p.Name, Schedule: tr.Schedule, Release: m.Release}
+	x := &Replayed{Scenario: s.Name, Policy: p.Name, Schedule: tr.Schedule, Release: m.Release, Violation: tr.Violation.What}
 	x.Engine = Ending{Size: end.FinalSize, Bytes: end.Final, Errors: engineErrors(tr, s)}
 	x.Steps = order(tr, s, func(f string) bool { return m.symbols[f] != 0 })
 	if err := Prepare(disk, s); err != nil {
@@ -97,6 +107,14 @@ func Replay(ctx context.Context, m *Machine, disk string, s *scenario.Scenario, 
 			break
 		}
 	}
+	if tr.Kind != explore.OK && tr.Kind != explore.KindOracle && x.Refused == "" {
+		if err := x.press(ctx, r, victims(tr, s)); err != nil {
+			return nil, err
+		}
+		if tr.Kind == explore.KindDeadlock && len(x.Broken) > 0 {
+			return x, nil
+		}
+	}
 	results, err := r.End(ctx)
 	if err != nil {
 		return nil, err
@@ -115,8 +133,16 @@ func Replay(ctx context.Context, m *Machine, disk string, s *scenario.Scenario, 
 			x.Linux.Errors = append(x.Linux.Errors, text)
 		}
 	}
-	if x.Refused == "" {
+	switch {
+	case x.Refused != "":
+	case x.Violation == "":
 		x.Differences = differences(&x.Engine, &x.Linux)
+	case tr.Kind == explore.KindOracle:
+		for i, e := range x.Engine.Errors {
+			if l := x.Linux.Errors[i]; l != "" && strings.Contains(e, l) {
+				x.Broken = append(x.Broken, fmt.Sprintf("operation %d: %s", i+1, l))
+			}
+		}
 	}
 	return x, m.Unmount(ctx)
 }
@@ -160,7 +186,7 @@ func (x *Replayed) take(ctx context.Context, r *Run, s *Step, w *way) error {
 			continue // an operation that returned early has brought it here
 		case at == Gate && come > w.gates:
 			s.Said = "has returned without " + place
-			x.Notes = append(x.Notes, fmt.Sprintf("task %d returns without %s", s.Task+1, place))
+			x.Notes = append(x.Notes, fmt.Sprintf("task %d returns without %s", s.Task, place))
 			continue
 		}
 		err := r.Advance(ctx, s.Task, place, Gate)
@@ -168,7 +194,7 @@ func (x *Replayed) take(ctx context.Context, r *Run, s *Step, w *way) error {
 		if errors.As(err, &held) {
 			s.Said = "waits in " + strings.Join(held.Stack[:min(2, len(held.Stack))], ", from ")
 			if !s.Waits || !last {
-				x.Refused = fmt.Sprintf("task %d does not come to %s: it waits in %s", s.Task+1, place, strings.Join(held.Stack, " < "))
+				x.Refused = fmt.Sprintf("task %d does not come to %s: it waits in %s", s.Task, place, strings.Join(held.Stack, " < "))
 			}
 			return nil
 		}
@@ -183,9 +209,54 @@ func (x *Replayed) take(ctx context.Context, r *Run, s *Step, w *way) error {
 	}
 	if s.Waits {
 		w.early = true
-		x.Notes = append(x.Notes, fmt.Sprintf("task %d does not wait before %s", s.Task+1, s.Before))
+		x.Notes = append(x.Notes, fmt.Sprintf("task %d does not wait before %s", s.Task, s.Before))
 	}
 	return nil
+}
+
+// press lets the tasks go on that stand where the engine's break. A NOWAIT request must neither
+// sleep nor come to a function that does; of tasks that wait for each other, none comes to its end.
+func (x *Replayed) press(ctx context.Context, r *Run, victims []victim) error {
+	places := []string{Gate}
+	if strings.Contains(x.Violation, "NOWAIT") {
+		for _, f := range sleepers {
+			if r.m.symbols[f] != 0 {
+				places = append(places, f)
+			}
+		}
+	}
+	for _, v := range victims {
+		task := v.task
+		if _, come := r.At(task); come > 1+v.op {
+			continue // its operation has returned
+		}
+		err := r.Advance(ctx, task, places...)
+		var held *Held
+		switch at, _ := r.At(task); {
+		case errors.As(err, &held):
+			x.Broken = append(x.Broken, held.Error())
+		case err != nil:
+			return err
+		case at != Gate:
+			x.Broken = append(x.Broken, fmt.Sprintf("task %d comes to %s", task, at))
+		}
+	}
+	return nil
+}
+
+// victim is a task that breaks, and the number of its operation that does, from 0.
+type victim struct{ task, op int }
+
+// victims are the tasks that break: one whose NOWAIT request sleeps, or all that have not ended.
+func victims(tr *scenario.Trace, s *scenario.Scenario) (list []victim) {
+	lines := linesOf(tr, s, func(string) bool { return false })
+	for i := range lines {
+		op := lines[i].op
+		if !lines[i].ended && (tr.Kind == explore.KindDeadlock || op >= 0 && s.Tasks[i].Ops[op].Nowait) {
+			list = append(list, victim{i, op})
+		}
+	}
+	return list
 }
 
 // engineErrors are the errors of the engine's operations.
@@ -231,13 +302,16 @@ func warm(s *scenario.Scenario) []Call {
 	for _, c := range s.File.Dirty {
 		list = append(list, Call{Verb: "write", File: scenario.FileName, Off: s.File.At + c.Lo, N: c.Hi - c.Lo, Fill: oracle.PaintInitial})
 	}
+	if s.File.Privileged {
+		list = append(list, Call{Verb: "privilege", File: scenario.FileName})
+	}
 	return list
 }
 
 // tasks are the calls of a scenario's tasks.
 func tasks(s *scenario.Scenario) ([][]Call, error) {
-	if s.Quota != 0 || s.FillTo != 0 || s.DirtyLimit != 0 || s.Before != nil || s.File.Privileged || s.File.Compressed {
-		return nil, fmt.Errorf("scenario %s: %w: quotas, full disks, limits, renames before it, capabilities or compression", s.Name, ErrNoCall)
+	if s.DirtyLimit != 0 || s.Before != nil || s.File.Compressed {
+		return nil, fmt.Errorf("scenario %s: %w: limits of dirty pages, renames before it, or compression", s.Name, ErrNoCall)
 	}
 	id := byte(0)
 	list := make([][]Call, len(s.Tasks))
@@ -259,9 +333,9 @@ var verbs = map[scenario.OpKind]string{scenario.OpWrite: "write", scenario.OpRea
 
 func call(s *scenario.Scenario, o *scenario.Op, id byte) (Call, error) {
 	verb := verbs[o.Kind]
-	if verb == "" || o.Short != 0 || o.Mapped || o.Queued || o.Ring != 0 || o.Async || o.Second {
+	if verb == "" || o.Queued || o.Ring != 0 || o.Async || o.Second {
 		return Call{}, fmt.Errorf("%s: %w", o, ErrNoCall)
 	}
 	return Call{Verb: verb, File: scenario.FileName, Off: s.File.At + o.Off, N: o.N, Fill: id, Direct: o.Direct, Append: o.Append, DSync: o.DSync,
-		Nowait: o.Nowait}, nil
+		Nowait: o.Nowait, Mapped: o.Mapped, MapOff: s.File.At + o.MapOff, Short: o.Short}, nil
 }

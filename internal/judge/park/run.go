@@ -43,7 +43,7 @@ type Held struct {
 }
 
 func (h *Held) Error() string {
-	return fmt.Sprintf("task %d sleeps in %s", h.Task+1, strings.Join(h.Stack, " < "))
+	return fmt.Sprintf("task %d sleeps in %s", h.Task, strings.Join(h.Stack, " < "))
 }
 
 // Is says that a Held is an ErrHeld.
@@ -232,7 +232,7 @@ func (r *Run) Advance(ctx context.Context, task int, places ...string) error {
 			}
 			last = *x.State
 			if x.State.Letter == "Z" && !t.held {
-				return fmt.Errorf("task %d has ended before %s", task+1, strings.Join(places, " or "))
+				return fmt.Errorf("task %d has ended before %s", task, strings.Join(places, " or "))
 			}
 			if !x.State.Quiet {
 				continue
@@ -243,7 +243,7 @@ func (r *Run) Advance(ctx context.Context, task int, places ...string) error {
 			t.held, t.at = true, ""
 			return &Held{Task: task, Stack: x.State.Stack}
 		case <-ctx.Done():
-			return fmt.Errorf("task %d on its way to %s, last seen %+v: %w", task+1, strings.Join(places, " or "), last, ctx.Err())
+			return fmt.Errorf("task %d on its way to %s, last seen %+v: %w", task, strings.Join(places, " or "), last, ctx.Err())
 		}
 	}
 	return nil

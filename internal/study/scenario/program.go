@@ -270,7 +270,7 @@ func (s *Scenario) warm(t *sched.Task, x *fs.FS, f *fs.File) {
 		}
 	}
 	if s.File.Privileged {
-		if err := x.Setxattr(t, FileName, "security.capability", capNetRaw); err != nil {
+		if err := x.Setxattr(t, FileName, "security.capability", CapNetRaw); err != nil {
 			panic(err)
 		}
 	}
@@ -296,9 +296,9 @@ func (s *Scenario) compressed(t *sched.Task, x *fs.FS, f *fs.File) error {
 	return x.Sync(t)
 }
 
-// capNetRaw is the value of security.capability that setcap cap_net_raw=ep writes. Layout: struct
+// CapNetRaw is the value of security.capability that setcap cap_net_raw=ep writes. Layout: struct
 // vfs_cap_data.
-var capNetRaw = []byte{1, 0, 0, 2, 0, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+var CapNetRaw = []byte{1, 0, 0, 2, 0, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
 func (r *run) start() {
 	w := r.w

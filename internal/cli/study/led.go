@@ -1,0 +1,204 @@
+package study
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"btrlab/internal/cli/app"
+	"btrlab/internal/judge/kernels"
+	"btrlab/internal/judge/kernels/jobs"
+	"btrlab/internal/judge/park"
+	"btrlab/internal/policy"
+	"btrlab/internal/prose"
+	"btrlab/internal/study/scenario"
+)
+
+// led is a kernel that is booted to be led through schedules, as --kernel of replay and museum and
+// --confirm of explore name it.
+type led struct {
+	verbs
+	kernel  *kernels.Kernel
+	program string
+	dir     string
+	ctx     context.Context // of the machines; an interrupt ends it
+	end     context.CancelFunc
+	m       *park.Machine // nil until it is needed, and after a schedule in which it is stuck
+}
+
+// diskSize is that of the machine's disk until a scenario's is put there, in bytes.
+const diskSize = 128 << 20
+
+// leadTime is how long a kernel may take for one schedule.
+const leadTime = 5 * time.Minute
+
+// lead finds the kernel of a flag. Call close.
+func (a verbs) lead(version string) (l *led, err error) {
+	l = &led{verbs: a}
+	if l.kernel, err = kernels.Find(version); err != nil {
+		return nil, err
+	}
+	if l.program, err = os.Executable(); err != nil {
+		return nil, err
+	}
+	if l.dir, err = os.MkdirTemp("", "btrlab-led"); err != nil {
+		return nil, err
+	}
+	l.ctx, l.end = a.Context(context.Background())
+	return l, os.WriteFile(l.disk(), nil, 0o600)
+}
+
+func (l *led) disk() string { return filepath.Join(l.dir, "disk") }
+
+func (l *led) close() error {
+	defer l.end()
+	var err error
+	if l.m != nil {
+		err = l.m.Close()
+	}
+	return errors.Join(err, os.RemoveAll(l.dir))
+}
+
+// through leads the kernel through a schedule. An interrupt ends it, and the machine with it.
+func (l *led) through(show func(ctx context.Context, m *park.Machine, disk string) (*park.Replayed, error)) (*park.Replayed, error) {
+	if err := l.boot(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(l.ctx, leadTime)
+	defer cancel()
+	x, err := show(ctx, l.m, l.disk())
+	if stop := l.Interrupted(); stop != nil {
+		return nil, stop
+	}
+	if err != nil {
+		return nil, fmt.Errorf("kernel %s: %w", l.kernel.Release, err)
+	}
+	if x.Stuck() {
+		err = l.m.Close()
+		l.m = nil
+	}
+	return x, err
+}
+
+// boot boots the kernel, if none is running.
+func (l *led) boot() (err error) {
+	if l.m != nil {
+		return nil
+	}
+	if err := os.Truncate(l.disk(), diskSize); err != nil {
+		return err
+	}
+	l.m, err = park.Boot(l.ctx, park.Options{Kernel: l.kernel, Program: l.program, Args: jobs.Args("tasks"), Image: l.disk()})
+	if err != nil {
+		l.m = nil
+	}
+	return err
+}
+
+// replay leads the kernel through one schedule of a scenario, and prints what it does.
+func (l *led) replay(s *scenario.Scenario, p *policy.Policy, schedule string, asJSON bool) (*park.Replayed, error) {
+	if p.Own != nil {
+		return nil, fmt.Errorf("policy %s: %w", p.Name, errOwn)
+	}
+	x, err := l.through(func(ctx context.Context, m *park.Machine, disk string) (*park.Replayed, error) {
+		return park.Replay(ctx, m, disk, s, p, schedule)
+	})
+	if err != nil {
+		return nil, err
+	}
+	if asJSON {
+		return x, l.PrintJSON(x)
+	}
+	fmt.Fprintln(l.Out)
+	return x, x.WriteText(l.Out, namesOf(s), l.Width())
+}
+
+// replayLed leads a kernel through one schedule, and reports whether it ends otherwise than the
+// engine.
+func (a verbs) replayLed(kernel string, s *scenario.Scenario, p *policy.Policy, schedule string, asJSON bool) (other bool, err error) {
+	l, err := a.lead(kernel)
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, l.close()) }()
+	x, err := l.replay(s, p, schedule, asJSON)
+	return err == nil && !x.Breaks(), err
+}
+
+// errOwn says what no kernel can be led through.
+var errOwn = errors.New("no kernel has a policy of your own, so none is led through its schedules")
+
+func namesOf(s *scenario.Scenario) []string {
+	names := make([]string, len(s.Tasks))
+	for i, t := range s.Tasks {
+		names[i] = t.Name
+	}
+	return names
+}
+
+// leadMuseum leads a kernel through an exhibit, or through all that any kernel was led through.
+func (v *visit) leadMuseum(version, number string) (err error) {
+	l, err := v.lead(version)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.close()) }()
+	shown, other := []*park.Replayed(nil), false
+	for i := range park.Exhibits {
+		e := &park.Exhibits[i]
+		if number != "" && number != fmt.Sprint(e.Number) {
+			continue
+		}
+		x, err := l.through(func(ctx context.Context, m *park.Machine, disk string) (*park.Replayed, error) {
+			return e.Show(ctx, m, disk)
+		})
+		if err != nil {
+			return err
+		}
+		shown = append(shown, x)
+		other = other || x.Breaks() != slices.Contains(e.Broken, l.kernel.Version)
+		if !v.asJSON {
+			if err := v.printLed(e, x); err != nil {
+				return err
+			}
+		}
+	}
+	switch {
+	case shown == nil:
+		return app.Usagef(v.cmd, "exhibit %s: no kernel was led through it, want one of %s", number, ledNumbers())
+	case v.asJSON:
+		err = v.PrintJSON(shown)
+	}
+	if err == nil && other {
+		err = app.ErrFound
+	}
+	return err
+}
+
+// printLed prints an exhibit in a kernel.
+func (v *visit) printLed(e *park.Exhibit, x *park.Replayed) error {
+	m := e.Museum()
+	verdict := "keeps"
+	if x.Breaks() {
+		verdict = "breaks"
+	}
+	v.Say(fmt.Sprintf("%3d  ", e.Number), fmt.Sprintf("%s (%s): Linux %s %s", m.Title, m.Source, x.Release, verdict))
+	s, err := scenario.Lookup(m.Scenario)
+	if err != nil {
+		return err
+	}
+	return x.WriteText(v.Out, namesOf(s), v.Width())
+}
+
+// ledNumbers are the exhibits that kernels are led through.
+func ledNumbers() string {
+	list := make([]string, 0, len(park.Exhibits))
+	for i := range park.Exhibits {
+		list = append(list, fmt.Sprint(park.Exhibits[i].Number))
+	}
+	return prose.List(list)
+}
