@@ -259,7 +259,8 @@ func (a *agent) source(t *task, c *Call) ([]byte, error) {
 		copy(b, text)
 		return b, err
 	}
-	// A page of a private mapping of a file is not there until it is touched, and has its bytes then.
+	// A page of a private mapping of a file is not there until it is touched, and has its bytes
+	// then.
 	fd, err := unix.MemfdCreate("source", 0)
 	if err != nil {
 		return nil, err

@@ -15,9 +15,9 @@ type Call struct {
 	Append bool `json:"append,omitempty"`
 	DSync  bool `json:"dsync,omitempty"`
 	Nowait bool `json:"nowait,omitempty"`
-	// Mapped says that a write's source is the page at MapOff of a shared mapping of the file, which
-	// no task has touched. Short, if not 0, is how many of its bytes are there when it begins; the
-	// others are in memory, and a fault away.
+	// Mapped says that a write's source is the page at MapOff of a shared mapping of the file,
+	// which no task has touched. Short, if not 0, is how many of its bytes are there when it
+	// begins; the others are in memory, and a fault away.
 	Mapped bool  `json:"mapped,omitempty"`
 	MapOff int64 `json:"map_off,omitempty"`
 	Short  int64 `json:"short,omitempty"`

@@ -27,8 +27,8 @@ var Exhibits = []Exhibit{
 	{44, "10:1,12:0", []string{"5.10"}},
 	{41, "8:1", []string{"6.1", "6.12", "6.18", "7.3"}},
 	{43, "8:1", []string{"6.1", "6.12", "6.18", "7.3"}},
-	// 6.18 reserves for one page after the other, so the write is short and waits for nothing; 7.3 has
-	// large folios.
+	// 6.18 reserves for one page after the other, so the write is short and waits for nothing; 7.3
+	// has large folios.
 	{49, "", []string{"6.1", "6.12", "7.3"}},
 	{50, "4:1", []string{"6.1", "6.12", "7.3"}},
 	{51, "8:1", []string{"6.1", "6.12", "6.18", "7.3"}},
@@ -54,9 +54,9 @@ func (e *Exhibit) Show(ctx context.Context, m *Machine, disk string) (*Replayed,
 	return Replay(ctx, m, disk, s, &p, e.Schedule)
 }
 
-// Breaks reports whether Linux did what the engine did, where the engine breaks: it has come through
-// the same steps, and a request sleeps, tasks wait for each other, an operation has the same wrong
-// error, or the file is as wrong.
+// Breaks reports whether Linux did what the engine did, where the engine breaks: it has come
+// through the same steps, and a request sleeps, tasks wait for each other, an operation has the
+// same wrong error, or the file is as wrong.
 func (x *Replayed) Breaks() bool {
 	if x.Violation != "" {
 		return len(x.Broken) > 0

@@ -41,9 +41,9 @@ type Replayed struct {
 	// Differences are those of the ends, if the schedule was not refused.
 	Differences []string `json:"differences,omitempty"`
 	// Violation is what the engine does not come to an end for: a NOWAIT request that sleeps, a
-	// deadlock, or an error that an operation must not have. Broken says how Linux does the same, of
-	// each task that does; it is empty if Linux does not. There are no differences then, and after a
-	// deadlock no end of Linux.
+	// deadlock, or an error that an operation must not have. Broken says how Linux does the same,
+	// of each task that does; it is empty if Linux does not. There are no differences then, and
+	// after a deadlock no end of Linux.
 	Violation string   `json:"violation,omitempty"`
 	Broken    []string `json:"broken,omitempty"`
 }
@@ -56,8 +56,9 @@ var (
 )
 
 // Replay leads a kernel through a schedule of a scenario, as the engine runs it under a policy, and
-// compares the ends; or, where the engine breaks before its end, asks whether Linux does so too. Disk is the path of the machine's disk. A machine whose
-// tasks wait for each other is of no use any more: Close it.
+// compares the ends; or, where the engine breaks before its end, asks whether Linux does so too.
+// Disk is the path of the machine's disk. A machine whose tasks wait for each other is of no use
+// any more: Close it.
 func Replay(ctx context.Context, m *Machine, disk string, s *scenario.Scenario, p *policy.Policy, schedule string) (*Replayed, error) {
 	calls, err := tasks(s)
 	if err != nil {
@@ -79,19 +80,7 @@ func Replay(ctx context.Context, m *Machine, disk string, s *scenario.Scenario, 
 	x := &Replayed{Scenario: s.Name, Policy: p.Name, Schedule: tr.Schedule, Release: m.Release, Violation: tr.Violation.What}
 	x.Engine = Ending{Size: end.FinalSize, Bytes: end.Final, Errors: engineErrors(tr, s)}
 	x.Steps = order(tr, s, func(f string) bool { return m.symbols[f] != 0 })
-	if err := Prepare(disk, s); err != nil {
-		return nil, err
-	}
-	setup, err := m.Mount(ctx, "", warm(s))
-	if err != nil {
-		return nil, err
-	}
-	for i, y := range setup {
-		if y.Errno != 0 {
-			return nil, fmt.Errorf("scenario %s: call %d before the tasks: %w", s.Name, i+1, errno.Errno(y.Errno))
-		}
-	}
-	r, err := m.Start(ctx, calls)
+	r, err := start(ctx, m, disk, s, calls)
 	if err != nil {
 		return nil, err
 	}
@@ -108,34 +97,23 @@ func Replay(ctx context.Context, m *Machine, disk string, s *scenario.Scenario, 
 		}
 	}
 	if tr.Kind != explore.OK && tr.Kind != explore.KindOracle && x.Refused == "" {
-		if err := x.press(ctx, r, victims(tr, s)); err != nil {
+		list := victims(tr, s)
+		if err := x.press(ctx, r, list); err != nil {
 			return nil, err
 		}
-		if tr.Kind == explore.KindDeadlock && len(x.Broken) > 0 {
+		if tr.Kind == explore.KindDeadlock && len(x.Broken) == len(list) {
 			return x, nil
 		}
 	}
-	results, err := r.End(ctx)
-	if err != nil {
-		return nil, err
+	if tr.Kind == explore.KindDeadlock {
+		x.Broken = nil // one of them goes on, and lets the others go
 	}
-	b, err := m.ReadFile(ctx, scenario.FileName)
-	if err != nil {
+	if err := x.end(ctx, r, s.File.At); err != nil {
 		return nil, err
-	}
-	x.Linux = Ending{Size: int64(len(b)) - s.File.At, Bytes: oracle.Unpaint(nil, b[s.File.At:], 0, oracle.ID(len(x.Engine.Errors)))}
-	for i := range results {
-		for _, y := range results[i] {
-			text := ""
-			if y.Errno != 0 {
-				text = errno.Errno(y.Errno).Error()
-			}
-			x.Linux.Errors = append(x.Linux.Errors, text)
-		}
 	}
 	switch {
 	case x.Refused != "":
-	case x.Violation == "":
+	case tr.Kind == explore.OK:
 		x.Differences = differences(&x.Engine, &x.Linux)
 	case tr.Kind == explore.KindOracle:
 		for i, e := range x.Engine.Errors {
@@ -145,6 +123,47 @@ func Replay(ctx context.Context, m *Machine, disk string, s *scenario.Scenario, 
 		}
 	}
 	return x, m.Unmount(ctx)
+}
+
+// start mounts the scenario's disk and starts the tasks with their calls.
+func start(ctx context.Context, m *Machine, disk string, s *scenario.Scenario, calls [][]Call) (*Run, error) {
+	if err := Prepare(disk, s); err != nil {
+		return nil, err
+	}
+	setup, err := m.Mount(ctx, "", warm(s))
+	if err != nil {
+		return nil, err
+	}
+	for i, y := range setup {
+		if y.Errno != 0 {
+			return nil, fmt.Errorf("scenario %s: call %d before the tasks: %w", s.Name, i+1, errno.Errno(y.Errno))
+		}
+	}
+	return m.Start(ctx, calls)
+}
+
+// end lets all tasks go on to their ends, and sets that of Linux. The scenario's file begins at a
+// byte of the file.
+func (x *Replayed) end(ctx context.Context, r *Run, at int64) error {
+	results, err := r.End(ctx)
+	if err != nil {
+		return err
+	}
+	b, err := r.m.ReadFile(ctx, scenario.FileName)
+	if err != nil {
+		return err
+	}
+	x.Linux = Ending{Size: int64(len(b)) - at, Bytes: oracle.Unpaint(nil, b[at:], 0, oracle.ID(len(x.Engine.Errors)))}
+	for i := range results {
+		for _, y := range results[i] {
+			text := ""
+			if y.Errno != 0 {
+				text = errno.Errno(y.Errno).Error()
+			}
+			x.Linux.Errors = append(x.Linux.Errors, text)
+		}
+	}
+	return nil
 }
 
 // Prepare makes a file, which no machine has mounted, the disk that a scenario begins with.
