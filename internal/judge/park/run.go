@@ -65,7 +65,7 @@ func (m *Machine) Start(ctx context.Context, tasks [][]Call) (*Run, error) {
 		return nil, err
 	}
 	rq := request{Do: "start", Tasks: tasks}
-	if err := m.say(&rq); err != nil {
+	if err := r.say(ctx, &rq); err != nil {
 		return nil, err
 	}
 	for answered := false; !answered || slices.ContainsFunc(r.tasks, func(t parkedTask) bool { return !t.held }); {
@@ -123,7 +123,8 @@ func (r *Run) halt(ctx context.Context) error {
 	return nil
 }
 
-// stopped looks who stopped where: a task at its target is parked, whoever else is there goes on.
+// stopped looks who stopped where: a task at its target is parked, whoever else is at a breakpoint
+// goes on. A stop that nobody has come to a breakpoint for says nothing.
 func (r *Run) stopped(ctx context.Context, s stopped) error {
 	r.m.running = false
 	if s.err != nil || s.interrupted {
@@ -133,8 +134,14 @@ func (r *Run) stopped(ctx context.Context, s stopped) error {
 	if err != nil {
 		return err
 	}
+	if r.m.broken[regs.RIP] == 0 {
+		return nil
+	}
 	if s.cpu > 0 && s.cpu <= len(r.tasks) {
 		t := &r.tasks[s.cpu-1]
+		if t.held {
+			return nil
+		}
 		name := r.m.at(regs.RIP)
 		if name == Gate {
 			t.gates++
@@ -199,7 +206,10 @@ func (r *Run) Advance(ctx context.Context, task int, places ...string) error {
 		return err
 	}
 	var last State
-	for !t.held {
+	for {
+		if t.held {
+			return nil
+		}
 		r.resume(ctx)
 		if r.look == 0 {
 			var held []int
@@ -237,8 +247,11 @@ func (r *Run) Advance(ctx context.Context, task int, places ...string) error {
 			if !x.State.Quiet {
 				continue
 			}
-			if err := r.halt(ctx); err != nil || t.held {
+			if err := r.halt(ctx); err != nil {
 				return err
+			}
+			if t.held {
+				continue
 			}
 			t.held, t.at = true, ""
 			return &Held{Task: task, Stack: x.State.Stack}
@@ -246,7 +259,13 @@ func (r *Run) Advance(ctx context.Context, task int, places ...string) error {
 			return fmt.Errorf("task %d on its way to %s, last seen %+v: %w", task, strings.Join(places, " or "), last, ctx.Err())
 		}
 	}
-	return nil
+}
+
+// say asks the agent for something while the machine runs: of what comes to the port of one that
+// stands still, qemu may not tell the guest.
+func (r *Run) say(ctx context.Context, rq *request) error {
+	r.resume(ctx)
+	return r.m.say(rq)
 }
 
 // letGo lets a task's processor go on, from a breakpoint if it stands at one.

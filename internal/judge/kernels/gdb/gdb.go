@@ -155,13 +155,30 @@ func (g *Conn) Registers(cpu int) (Registers, error) {
 	return r, nil
 }
 
+// stepTries is how often Step tries: once for each processor that may have stopped meanwhile, and
+// some more.
+const stepTries = 16
+
 // Step lets one processor execute one instruction, also one with a breakpoint; the others stay.
+// Where two processors come to breakpoints at once, qemu stops twice and tells of one of them, the
+// second time before anything has been executed: what counts is that the processor has moved.
 func (g *Conn) Step(ctx context.Context, cpu int) error {
-	if err := g.send(fmt.Sprintf("vCont;s:%x", cpu+1)); err != nil {
+	before, err := g.Registers(cpu)
+	if err != nil {
 		return err
 	}
-	_, err := g.Wait(ctx)
-	return err
+	for range stepTries {
+		if err := g.send(fmt.Sprintf("vCont;s:%x", cpu+1)); err != nil {
+			return err
+		}
+		if _, err := g.Wait(ctx); err != nil {
+			return err
+		}
+		if after, err := g.Registers(cpu); err != nil || after.RIP != before.RIP {
+			return err
+		}
+	}
+	return fmt.Errorf("%w to step: processor %d stays at %#x", ErrRefused, cpu, before.RIP)
 }
 
 // Resume lets the processors go on that are named; the others stay where they are. Call Wait.

@@ -37,7 +37,12 @@ func stub(t *testing.T, answers map[string]string, first string) *Conn {
 			if err != nil {
 				return
 			}
-			out <- packet(answers[strings.TrimSuffix(text, "#")])
+			text = strings.TrimSuffix(text, "#")
+			answer, more, several := strings.Cut(answers[text], "|")
+			if several {
+				answers[text] = more
+			}
+			out <- packet(answer)
 		}
 	}()
 	g, err := Open(ours)
@@ -61,7 +66,7 @@ func hello(more map[string]string) map[string]string {
 func TestStub(t *testing.T) {
 	regs := strings.Repeat("0", 16*15) + "f0de000000000000" + "efcdab8967452301" + "00000000"
 	g := stub(t, hello(map[string]string{"Z1,ffff1000,1": "OK", "z1,ffff1000,1": "E22", "Hg3": "OK", "g": regs,
-		"vCont;c:1;c:3": "T05thread:03;", "vCont;s:2": "T05thread:p01.02;"}), "T02thread:01;")
+		"vCont;c:1;c:3": "T05thread:03;"}), "T02thread:01;")
 	if err := g.Break(0xffff1000); err != nil {
 		t.Error(err)
 	}
@@ -78,8 +83,20 @@ func TestStub(t *testing.T) {
 	if s, err := g.Wait(context.Background()); err != nil || s.CPU != 2 || s.Interrupted {
 		t.Errorf("stop %+v, %v", s, err)
 	}
+}
+
+// The stop of a step may be that of another processor, which came to a breakpoint at the same time:
+// a step is done when the processor has moved, and one that never moves is an error.
+func TestStep(t *testing.T) {
+	at := func(rip string) string { return strings.Repeat("0", 16*16) + rip + "00000000" }
+	here, there := at("0010000000000000"), at("0410000000000000")
+	g := stub(t, hello(map[string]string{"Hg2": "OK", "g": here + "|" + here + "|" + there + "|" + there, "vCont;s:2": "T05thread:03;|T05thread:p01.02;|E01"}), "")
 	if err := g.Step(context.Background(), 1); err != nil {
 		t.Error(err)
+	}
+	g = stub(t, hello(map[string]string{"Hg2": "OK", "g": here, "vCont;s:2": "T05thread:02;"}), "")
+	if err := g.Step(context.Background(), 1); !errors.Is(err, ErrRefused) {
+		t.Errorf("a processor that does not move: %v", err)
 	}
 }
 
