@@ -181,8 +181,11 @@ func (m *Machine) say(rq *request) error {
 // judged is a reply without what went wrong.
 func (m *Machine) judged(rp reply, open bool) (*reply, error) {
 	if !open {
-		_, err := m.guest.Wait()
+		x, err := m.guest.Wait()
 		m.guest = nil
+		if err == nil {
+			err = errors.New(strings.TrimPrefix(strings.TrimSpace(x.Errors), "btrlab: "))
+		}
 		return nil, fmt.Errorf("%w ended: %w", ErrAgent, err)
 	}
 	if rp.Error != "" {
