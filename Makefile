@@ -22,7 +22,7 @@ JUDGED := Linux|Chromium|BtrfsCheck|Against|OnLoop|BlockDeviceAndMounted|Convert
 # Which of the long tests run: none of them (0), all (LONG=), or those that a text draws, one in N (LONG=5/text).
 LONG ?= 0
 
-.PHONY: help build site picture slides demo test long race grade handout labs interop kernels judges notebook notebooks bench mutants drawn fuzz lint portable ci clean
+.PHONY: help build site picture slides demo test long race grade handout labs interop fetch kernels judges notebook notebooks bench mutants drawn fuzz lint portable ci clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -109,6 +109,9 @@ interop: build ## let Linux, btrfs-progs and a browser judge (root, btrfs-progs,
 
 # Where the kernels are that conform --kernel and the tests look for, by version.
 BTRLAB_KERNELS ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/btrlab/kernels
+fetch: ## fetch kernels to lead and to compare with, without asking them (V="5.10 6.1")
+	bash internal/judge/kernels/fetch.sh '$(BTRLAB_KERNELS)' $(V)
+
 kernels: build ## fetch other kernels, boot each and let it judge: images, logs, verdicts (qemu, btrfs-progs, root; V="5.10 6.1", KEEP=1: into the reference)
 	@if ! command -v qemu-system-x86_64 >/dev/null; then echo "bad qemu-system-x86_64, have none want that of package qemu-system-x86: it boots the kernels" >&2; exit 2; fi
 	bash internal/judge/kernels/fetch.sh '$(BTRLAB_KERNELS)' $(V)

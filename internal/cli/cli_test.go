@@ -216,7 +216,8 @@ func TestExamples(t *testing.T) {
 	walk = func(c *cobra.Command, verb string) {
 		for line := range strings.Lines(c.Example) {
 			line = strings.TrimSpace(line)
-			led := strings.Contains(line, "--kernel") || strings.Contains(line, "--confirm") // which boot one
+			// These boot a kernel.
+			led := strings.Contains(line, "--kernel") || strings.Contains(line, "--confirm")
 			switch {
 			case slices.Contains([]string{"explore", "replay", "step", "museum"}, verb) && !led:
 				run(verb, line)
