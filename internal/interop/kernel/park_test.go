@@ -22,6 +22,80 @@ import (
 
 var parkedEvery = flag.Int("parked.every", 1, "of the scenarios that Linux can be led through, ask each N-th")
 
+// seedScenarios are those of the five seeds that tasks of Linux can be led through: NOWAIT direct
+// writes, writes without the inode's lock, fsync with a log, direct writes of sectors. Of seed 001
+// none is: a ring is no system call of a task.
+var seedScenarios = []string{"nowait-dio-range", "nowait-dio-writers", "nowait-dio-reader", "nowait-dio-eof", "nowait-dio-cow",
+	"truncate-race", "truncate-into", "two-writers-overlap", "writer-punch", "writer-fallocate", "fsync-writer", "direct-writers", "direct-overlap",
+	"unaligned-writers", "unaligned-drain"}
+
+var parkedDraws = flag.Int("parked.draws", 2, "of each scenario of the seeds, how many schedules to draw")
+
+// A kernel is led through schedules of the seeds' scenarios, drawn at random under the policy of
+// its era; and through some drawn under a policy without the inode's lock, of which it refuses
+// those that its locks forbid. Both are told: what is other than in the engine by its schedule.
+func TestKernelSeeds(t *testing.T) {
+	for _, k := range booted(t) {
+		t.Run(k.Version, func(t *testing.T) {
+			whole, end := context.WithCancel(context.Background())
+			defer end()
+			program, err := guestProgram()
+			interop.Must(t, err)
+			image := filepath.Join(t.TempDir(), "image")
+			interop.Sh(t, "truncate", "-s", "128M", image)
+			m, err := park.Boot(whole, park.Options{Kernel: k, Program: program, Args: jobs.Args("tasks"), Image: image})
+			interop.Must(t, err)
+			defer func() { interop.Must(t, m.Close()) }()
+			own := drawnEnds(whole, t, m, image, policy.MustParse("linux-"+k.Version))
+			t.Logf("Linux %s under its policy: %v", m.Release, own)
+			if own["same"]*10 < (own["same"]+own["other"])*8 {
+				t.Errorf("of the schedules that are not refused %v have the engine's end", own)
+			}
+			free := drawnEnds(whole, t, m, image, policy.MustParse("unlocked"))
+			t.Logf("Linux %s under unlocked: %v", m.Release, free)
+			if free["refused"] <= own["refused"] {
+				t.Errorf("of orders that no lock of the inode forbids %v, want more that are refused than of those that it allows", free)
+			}
+		})
+	}
+}
+
+// drawnEnds counts how schedules end that are drawn under a policy: same, other, refused, or not
+// led.
+func drawnEnds(ctx context.Context, t *testing.T, m *park.Machine, image string, p *policy.Policy) map[string]int {
+	ends := map[string]int{}
+	for i, name := range seedScenarios {
+		s, err := scenario.Lookup(name)
+		interop.Must(t, err)
+		rng := rand.New(rand.NewPCG(2, uint64(i)))
+		for n := range *parkedDraws {
+			schedule, err := park.Draw(s, p, rng, 1+n%3)
+			interop.Must(t, err)
+			one, cancel := context.WithTimeout(ctx, time.Minute)
+			x, err := park.Replay(one, m, image, s, p, schedule)
+			cancel()
+			if errors.Is(err, park.ErrNoCall) || errors.Is(err, park.ErrNoEnd) {
+				ends["not led"]++
+				continue
+			}
+			if err != nil {
+				t.Fatalf("%s '%s': %v", name, schedule, err)
+			}
+			switch {
+			case x.Refused != "":
+				ends["refused"]++
+				t.Logf("%s '%s' under %s refused: %s", name, schedule, p.Name, x.Refused)
+			case x.Breaks():
+				ends["same"]++
+			default:
+				ends["other"]++
+				t.Logf("%s '%s' under %s OTHER: %s %s", name, schedule, p.Name, x.Violation, strings.Join(x.Differences, "; "))
+			}
+		}
+	}
+	return ends
+}
+
 // A kernel that is booted is led through the same steps in each of these.
 func TestKernelParked(t *testing.T) {
 	for _, k := range booted(t) {
