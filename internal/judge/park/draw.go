@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/bits"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 
 	"btrlab/internal/policy"
@@ -100,8 +101,13 @@ func cut(schedule string, step int) (before, after [][2]int, err error) {
 		if word == "" {
 			continue
 		}
-		if _, err := fmt.Sscanf(word, "%d:%d", &x[0], &x[1]); err != nil {
-			return nil, nil, fmt.Errorf("schedule %q: %w", schedule, err)
+		at, to, _ := strings.Cut(word, ":")
+		for i, part := range []string{at, to} {
+			n, err := strconv.Atoi(part)
+			if err != nil {
+				return nil, nil, fmt.Errorf("schedule %q: %w", schedule, err)
+			}
+			x[i] = n
 		}
 		if x[0] < step {
 			before = append(before, x)
