@@ -71,8 +71,6 @@ func drawnEnds(ctx context.Context, t *testing.T, m *park.Machine, image string,
 		for n := range *parkedDraws {
 			schedule, err := park.Draw(s, p, rng, 1+n%3)
 			interop.Must(t, err)
-			schedule, err = park.Eager(s, p, schedule)
-			interop.Must(t, err)
 			one, cancel := context.WithTimeout(ctx, time.Minute)
 			x, err := park.Replay(one, m, image, s, p, schedule)
 			cancel()

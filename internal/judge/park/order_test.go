@@ -166,31 +166,3 @@ func TestNoCall(t *testing.T) {
 		}
 	}
 }
-
-// The engine's workers have done what there is to do before another task goes on; what the tasks do
-// is the same, and so is a schedule in which nothing was left for them.
-func TestEager(t *testing.T) {
-	for _, c := range []struct{ scenario, schedule, want string }{
-		{"truncate-race", "11:1", "11:1"},
-		{"nowait-dio-writers", "4:1", ""},
-		{"nowait-dio-writers", "12:1,19:0", ""},
-		{"fsync-writer", "", ""},
-	} {
-		s, err := scenario.Lookup(c.scenario)
-		if err != nil {
-			t.Fatal(err)
-		}
-		p := policy.MustParse("linux-6.18")
-		have, err := Eager(s, p, c.schedule)
-		if err != nil {
-			t.Fatal(err)
-		}
-		tr, err := scenario.Replay(s, p, have, false)
-		if err != nil || tr.Kind != "" {
-			t.Fatalf("%s '%s' becomes '%s': %v, %v", c.scenario, c.schedule, have, tr.Kind, err)
-		}
-		if k, worker := idler(tr, 1); worker >= 0 || c.want != "" && have != c.want {
-			t.Errorf("%s '%s' becomes '%s', want '%s': worker %d has something to do before step %d", c.scenario, c.schedule, have, c.want, worker, k)
-		}
-	}
-}
