@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"path/filepath"
 	"slices"
@@ -34,18 +35,23 @@ func TestKernelExhibits(t *testing.T) {
 			}()
 			for i := range park.Exhibits {
 				e := &park.Exhibits[i]
-				want, broken := slices.Contains(e.Broken, k.Version), 0
+				want, broken, hung := slices.Contains(e.Broken, k.Version), 0, 0
 				var took time.Duration
-				for range *exhibitTimes {
+				for n := 0; n < *exhibitTimes; n++ {
 					if m == nil {
 						m, err = park.Boot(whole, park.Options{Kernel: k, Program: program, Args: jobs.Args("tasks"), Image: image})
 						interop.Must(t, err)
 					}
-					ctx, cancel := context.WithTimeout(whole, time.Minute)
+					ctx, cancel := context.WithTimeout(whole, 20*time.Second)
 					begin := time.Now()
 					x, err := e.Show(ctx, m, image)
-					took += time.Since(begin)
 					cancel()
+					if errors.Is(err, context.DeadlineExceeded) && hung < *exhibitTimes {
+						interop.Must(t, m.Close())
+						m, hung, n = nil, hung+1, n-1 // see 13.10: it is begun again
+						continue
+					}
+					took += time.Since(begin)
 					if err != nil {
 						t.Fatalf("exhibit %d: %v", e.Number, err)
 					}
@@ -62,7 +68,7 @@ func TestKernelExhibits(t *testing.T) {
 						interop.Judged(t, image)
 					}
 				}
-				t.Logf("exhibit %d, Linux %s: breaks in %d of %d, %.1f s each", e.Number, k.Release, broken, *exhibitTimes, took.Seconds()/float64(*exhibitTimes))
+				t.Logf("exhibit %d, Linux %s: breaks in %d of %d, %.1f s each; %d more hung", e.Number, k.Release, broken, *exhibitTimes, took.Seconds()/float64(*exhibitTimes), hung)
 			}
 		})
 	}

@@ -86,7 +86,7 @@ func Boot(ctx context.Context, o Options) (_ *Machine, err error) {
 	}
 	defer listener.Close()
 	m.guest, err = kernels.Boot(ctx, &kernels.Machine{Kernel: o.Kernel, Program: o.Program, Args: o.Args, Disks: []string{o.Image}, Dir: m.dir,
-		Processors: 1 + MaxTasks, KernelArgs: kernelArgs, QemuArgs: []string{"-device", "virtio-serial-pci", "-chardev", "socket,id=control,path=" + control,
+		Processors: 1 + MaxTasks, KernelArgs: kernelArgs, QemuArgs: []string{"-global", "virtio-blk-pci.num-queues=1", "-device", "virtio-serial-pci", "-chardev", "socket,id=control,path=" + control,
 			"-device", "virtserialport,chardev=control", "-gdb", "unix:" + stub + ",server=on,wait=off"}})
 	if err != nil {
 		return nil, err
