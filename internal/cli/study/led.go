@@ -50,7 +50,10 @@ func (a verbs) lead(version string) (l *led, err error) {
 		return nil, err
 	}
 	l.ctx, l.end = a.Context(context.Background())
-	return l, os.WriteFile(l.disk(), nil, 0o600)
+	if err := os.WriteFile(l.disk(), nil, 0o600); err != nil {
+		return nil, errors.Join(err, l.close())
+	}
+	return l, nil
 }
 
 func (l *led) disk() string { return filepath.Join(l.dir, "disk") }

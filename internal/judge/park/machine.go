@@ -55,9 +55,9 @@ type Machine struct {
 }
 
 // kernelArgs keep processors to their tasks. A clock that ticks everywhere keeps the time on
-// processor 0; addresses of functions are those of the kernel's file.
+// processor 0, which gets all interrupts; addresses of functions are those of the kernel's file.
 var kernelArgs = []string{"nokaslr", "nohz=off", "irqaffinity=0", "nowatchdog", "rcupdate.rcu_cpu_stall_suppress=1", "mitigations=off",
-	fmt.Sprintf("isolcpus=1-%d", MaxTasks)}
+	fmt.Sprintf("isolcpus=managed_irq,domain,1-%d", MaxTasks)}
 
 // Options are what Boot is given.
 type Options struct {
