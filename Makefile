@@ -46,7 +46,7 @@ demo: ## compare the locking policies, on an image with this machine and in virt
 	step "the modules that btrlab is built of, from the network if they are not here"; $(GO) list -deps ./cmd/btrlab >/dev/null; took; \
 	step "build"; $(MAKE) --no-print-directory build; took; \
 	step "six policies on this machine, on an image with the latency of an array of SSDs"; \
-	$(BIN) mkfs --quiet --force --size 1G --label demo $(ART)/demo.img; \
+	$(BIN) mkfs --quiet --force --size 1T --label demo $(ART)/demo.img; \
 	$(BIN) compare --device $(ART)/demo.img --device-model ssd-raid5 --out $(ART)/demo.html; \
 	$(BIN) check $(ART)/demo.img; took; \
 	step "the same job in virtual time, on eight simulated processors: the same figures everywhere"; \
