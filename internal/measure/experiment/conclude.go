@@ -71,18 +71,22 @@ func (p *PairRatio) conclusion() string {
 const (
 	roundsApart  = 1.5  // the fastest round of a row by its slowest
 	longestShare = 0.25 // the longest request as a part of a run
+	roomShare    = 0.1  // the wait for room as a part of the writers' time
 )
 
 // Notes say what makes the figures worth less: a run that is shorter than what it measures, rounds
-// that differ, a job that has not seen all of its file.
+// that differ, a job that has not seen all of its file, an image without room for what is dirty.
 func (r *Result) Notes() (notes []string) {
-	longest, apart := (*Row)(nil), (*Row)(nil)
+	longest, apart, tight := (*Row)(nil), (*Row)(nil), (*Row)(nil)
 	for _, row := range r.Rows {
 		if row.Clat.Max > int64(longestShare*r.Runtime*1e9) && (longest == nil || row.Clat.Max > longest.Clat.Max) {
 			longest = row
 		}
 		if row.apart() > roundsApart && (apart == nil || row.apart() > apart.apart()) {
 			apart = row
+		}
+		if row.Waits[roomWait] > roomShare && (tight == nil || row.Waits[roomWait] > tight.Waits[roomWait]) {
+			tight = row
 		}
 	}
 	if longest != nil && r.Runtime > 0 {
@@ -99,8 +103,15 @@ func (r *Result) Notes() (notes []string) {
 	if r.Pass > 0 && r.Pass < 1 {
 		notes = append(notes, fmt.Sprintf("A run of %s moves %.0f %% of its files: less than one pass, in which later requests are smaller.", r.Rows[0].Policy, 100*r.Pass))
 	}
+	if tight != nil {
+		notes = append(notes, fmt.Sprintf("The writers of %s waited for room for %.0f %% of their time: what is dirty reserves metadata, for which a larger image (mkfs --size) has the room.",
+			tight.Policy, 100*tight.Waits[roomWait]))
+	}
 	return notes
 }
+
+// roomWait is the class of the wait for space that is not reserved yet.
+const roomWait = "space_ticket"
 
 // apart is the fastest round by the slowest.
 func (row *Row) apart() float64 {

@@ -80,6 +80,19 @@ func TestNotes(t *testing.T) {
 	}
 }
 
+// An image that is too small for a job is named: its writers wait for room, not for each other.
+func TestNotesOfRoom(t *testing.T) {
+	r := result(rounds("locked", 100, 101), rounds("unlocked", 100, 101))
+	r.Rows[1].Waits = map[string]float64{roomWait: 0.09}
+	if n := r.Notes(); len(n) > 0 {
+		t.Errorf("of a short wait: %q", n)
+	}
+	r.Rows[1].Waits[roomWait] = 0.8
+	if n := r.Notes(); len(n) != 1 || !strings.Contains(n[0], "of unlocked waited for room for 80 %") {
+		t.Errorf("of a long wait: %q", n)
+	}
+}
+
 // A run in virtual time is not told that its machine is busy.
 func TestNotesOfVirtualTime(t *testing.T) {
 	r := &Result{Rows: []*Row{rounds("locked", 100, 300)}, Runtime: 10}
