@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
 
 	"btrlab/internal/interop"
-	"btrlab/internal/judge/kernels/jobs"
 	"btrlab/internal/judge/park"
 )
 
@@ -21,10 +19,7 @@ var exhibitTimes = flag.Int("exhibits.times", 1, "how often to lead each kernel 
 func TestKernelExhibits(t *testing.T) {
 	for _, k := range booted(t) {
 		t.Run(k.Version, func(t *testing.T) {
-			program, err := guestProgram()
-			interop.Must(t, err)
-			image := filepath.Join(t.TempDir(), "image")
-			interop.Sh(t, "truncate", "-s", "128M", image)
+			image := ""
 			whole, end := context.WithCancel(context.Background())
 			defer end()
 			var m *park.Machine
@@ -39,8 +34,7 @@ func TestKernelExhibits(t *testing.T) {
 				var took time.Duration
 				for n := 0; n < *exhibitTimes; n++ {
 					if m == nil {
-						m, err = park.Boot(whole, park.Options{Kernel: k, Program: program, Args: jobs.Args("tasks"), Image: image})
-						interop.Must(t, err)
+						m, image = machine(whole, t, k)
 					}
 					ctx, cancel := context.WithTimeout(whole, 20*time.Second)
 					begin := time.Now()

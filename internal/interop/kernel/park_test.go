@@ -22,6 +22,18 @@ import (
 
 var parkedEvery = flag.Int("parked.every", 1, "of the scenarios that Linux can be led through, ask each N-th")
 
+// machine boots a kernel whose tasks can be parked, and gives the path of its disk. Close it.
+func machine(ctx context.Context, t *testing.T, k *kernels.Kernel) (m *park.Machine, image string) {
+	t.Helper()
+	program, err := guestProgram()
+	interop.Must(t, err)
+	image = filepath.Join(t.TempDir(), "image")
+	interop.Sh(t, "truncate", "-s", "128M", image)
+	m, err = park.Boot(ctx, park.Options{Kernel: k, Program: program, Args: jobs.Args("tasks"), Image: image})
+	interop.Must(t, err)
+	return m, image
+}
+
 // seedScenarios are those of the five seeds that tasks of Linux can be led through: NOWAIT direct
 // writes, writes without the inode's lock, fsync with a log, direct writes of sectors. Of seed 001
 // none is: a ring is no system call of a task.
@@ -38,12 +50,7 @@ func TestKernelSeeds(t *testing.T) {
 		t.Run(k.Version, func(t *testing.T) {
 			whole, end := context.WithCancel(context.Background())
 			defer end()
-			program, err := guestProgram()
-			interop.Must(t, err)
-			image := filepath.Join(t.TempDir(), "image")
-			interop.Sh(t, "truncate", "-s", "128M", image)
-			m, err := park.Boot(whole, park.Options{Kernel: k, Program: program, Args: jobs.Args("tasks"), Image: image})
-			interop.Must(t, err)
+			m, image := machine(whole, t, k)
 			defer func() { interop.Must(t, m.Close()) }()
 			own := drawnEnds(whole, t, m, image, policy.MustParse("linux-"+k.Version))
 			t.Logf("Linux %s under its policy: %v", m.Release, own)
@@ -101,12 +108,7 @@ func TestKernelParked(t *testing.T) {
 		t.Run(k.Version, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), 2*bootTime)
 			defer cancel()
-			program, err := guestProgram()
-			interop.Must(t, err)
-			image := filepath.Join(t.TempDir(), "image")
-			interop.Sh(t, "truncate", "-s", "128M", image)
-			m, err := park.Boot(ctx, park.Options{Kernel: k, Program: program, Args: jobs.Args("tasks"), Image: image})
-			interop.Must(t, err)
+			m, image := machine(ctx, t, k)
 			defer func() { interop.Must(t, m.Close()) }()
 			parkedWrite(ctx, t, m, image)
 			parkedPoints(ctx, t, m)
