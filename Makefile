@@ -22,7 +22,7 @@ JUDGED := Linux|Chromium|BtrfsCheck|Against|OnLoop|BlockDeviceAndMounted|Convert
 # Which of the long tests run: none of them (0), all (LONG=), or those that a text draws, one in N (LONG=5/text).
 LONG ?= 0
 
-.PHONY: help build site picture slides demo test long race grade handout labs interop fetch kernels judges notebook notebooks bench mutants drawn fuzz lint portable ci clean
+.PHONY: help build dist site picture slides demo test long race grade handout labs interop fetch kernels judges notebook notebooks bench mutants drawn fuzz lint portable ci clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ help: ## list the targets
 # Without the C library the program runs on any Linux, and takes a third of the addresses.
 build: ## build bin/btrlab
 	CGO_ENABLED=0 $(GO) build -o $(BIN) ./cmd/btrlab
+
+dist: ## make what a release is: archives for Linux, macOS and Windows, packages, checksums (TARGETS="linux/amd64")
+	sh cmd/btrlab/dist.sh $(ART)/dist $(TARGETS)
 
 site: ## build the site, for any browser, from a file or any web server: artifacts/site
 	mkdir -p $(ART)

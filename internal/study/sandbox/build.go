@@ -316,7 +316,7 @@ func Root(dir string) (string, error) {
 			return at, nil
 		}
 		if at == filepath.Dir(at) {
-			return "", fmt.Errorf("%s is in no clone of btrlab: its source and the go tool are needed, so cd to a clone", dir)
+			return "", fmt.Errorf("%s is in no clone of btrlab: its source and the go tool are needed, so cd to a clone, or make a folder with both by btrlab lab init DIR", dir)
 		}
 	}
 }

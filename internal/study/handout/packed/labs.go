@@ -1,0 +1,8 @@
+//go:build labs
+
+package packed
+
+import _ "embed"
+
+//go:embed labs.zip
+var zipped []byte

@@ -1,0 +1,5 @@
+//go:build !labs
+
+package packed
+
+var zipped []byte
