@@ -63,7 +63,8 @@ if [ -n "$open" ]; then
 	root=()
 	[ "$(id -u)" != 0 ] || root=(--allow-root)
 	echo "waiting for JupyterLab: it prints an address, to open in a browser; Ctrl-C here ends it"
-	exec "$venv/bin/jupyter-lab" --notebook-dir="$here" "${root[@]}" "${@:2}"
+	shift
+	exec "$venv/bin/jupyter-lab" --notebook-dir="$here" ${root[@]+"${root[@]}"} "$@"
 fi
 
 found=("$here"/*.ipynb)
@@ -74,7 +75,7 @@ if [[ ${LONG:-} == [1-9]*/* ]]; then # one in N, which the text draws
 		sum=$(printf '%s %s' "${LONG#*/}" "$(basename "$n")" | cksum)
 		[ $((${sum%% *} % ${LONG%%/*})) != 0 ] || drawn+=("$n")
 	done
-	[ ${#drawn[@]} -gt 0 ] || drawn=("${found[0]}")
+	[ ${#drawn[@]} -gt 0 ] || drawn=("${found[0]}") # so it is never empty: bash 3.2 knows no empty list under set -u
 	found=("${drawn[@]}")
 fi
 printf 'notebook %s\n' "${found[@]##*/}"
