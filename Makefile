@@ -24,10 +24,10 @@ JUDGED := Linux|Chromium|BtrfsCheck|Against|OnLoop|BlockDeviceAndMounted|Convert
 # Which of the long tests run: none of them (0), all (LONG=), or those that a text draws, one in N (LONG=5/text).
 LONG ?= 0
 
-.PHONY: help toolchain build dist site picture slides demo test long race grade handout labs interop fetch kernels judges notebook notebooks bench mutants drawn fuzz lint portable ci clean
+.PHONY: help toolchain build dist site picture slides demo test long race grade grade-changed handout labs interop fetch kernels judges notebook notebooks bench mutants drawn fuzz lint portable ci clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # Go from 1.21 on fetches the Go that go.mod asks for by itself, where it may. One that cannot says "unknown block type" of it.
 toolchain:
@@ -103,6 +103,15 @@ grade: ## grade a lab: make grade LAB=4 (DIR=folder with your files)
 	fi
 	$(MAKE) --no-print-directory build
 	$(BIN) lab grade $(LAB) $(if $(DIR),--dir $(DIR))
+
+grade-changed: build ## grade each lab whose starter was changed, in a tree of make handout or lab init
+	@$(STRICT) if [ ! -e HANDOUT ]; then echo "bad target, have a clone want a handout: it says what the starters were" >&2; exit 2; fi; \
+	failed=0; \
+	sum=$$(command -v sha256sum || echo "shasum -a 256"); \
+	for lab in $$($$sum -c HANDOUT 2>/dev/null | sed -n 's,^labs/0*\([0-9]*\)-.*: FAILED$$,\1,p'); do \
+		$(BIN) lab grade "$$lab" || failed=1; \
+	done; \
+	exit $$failed
 
 handout: build ## make what a class is given, without solutions and history: artifacts/handout, and a zip
 	rm -rf $(ART)/handout $(ART)/handout.zip

@@ -139,6 +139,11 @@ func From(tree []File) ([]File, error) {
 		}
 	}
 	l = append(l, File{Path: judges.HandoutFile, Data: marker})
+	beside, err := aroundTree()
+	if err != nil {
+		return nil, err
+	}
+	l = append(l, beside...)
 	slices.SortFunc(l, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
 	return l, nil
 }

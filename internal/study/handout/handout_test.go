@@ -2,6 +2,7 @@ package handout
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"flag"
 	"io/fs"
@@ -238,5 +239,18 @@ func TestUncommitted(t *testing.T) {
 	slices.Sort(l)
 	if want := []string{"a name", "gone", "moved", "neu.ü"}; err != nil || !slices.Equal(l, want) {
 		t.Errorf("have %q, %v, want %q", l, err, want)
+	}
+}
+
+// TestAround: what stands around the labs is in the tree, each file at its place.
+func TestAround(t *testing.T) {
+	l, err := aroundTree()
+	if err != nil || len(l) != len(around) {
+		t.Fatalf("%d files, %v, want %d", len(l), err, len(around))
+	}
+	for _, f := range l {
+		if strings.HasSuffix(f.Path, ".json") && !json.Valid(f.Data) {
+			t.Errorf("%s is no JSON", f.Path)
+		}
 	}
 }
