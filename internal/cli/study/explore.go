@@ -182,7 +182,7 @@ func (v *exploring) search(s *scenario.Scenario, o scenario.Options, st *app.Sta
 			return app.ErrStopped
 		}
 		if v.confirm != "" && r.Verdict == explore.Violated {
-			if _, err := v.replayLed(v.confirm, s, p, r.Schedule, v.asJSON); err != nil {
+			if _, err := v.replayLed(v.confirm, false, s, p, r.Schedule, v.asJSON); err != nil {
 				return err
 			}
 		}

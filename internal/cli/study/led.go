@@ -28,6 +28,8 @@ type led struct {
 	ctx     context.Context // of the machines; an interrupt ends it
 	end     context.CancelFunc
 	m       *park.Machine // nil until it is needed, and after a schedule in which it is stuck
+	// recording is what the kernel did before, which stands in its place; nil is none.
+	recording *park.Recording
 }
 
 // diskSize is that of the machine's disk until a scenario's is put there, in bytes.
@@ -37,9 +39,13 @@ const diskSize = 128 << 20
 // run in a hundred hangs, why is not known: it is begun again, so many times.
 const leadTime, leadTries = 40 * time.Second, 3
 
-// lead finds the kernel of a flag. Call close.
-func (a verbs) lead(version string) (l *led, err error) {
+// lead finds the kernel of a flag, or with recorded what it did. Call close.
+func (a verbs) lead(version string, recorded bool) (l *led, err error) {
 	l = &led{verbs: a}
+	if recorded {
+		l.recording, err = park.Recorded(version)
+		return l, err
+	}
 	if l.kernel, err = kernels.Find(version); err != nil {
 		return nil, err
 	}
@@ -59,6 +65,9 @@ func (a verbs) lead(version string) (l *led, err error) {
 func (l *led) disk() string { return filepath.Join(l.dir, "disk") }
 
 func (l *led) close() error {
+	if l.recording != nil {
+		return nil
+	}
 	defer l.end()
 	var err error
 	if l.m != nil {
@@ -67,23 +76,38 @@ func (l *led) close() error {
 	return errors.Join(err, os.RemoveAll(l.dir))
 }
 
-// through leads the kernel through a schedule. An interrupt ends it, and the machine with it.
-func (l *led) through(show func(ctx context.Context, m *park.Machine, disk string) (*park.Replayed, error)) (x *park.Replayed, err error) {
+// version is the kernel's, as "6.1".
+func (l *led) version() string {
+	if l.recording != nil {
+		return l.recording.Version
+	}
+	return l.kernel.Version
+}
+
+// through leads the kernel through a schedule of a scenario under a policy, or finds what it did.
+// An interrupt ends it, and the machine with it.
+func (l *led) through(s *scenario.Scenario, p *policy.Policy, schedule string) (x *park.Replayed, err error) {
+	if r := l.recording; r != nil {
+		if x, err = r.Find(s, p, schedule); err == nil && x == nil {
+			err = fmt.Errorf("Linux %s: %s '%s' under %s is not among its %s that are recorded; without --recorded it is booted", r.Release, s.Name, schedule, p.Name,
+				prose.Count(len(r.Runs), "schedule"))
+		}
+		return x, err
+	}
 	for try := 1; ; try++ {
-		if x, err = l.once(show); err == nil {
+		if x, err = l.once(s, p, schedule); err == nil {
 			break
 		}
 		if stop := l.Interrupted(); stop != nil {
 			return nil, stop
 		}
-		if try == leadTries || !errors.Is(err, context.DeadlineExceeded) {
+		if try == leadTries || !park.Lost(err) {
 			return nil, fmt.Errorf("kernel %s: %w", l.kernel.Release, err)
 		}
-		err = l.m.Close()
-		l.m = nil
-		if err != nil {
-			return nil, err
+		if l.m != nil {
+			_ = l.m.Close() // it is lost anyway
 		}
+		l.m = nil
 	}
 	if x.Stuck() {
 		err = l.m.Close()
@@ -92,13 +116,13 @@ func (l *led) through(show func(ctx context.Context, m *park.Machine, disk strin
 	return x, err
 }
 
-func (l *led) once(show func(ctx context.Context, m *park.Machine, disk string) (*park.Replayed, error)) (*park.Replayed, error) {
+func (l *led) once(s *scenario.Scenario, p *policy.Policy, schedule string) (*park.Replayed, error) {
 	if err := l.boot(); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(l.ctx, leadTime)
 	defer cancel()
-	return show(ctx, l.m, l.disk())
+	return park.Replay(ctx, l.m, l.disk(), s, p, schedule)
 }
 
 // boot boots the kernel, if none is running.
@@ -121,9 +145,7 @@ func (l *led) replay(s *scenario.Scenario, p *policy.Policy, schedule string, as
 	if p.Own != nil {
 		return nil, fmt.Errorf("policy %s: %w", p.Name, errOwn)
 	}
-	x, err := l.through(func(ctx context.Context, m *park.Machine, disk string) (*park.Replayed, error) {
-		return park.Replay(ctx, m, disk, s, p, schedule)
-	})
+	x, err := l.through(s, p, schedule)
 	if err != nil {
 		return nil, err
 	}
@@ -136,8 +158,8 @@ func (l *led) replay(s *scenario.Scenario, p *policy.Policy, schedule string, as
 
 // replayLed leads a kernel through one schedule, and reports whether it ends otherwise than the
 // engine.
-func (a verbs) replayLed(kernel string, s *scenario.Scenario, p *policy.Policy, schedule string, asJSON bool) (other bool, err error) {
-	l, err := a.lead(kernel)
+func (a verbs) replayLed(kernel string, recorded bool, s *scenario.Scenario, p *policy.Policy, schedule string, asJSON bool) (other bool, err error) {
+	l, err := a.lead(kernel, recorded)
 	if err != nil {
 		return false, err
 	}
@@ -159,7 +181,7 @@ func namesOf(s *scenario.Scenario) []string {
 
 // leadMuseum leads a kernel through an exhibit, or through all that any kernel was led through.
 func (v *visit) leadMuseum(version, number string) (err error) {
-	l, err := v.lead(version)
+	l, err := v.lead(version, v.recorded)
 	if err != nil {
 		return err
 	}
@@ -170,16 +192,18 @@ func (v *visit) leadMuseum(version, number string) (err error) {
 		if number != "" && number != fmt.Sprint(e.Number) {
 			continue
 		}
-		x, err := l.through(func(ctx context.Context, m *park.Machine, disk string) (*park.Replayed, error) {
-			return e.Show(ctx, m, disk)
-		})
+		s, p, err := e.Asks()
+		if err != nil {
+			return err
+		}
+		x, err := l.through(s, p, e.Schedule)
 		if err != nil {
 			return err
 		}
 		shown = append(shown, x)
-		other = other || x.Breaks() != slices.Contains(e.Broken, l.kernel.Version)
+		other = other || x.Breaks() != slices.Contains(e.Broken, l.version())
 		if !v.asJSON {
-			if err := v.printLed(e, x); err != nil {
+			if err := v.printLed(e, s, x); err != nil {
 				return err
 			}
 		}
@@ -197,17 +221,13 @@ func (v *visit) leadMuseum(version, number string) (err error) {
 }
 
 // printLed prints an exhibit in a kernel.
-func (v *visit) printLed(e *park.Exhibit, x *park.Replayed) error {
+func (v *visit) printLed(e *park.Exhibit, s *scenario.Scenario, x *park.Replayed) error {
 	m := e.Museum()
 	verdict := "keeps"
 	if x.Breaks() {
 		verdict = "breaks"
 	}
 	v.Say(fmt.Sprintf("%3d  ", e.Number), fmt.Sprintf("%s (%s): Linux %s %s", m.Title, m.Source, x.Release, verdict))
-	s, err := scenario.Lookup(m.Scenario)
-	if err != nil {
-		return err
-	}
 	return x.WriteText(v.Out, namesOf(s), v.Width())
 }
 

@@ -15,11 +15,17 @@ import (
 	"btrlab/internal/study/timeline"
 )
 
+// rerun is the verb replay, with its flags.
+type rerun struct {
+	verbs
+	cmd                        *cobra.Command
+	policy, page, file, kernel string
+	asJSON, own, recorded      bool
+	view                       viewFlags
+	lf                         app.LayoutFlags
+}
+
 func (a verbs) replay() *cobra.Command {
-	var pol, page, file, kernel string
-	var asJSON, own bool
-	var view viewFlags
-	var lf app.LayoutFlags
 	cmd := &cobra.Command{
 		Use:   "replay SCENARIO SCHEDULE",
 		Short: "run one schedule of a scenario and show every step",
@@ -30,7 +36,8 @@ A name that ends in .svg gets a picture of the steps that change the file instea
 schedule belongs to one policy, because other policies have other steps.
 With --kernel it also boots a kernel that make kernels has fetched, and leads it through the schedule: its own tasks, parked at
 its functions, take their steps in the order of the engine's; below the table is what each did, and whether the end is the
-same. With --json that alone is printed.
+same. With --json that alone is printed. With --recorded no kernel is booted: it is what Linux did when btrlab was made, for some
+schedules.
 Exit code 1 means that the schedule violates the contract, or that the kernel ends otherwise.`,
 		Example: `  btrlab replay truncate-race 11:1 --policy unlocked
   btrlab replay truncate-race 11:1 --policy unlocked --out race.html
@@ -39,60 +46,70 @@ Exit code 1 means that the schedule violates the contract, or that the kernel en
   btrlab explore three-truncate --print > mine.scenario; btrlab replay --scenario mine.scenario '' --policy unlocked`,
 		Args: cobra.RangeArgs(1, 2),
 	}
+	v := &rerun{verbs: a, cmd: cmd}
 	f := cmd.Flags()
-	f.StringVar(&pol, "policy", "locked", app.PolicyUsage())
-	f.BoolVar(&own, "own", false, "judge by what the policy promises, not by the scenario's rule")
-	f.StringVar(&file, "scenario", "", "replay a schedule of the scenario in this file, which explore --scenario has printed")
-	f.StringVar(&kernel, "kernel", "", "lead this kernel through the schedule, too: a version or a folder")
-	view.flags(cmd)
-	lf.Flags(cmd)
-	f.StringVar(&page, "out", "", "also write the timeline to this file, as one HTML page, or a picture if it ends in .svg")
+	f.StringVar(&v.policy, "policy", "locked", app.PolicyUsage())
+	f.BoolVar(&v.own, "own", false, "judge by what the policy promises, not by the scenario's rule")
+	f.StringVar(&v.file, "scenario", "", "replay a schedule of the scenario in this file, which explore --scenario has printed")
+	f.StringVar(&v.kernel, "kernel", "", "lead this kernel through the schedule, too: a version or a folder")
+	f.BoolVar(&v.recorded, "recorded", false, "with --kernel VERSION: what it did when it was recorded")
+	v.view.flags(cmd)
+	v.lf.Flags(cmd)
+	f.StringVar(&v.page, "out", "", "also write the timeline to this file, as one HTML page, or a picture if it ends in .svg")
 	app.OutputFlag(cmd, "out")
-	app.JSONFlag(cmd, &asJSON)
+	app.JSONFlag(cmd, &v.asJSON)
 	app.CompletePolicies(cmd, "policy")
 	cmd.ValidArgsFunction = completeSchedule
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := app.ParsePolicies(cmd, []string{pol}); err != nil {
-			return err
-		}
-		if have := len(args); file == "" && have != 2 {
-			return app.Usagef(cmd, "have %s, want a scenario and a schedule, or --scenario FILE and a schedule", prose.Count(have, "argument"))
-		} else if file != "" && have != 1 {
-			return app.Usagef(cmd, "have %s with --scenario, want a schedule", prose.Count(have, "argument"))
-		}
-		s, err := oneScenario(cmd, file, args)
-		if err != nil {
-			return err
-		}
-		if s, err = view.of(cmd, s); err != nil {
-			return err
-		}
-		tr, err := scenario.Replay(s, policy.MustParse(pol), args[len(args)-1], own)
-		if err != nil {
-			return err
-		}
-		if tr.Kind == explore.KindMisfit {
-			return app.Usagef(cmd, "%s under %s: %s", s.Name, pol, tr.Violation)
-		}
-		switch {
-		case !asJSON:
-			err = timeline.WriteText(a.Out, tr, a.Layout(&lf))
-		case kernel == "":
-			err = a.PrintJSON(tr)
-		}
-		if err == nil && page != "" {
-			err = writeTimeline(page, tr)
-		}
-		other := false
-		if err == nil && kernel != "" {
-			other, err = a.replayLed(kernel, s, policy.MustParse(pol), tr.Schedule, asJSON)
-		}
-		if err == nil && (other || tr.Kind != explore.OK) {
-			err = app.ErrFound
-		}
+	cmd.RunE = func(_ *cobra.Command, args []string) error { return v.run(args) }
+	return cmd
+}
+
+func (v *rerun) run(args []string) error {
+	if err := app.ParsePolicies(v.cmd, []string{v.policy}); err != nil {
 		return err
 	}
-	return cmd
+	if v.recorded && v.kernel == "" {
+		return app.Usagef(v.cmd, "have --recorded, want --kernel VERSION with it: which one")
+	}
+	if v.recorded && v.file != "" {
+		return app.Usagef(v.cmd, "have --recorded and --scenario, want one: what is recorded is of the scenarios of btrlab explore")
+	}
+	if have := len(args); v.file == "" && have != 2 {
+		return app.Usagef(v.cmd, "have %s, want a scenario and a schedule, or --scenario FILE and a schedule", prose.Count(have, "argument"))
+	} else if v.file != "" && have != 1 {
+		return app.Usagef(v.cmd, "have %s with --scenario, want a schedule", prose.Count(have, "argument"))
+	}
+	s, err := oneScenario(v.cmd, v.file, args)
+	if err != nil {
+		return err
+	}
+	if s, err = v.view.of(v.cmd, s); err != nil {
+		return err
+	}
+	tr, err := scenario.Replay(s, policy.MustParse(v.policy), args[len(args)-1], v.own)
+	if err != nil {
+		return err
+	}
+	if tr.Kind == explore.KindMisfit {
+		return app.Usagef(v.cmd, "%s under %s: %s", s.Name, v.policy, tr.Violation)
+	}
+	switch {
+	case !v.asJSON:
+		err = timeline.WriteText(v.Out, tr, v.Layout(&v.lf))
+	case v.kernel == "":
+		err = v.PrintJSON(tr)
+	}
+	if err == nil && v.page != "" {
+		err = writeTimeline(v.page, tr)
+	}
+	other := false
+	if err == nil && v.kernel != "" {
+		other, err = v.replayLed(v.kernel, v.recorded, s, policy.MustParse(v.policy), tr.Schedule, v.asJSON)
+	}
+	if err == nil && (other || tr.Kind != explore.OK) {
+		err = app.ErrFound
+	}
+	return err
 }
 
 // writeTimeline writes the HTML page of tr to a file, or its picture to an .svg.

@@ -41,6 +41,7 @@ func TestKernelExhibits(t *testing.T) {
 					x, err := e.Show(ctx, m, image)
 					cancel()
 					if errors.Is(err, context.DeadlineExceeded) && hung < *exhibitTimes {
+						t.Logf("exhibit %d: %v", e.Number, err)
 						interop.Must(t, m.Close())
 						m, hung, n = nil, hung+1, n-1 // see 13.10: it is begun again
 						continue

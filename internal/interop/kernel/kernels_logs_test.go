@@ -53,6 +53,18 @@ func TestKernelBounded(t *testing.T) {
 // The sample of make kernels that is part of make interop: one kernel, which the commit draws,
 // boots and replays some bounded workloads' logs, of its own and of ours.
 func TestOneKernel(t *testing.T) {
+	k, draw := oneKernel(t)
+	all := oneOps()
+	c := logsOf(t, every(all[draw%40:], 40)).ask(t, k)
+	if c.TheirLogs == 0 || c.Ours == 0 {
+		t.Errorf("nothing was asked: %+v", c)
+	}
+}
+
+// oneKernel is a kernel of those that are fetched, which a commit draws, and the number that it
+// draws besides.
+func oneKernel(t *testing.T) (k *kernels.Kernel, draw int) {
+	t.Helper()
 	interop.Linux(t)
 	_, err := exec.LookPath("qemu-system-x86_64")
 	list := kernels.Installed()
@@ -61,12 +73,8 @@ func TestOneKernel(t *testing.T) {
 	}
 	h := fnv.New32a()
 	h.Write([]byte(os.Getenv(need.LongEnv)))
-	draw := int(h.Sum32() >> 8)
-	all := oneOps()
-	c := logsOf(t, every(all[draw%40:], 40)).ask(t, list[draw%len(list)])
-	if c.TheirLogs == 0 || c.Ours == 0 {
-		t.Errorf("nothing was asked: %+v", c)
-	}
+	draw = int(h.Sum32() >> 8)
+	return list[draw%len(list)], draw
 }
 
 // every is each n-th of a list.

@@ -408,8 +408,18 @@ func (a *agent) unmount() error {
 		}
 		delete(a.files, key)
 	}
-	return unix.Unmount(mountPoint, 0)
+	// A file that a task had open to its end is let go by a worker of the kernel, a moment later.
+	for i := 0; ; i++ {
+		err := unix.Unmount(mountPoint, 0)
+		if !errors.Is(err, unix.EBUSY) || i == unmounts {
+			return err
+		}
+		unix.Sync()
+	}
 }
+
+// unmounts is how often an unmount is tried again.
+const unmounts = 100
 
 // looks is how often in a row a task must be found asleep, and the guest with nothing to do.
 const looks = 5
@@ -423,10 +433,10 @@ func (a *agent) look(number int, held []int) (*State, error) {
 		if err != nil {
 			return nil, err
 		}
-		idle, err := idle(pid, held)
-		if err != nil {
+		if s.Busy, err = busy(pid, held); err != nil {
 			return nil, err
 		}
+		idle := s.Busy == ""
 		if s.Letter == "R" && idle {
 			if err := a.nudge(1 + number); err != nil {
 				return nil, err
@@ -497,21 +507,21 @@ func taskState(pid int) (*State, error) {
 	return s, nil
 }
 
-// idle reports whether nothing runs but this process and that of a task, as far as its processor
-// does, and the disk is idle.
-func idle(task int, held []int) (bool, error) {
+// busy says what else runs than this process and that of a task, on a processor that does, or that
+// the disk does something; "" is nothing.
+func busy(task int, held []int) (string, error) {
 	inflight, err := os.ReadFile("/sys/block/vda/inflight")
 	if err != nil {
-		return false, err
+		return "", err
 	}
 	for _, n := range strings.Fields(string(inflight)) {
 		if n != "0" {
-			return false, nil
+			return "the disk", nil
 		}
 	}
 	list, err := os.ReadDir("/proc")
 	if err != nil {
-		return false, err
+		return "", err
 	}
 	for _, e := range list {
 		pid, err := strconv.Atoi(e.Name())
@@ -522,15 +532,15 @@ func idle(task int, held []int) (bool, error) {
 		if err != nil {
 			continue // it has ended
 		}
-		_, rest, _ := strings.Cut(string(b), ") ")
+		name, rest, _ := strings.Cut(string(b), ") ")
 		words := strings.Fields(rest)
 		const processor = 39 - 3 // of the fields after the name, which is the second
 		if len(words) <= processor || words[0] != "R" {
 			continue
 		}
 		if cpu, err := strconv.Atoi(words[processor]); err != nil || !slices.Contains(held, cpu) {
-			return false, err
+			return name + ")", err
 		}
 	}
-	return true, nil
+	return "", nil
 }

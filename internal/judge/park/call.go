@@ -41,6 +41,8 @@ type State struct {
 	// Quiet says that the task sleeps, and nothing goes on in the guest that could wake it: no
 	// other task runs, and no request is on its way to the disk.
 	Quiet bool `json:"quiet,omitempty"`
+	// Busy says what does go on: another task, or the disk.
+	Busy string `json:"busy,omitempty"`
 }
 
 // request is what the host asks the guest's agent, one in a line, and reply is the answer.

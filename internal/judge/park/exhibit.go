@@ -40,18 +40,27 @@ func (e *Exhibit) Museum() *scenario.Exhibit {
 	return &scenario.Museum[i]
 }
 
-// Show leads a kernel through the exhibit's schedule; Replayed.Breaks says what came of it.
-func (e *Exhibit) Show(ctx context.Context, m *Machine, disk string) (*Replayed, error) {
+// Asks is the scenario of the exhibit, and the policy with the bug.
+func (e *Exhibit) Asks() (*scenario.Scenario, *policy.Policy, error) {
 	x := e.Museum()
 	s, err := scenario.Lookup(x.Scenario)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	p, err := policy.Parse(x.Broken)
 	if err != nil {
-		return nil, fmt.Errorf("exhibit %d: %w", e.Number, err)
+		return nil, nil, fmt.Errorf("exhibit %d: %w", e.Number, err)
 	}
-	return Replay(ctx, m, disk, s, &p, e.Schedule)
+	return s, &p, nil
+}
+
+// Show leads a kernel through the exhibit's schedule; Replayed.Breaks says what came of it.
+func (e *Exhibit) Show(ctx context.Context, m *Machine, disk string) (*Replayed, error) {
+	s, p, err := e.Asks()
+	if err != nil {
+		return nil, err
+	}
+	return Replay(ctx, m, disk, s, p, e.Schedule)
 }
 
 // Breaks reports whether Linux did what the engine did, where the engine breaks: it has come

@@ -34,6 +34,8 @@ type Replayed struct {
 	Steps    []Step `json:"steps"`
 	// Refused says why Linux does not take the steps in this order; "" if it does.
 	Refused string `json:"refused,omitempty"`
+	// Held is the task that does not go on then, and what it waits in.
+	Held *Held `json:"held,omitempty"`
 	// Notes are what went otherwise on the way: a wait that Linux does not have, a step that does
 	// not come.
 	Notes         []string `json:"notes,omitempty"`
@@ -54,6 +56,12 @@ var (
 	ErrNoCall = errors.New("no task of a kernel is asked for that")
 	ErrNoEnd  = errors.New("the engine does not come to an end")
 )
+
+// Lost reports whether an error is the machine's, which has hung or ended: on a new one the same
+// schedule may come to its end.
+func Lost(err error) bool {
+	return err != nil && !errors.Is(err, ErrNoCall) && !errors.Is(err, ErrNoEnd) && !errors.Is(err, ErrNoFunction)
+}
 
 // Replay leads a kernel through a schedule of a scenario, as the engine runs it under a policy, and
 // compares the ends; or, where the engine breaks before its end, asks whether Linux does so too.
@@ -213,6 +221,7 @@ func (x *Replayed) take(ctx context.Context, r *Run, s *Step, w *way) error {
 		if errors.As(err, &held) {
 			s.Said = "waits in " + strings.Join(held.Stack[:min(2, len(held.Stack))], ", from ")
 			if !s.Waits || !last {
+				x.Held = held
 				x.Refused = fmt.Sprintf("task %d does not come to %s: it waits in %s", s.Task, place, strings.Join(held.Stack, " < "))
 			}
 			return nil

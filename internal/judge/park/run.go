@@ -38,8 +38,8 @@ var ErrHeld = errors.New("held")
 
 // Held is an ErrHeld: what the task sleeps in.
 type Held struct {
-	Task  int
-	Stack []string // functions, the innermost first
+	Task  int      `json:"task"`
+	Stack []string `json:"stack"` // functions, the innermost first
 }
 
 func (h *Held) Error() string {

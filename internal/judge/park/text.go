@@ -19,20 +19,7 @@ func (x *Replayed) WriteText(w io.Writer, tasks []string, width int) error {
 		}
 	}
 	say("", "", "Linux %s, led through schedule '%s' of %s: a task goes on until it stands where the engine's does", x.Release, x.Schedule, x.Scenario)
-	for i := range x.Steps {
-		s := &x.Steps[i]
-		where := "is done"
-		switch {
-		case s.Waits:
-			where = "waits before " + s.Before
-		case s.Before != "":
-			where = "stands before " + s.Before
-		}
-		say("  ", "    ", "%d %s %s; in Linux it %s", s.Task, tasks[s.Task], where, cmp.Or(s.Said, "goes on by itself"))
-		if len(s.Merged) > 0 {
-			say("    ", "    ", "done as well, since no function of Linux begins with it: %s", strings.Join(s.Merged, ", "))
-		}
-	}
+	x.beside(&b, tasks, width)
 	for _, n := range x.Notes {
 		say("", "  ", "otherwise than in the engine: %s", n)
 	}
@@ -56,4 +43,51 @@ func (x *Replayed) WriteText(w io.Writer, tasks []string, width int) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// beside prints the steps in three columns: the task, where the engine has it stand, and where it
+// stands in Linux.
+func (x *Replayed) beside(b *strings.Builder, tasks []string, width int) {
+	const apart, indent = 2, 2
+	first := 0
+	for i, name := range tasks {
+		first = max(first, len(fmt.Sprintf("%d %s", i, name)))
+	}
+	room := max((width-indent-first-2*apart)/2, 20)
+	row := func(task, engine, linux string) {
+		left, right := prose.Hang("", "  ", engine, room), prose.Hang("", "  ", linux, room)
+		for i := range max(len(left), len(right)) {
+			cell := func(list []string) string {
+				if i < len(list) {
+					return list[i]
+				}
+				return ""
+			}
+			line := fmt.Sprintf("%*s%-*s%*s%-*s%*s%s", indent, "", first, task, apart, "", room, cell(left), apart, "", cell(right))
+			b.WriteString(strings.TrimRight(line, " ") + "\n")
+			task = ""
+		}
+	}
+	row("", "the engine", "Linux "+x.Release)
+	for i := range x.Steps {
+		s := &x.Steps[i]
+		engine, linux := s.Texts()
+		row(fmt.Sprintf("%d %s", s.Task, tasks[s.Task]), engine, linux)
+	}
+}
+
+// Texts say where the engine has the task stand after the step, and where it stands in Linux; "" is
+// that it was not led there.
+func (s *Step) Texts() (engine, linux string) {
+	engine, linux = "is done", s.Said
+	switch {
+	case s.Waits:
+		engine = "waits before " + s.Before
+	case s.Before != "":
+		engine = "stands before " + s.Before
+	}
+	if len(s.Merged) > 0 {
+		linux = cmp.Or(linux, "goes on by itself") + "; no function of it begins with " + strings.Join(s.Merged, ", ") + ": done as well"
+	}
+	return engine, linux
 }

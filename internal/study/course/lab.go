@@ -53,6 +53,9 @@ func (l *Lab) Explored() []string { return judges.Explored(l.judge) }
 // Explored at another place of a file.
 func (l *Lab) Searched(name string) bool { return judges.Searched(l.judge, name) }
 
+// Asks are a student's tasks, in a lab whose tasks are others for each.
+func (l *Lab) Asks(student string) []judges.Asked { return judges.Asks(l.judge, student) }
+
 // Lookup finds a lab by its number.
 func Lookup(n int) (*Lab, error) {
 	var have []string

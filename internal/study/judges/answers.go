@@ -46,6 +46,25 @@ type personal interface {
 	of(student string) []Workload
 }
 
+// Asked is a task as a student reads it.
+type Asked struct {
+	Name   string  `json:"name"`
+	Asks   string  `json:"asks"`
+	Points float64 `json:"points"`
+}
+
+// Asks are a student's tasks of a lab whose tasks are others for each; nil of the other labs.
+func Asks(l Lab, student string) (list []Asked) {
+	own, is := l.(personal)
+	if !is {
+		return nil
+	}
+	for _, w := range own.of(student) {
+		list = append(list, Asked{w.name, w.asks, w.points})
+	}
+	return list
+}
+
 // studentLine is the name of the line that says whose answers to a personal lab these are.
 const studentLine = "student"
 
@@ -57,11 +76,11 @@ func whose(got map[string]string, graded string) (student, wrong string) {
 	switch {
 	case said == "" || said == "?":
 		if same(graded) == "" {
-			return "", "no line student = ID, which says whose images the answers are about"
+			return "", "no line student = ID, which says whose questions the answers are about"
 		}
 		return graded, ""
 	case same(graded) != "" && same(said) != same(graded):
-		return "", fmt.Sprintf("the answers are about the images of %q, want those of %q", said, graded)
+		return "", fmt.Sprintf("the answers are about the questions of %q, want those of %q", said, graded)
 	}
 	return said, ""
 }
