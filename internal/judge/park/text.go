@@ -21,14 +21,7 @@ func (x *Replayed) WriteText(w io.Writer, tasks []string, width int) error {
 	say("", "", "Linux %s, led through schedule '%s' of %s: a task goes on until it stands where the engine's does", x.Release, x.Schedule, x.Scenario)
 	for i := range x.Steps {
 		s := &x.Steps[i]
-		where := "is done"
-		switch {
-		case s.Waits:
-			where = "waits before " + s.Before
-		case s.Before != "":
-			where = "stands before " + s.Before
-		}
-		say("  ", "    ", "%d %s %s; in Linux it %s", s.Task, tasks[s.Task], where, cmp.Or(s.Said, "goes on by itself"))
+		say("  ", "    ", "%d %s %s; in Linux it %s", s.Task, tasks[s.Task], s.Where(), cmp.Or(s.Said, "goes on by itself"))
 		if len(s.Merged) > 0 {
 			say("    ", "    ", "done as well, since no function of Linux begins with it: %s", strings.Join(s.Merged, ", "))
 		}
@@ -56,4 +49,15 @@ func (x *Replayed) WriteText(w io.Writer, tasks []string, width int) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// Where says where the engine's task is after the step: "stands before lockExtent: lock extent".
+func (s *Step) Where() string {
+	switch {
+	case s.Waits:
+		return "waits before " + s.Before
+	case s.Before != "":
+		return "stands before " + s.Before
+	}
+	return "is done"
 }
