@@ -27,6 +27,7 @@ type visit struct {
 	sf     searchFlags
 	lf     app.LayoutFlags
 	kernel string
+	folder string // of the reproducer
 	limit  string // of the searches, in words
 }
 
@@ -40,10 +41,10 @@ fsync promised: those come with a workload in which the power is cut anywhere, a
 number it lists the exhibits; museum all runs every one, which takes a minute or two, and says what was found for each. With --policy it
 also says whether that policy falls into the same hole. It tries at most %d schedules of each order unless you say otherwise.
 With --kernel it boots a kernel that make kernels has fetched, and leads it through the schedules of those exhibits that a kernel
-of a distribution has or had.
+of a distribution has or had. With --reproducer it then writes the exhibit as a folder for somebody who has no btrlab.
 Exit code 1 means that an exhibit did not prove itself, that the policy of --policy is broken, or that the kernel of --kernel breaks
 otherwise than is known.`, scenario.CellSchedules),
-		Example: "  btrlab museum\n  btrlab museum 23\n  btrlab museum all\n  btrlab museum 1 --policy modern\n  btrlab museum 41 --kernel 6.1",
+		Example: "  btrlab museum\n  btrlab museum 23\n  btrlab museum all\n  btrlab museum 1 --policy modern\n  btrlab museum 41 --kernel 6.1\n  btrlab museum 41 --kernel 6.1 --reproducer mail",
 		Args:    cobra.MaximumNArgs(1),
 
 		ValidArgsFunction: app.First(exhibits),
@@ -51,6 +52,7 @@ otherwise than is known.`, scenario.CellSchedules),
 	v := &visit{verbs: a, cmd: cmd}
 	cmd.Flags().StringVar(&v.policy, "policy", "", "also explore each exhibit's scenario under this policy")
 	cmd.Flags().StringVar(&v.kernel, "kernel", "", "lead this kernel through the exhibit, or all that one was led through: a version or a folder")
+	reproducerFlag(cmd, &v.folder)
 	v.sf.flags(cmd)
 	v.lf.Flags(cmd)
 	app.JSONFlag(cmd, &v.asJSON)
@@ -60,7 +62,7 @@ otherwise than is known.`, scenario.CellSchedules),
 }
 
 func (v *visit) run(args []string) error {
-	if len(args) == 0 && v.policy == "" && v.kernel == "" {
+	if len(args) == 0 && v.policy == "" && v.kernel == "" && v.folder == "" {
 		return v.listMuseum(v.asJSON)
 	}
 	if v.policy != "" {
@@ -71,6 +73,9 @@ func (v *visit) run(args []string) error {
 	number := ""
 	if len(args) == 1 && args[0] != "all" {
 		number = args[0]
+	}
+	if err := v.checkExhibit(number); err != nil {
+		return err
 	}
 	if v.kernel != "" {
 		if v.policy != "" {

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"btrlab/internal/cli/app"
+	"btrlab/internal/judge/park/reproducer"
 	"btrlab/internal/policy"
 	"btrlab/internal/prose"
 	"btrlab/internal/sched/explore"
@@ -15,11 +16,20 @@ import (
 	"btrlab/internal/study/timeline"
 )
 
+// replaying is the verb replay, with its flags.
+type replaying struct {
+	verbs
+	cmd          *cobra.Command
+	policy, page string
+	file         string // of the scenario
+	kernel       string
+	folder       string // of the reproducer
+	asJSON, own  bool
+	view         viewFlags
+	lf           app.LayoutFlags
+}
+
 func (a verbs) replay() *cobra.Command {
-	var pol, page, file, kernel string
-	var asJSON, own bool
-	var view viewFlags
-	var lf app.LayoutFlags
 	cmd := &cobra.Command{
 		Use:   "replay SCENARIO SCHEDULE",
 		Short: "run one schedule of a scenario and show every step",
@@ -30,69 +40,89 @@ A name that ends in .svg gets a picture of the steps that change the file instea
 schedule belongs to one policy, because other policies have other steps.
 With --kernel it also boots a kernel that make kernels has fetched, and leads it through the schedule: its own tasks, parked at
 its functions, take their steps in the order of the engine's; below the table is what each did, and whether the end is the
-same. With --json that alone is printed.
+same. With --json that alone is printed. With --reproducer it then writes a folder for somebody who has no btrlab: a program
+in C with the calls, a script that leads a kernel through the schedule, the disk, and a README.
 Exit code 1 means that the schedule violates the contract, or that the kernel ends otherwise.`,
 		Example: `  btrlab replay truncate-race 11:1 --policy unlocked
   btrlab replay truncate-race 11:1 --policy unlocked --out race.html
   btrlab replay truncate-race '' --policy modern
   btrlab replay truncate-race 11:1 --policy linux-6.1 --kernel 6.1
+  btrlab replay nowait-privs 8:1 --policy nowait-6.1 --kernel 6.1 --reproducer mail
   btrlab explore three-truncate --print > mine.scenario; btrlab replay --scenario mine.scenario '' --policy unlocked`,
 		Args: cobra.RangeArgs(1, 2),
 	}
+	r := &replaying{verbs: a, cmd: cmd}
 	f := cmd.Flags()
-	f.StringVar(&pol, "policy", "locked", app.PolicyUsage())
-	f.BoolVar(&own, "own", false, "judge by what the policy promises, not by the scenario's rule")
-	f.StringVar(&file, "scenario", "", "replay a schedule of the scenario in this file, which explore --scenario has printed")
-	f.StringVar(&kernel, "kernel", "", "lead this kernel through the schedule, too: a version or a folder")
-	view.flags(cmd)
-	lf.Flags(cmd)
-	f.StringVar(&page, "out", "", "also write the timeline to this file, as one HTML page, or a picture if it ends in .svg")
+	f.StringVar(&r.policy, "policy", "locked", app.PolicyUsage())
+	f.BoolVar(&r.own, "own", false, "judge by what the policy promises, not by the scenario's rule")
+	f.StringVar(&r.file, "scenario", "", "replay a schedule of the scenario in this file, which explore --scenario has printed")
+	f.StringVar(&r.kernel, "kernel", "", "lead this kernel through the schedule, too: a version or a folder")
+	reproducerFlag(cmd, &r.folder)
+	r.view.flags(cmd)
+	r.lf.Flags(cmd)
+	f.StringVar(&r.page, "out", "", "also write the timeline to this file, as one HTML page, or a picture if it ends in .svg")
 	app.OutputFlag(cmd, "out")
-	app.JSONFlag(cmd, &asJSON)
+	app.JSONFlag(cmd, &r.asJSON)
 	app.CompletePolicies(cmd, "policy")
 	cmd.ValidArgsFunction = completeSchedule
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := app.ParsePolicies(cmd, []string{pol}); err != nil {
-			return err
-		}
-		if have := len(args); file == "" && have != 2 {
-			return app.Usagef(cmd, "have %s, want a scenario and a schedule, or --scenario FILE and a schedule", prose.Count(have, "argument"))
-		} else if file != "" && have != 1 {
-			return app.Usagef(cmd, "have %s with --scenario, want a schedule", prose.Count(have, "argument"))
-		}
-		s, err := oneScenario(cmd, file, args)
-		if err != nil {
-			return err
-		}
-		if s, err = view.of(cmd, s); err != nil {
-			return err
-		}
-		tr, err := scenario.Replay(s, policy.MustParse(pol), args[len(args)-1], own)
-		if err != nil {
-			return err
-		}
-		if tr.Kind == explore.KindMisfit {
-			return app.Usagef(cmd, "%s under %s: %s", s.Name, pol, tr.Violation)
-		}
-		switch {
-		case !asJSON:
-			err = timeline.WriteText(a.Out, tr, a.Layout(&lf))
-		case kernel == "":
-			err = a.PrintJSON(tr)
-		}
-		if err == nil && page != "" {
-			err = writeTimeline(page, tr)
-		}
-		other := false
-		if err == nil && kernel != "" {
-			other, err = a.replayLed(kernel, s, policy.MustParse(pol), tr.Schedule, asJSON)
-		}
-		if err == nil && (other || tr.Kind != explore.OK) {
-			err = app.ErrFound
-		}
+	cmd.RunE = func(_ *cobra.Command, args []string) error { return r.run(args) }
+	return cmd
+}
+
+func (r *replaying) run(args []string) error {
+	if err := app.ParsePolicies(r.cmd, []string{r.policy}); err != nil {
 		return err
 	}
-	return cmd
+	if have := len(args); r.file == "" && have != 2 {
+		return app.Usagef(r.cmd, "have %s, want a scenario and a schedule, or --scenario FILE and a schedule", prose.Count(have, "argument"))
+	} else if r.file != "" && have != 1 {
+		return app.Usagef(r.cmd, "have %s with --scenario, want a schedule", prose.Count(have, "argument"))
+	}
+	s, err := oneScenario(r.cmd, r.file, args)
+	if err != nil {
+		return err
+	}
+	if s, err = r.view.of(r.cmd, s); err != nil {
+		return err
+	}
+	if err := checkReproducer(r.cmd, r.folder, r.kernel, s); err != nil {
+		return err
+	}
+	p := policy.MustParse(r.policy)
+	tr, err := scenario.Replay(s, p, args[len(args)-1], r.own)
+	if err != nil {
+		return err
+	}
+	if tr.Kind == explore.KindMisfit {
+		return app.Usagef(r.cmd, "%s under %s: %s", s.Name, r.policy, tr.Violation)
+	}
+	switch {
+	case !r.asJSON:
+		err = timeline.WriteText(r.Out, tr, r.Layout(&r.lf))
+	case r.kernel == "":
+		err = r.PrintJSON(tr)
+	}
+	if err == nil && r.page != "" {
+		err = writeTimeline(r.page, tr)
+	}
+	other := false
+	if err == nil && r.kernel != "" {
+		other, err = r.throughKernel(s, p, tr.Schedule)
+	}
+	if err == nil && (other || tr.Kind != explore.OK) {
+		err = app.ErrFound
+	}
+	return err
+}
+
+// throughKernel leads the kernel through the schedule, writes the reproducer if one is wanted, and
+// reports whether the kernel ends otherwise than the engine.
+func (r *replaying) throughKernel(s *scenario.Scenario, p *policy.Policy, schedule string) (other bool, err error) {
+	x, err := r.replayLed(r.kernel, s, p, schedule, r.asJSON)
+	if err != nil || r.folder == "" {
+		return err == nil && !x.Breaks(), err
+	}
+	return !x.Breaks(), reproducer.Write(r.folder, &reproducer.Subject{Title: s.Name + ": " + s.About, Scenario: s, Policy: p, Led: x})
 }
 
 // writeTimeline writes the HTML page of tr to a file, or its picture to an .svg.

@@ -114,6 +114,7 @@ type page struct {
 	*source
 	*lead
 	Title, Story, Rule               string
+	Comment                          string // the title, in C
 	Schedule                         string
 	At                               int64 // where the scenario's file begins in the file, in bytes
 	Operations, Origin, Model, Known string
@@ -132,7 +133,7 @@ func newPage(x *Subject) (*page, error) {
 		return nil, err
 	}
 	v := violation(plan, judged)
-	p := &page{source: newSource(s, plan), lead: newLead(s, plan, v), Title: x.Title, Schedule: plan.Trace.Schedule, At: s.File.At,
+	p := &page{source: newSource(s, plan), lead: newLead(s, plan, v), Title: paragraph("", "", x.Title), Comment: paragraph(" * ", " * ", inComment(x.Title)), Schedule: plan.Trace.Schedule, At: s.File.At,
 		Operations: operations(s, plan), Breaks: breaks[v], Package: "linux-image-" + x.Led.Release}
 	if x.Story != "" {
 		p.Story = paragraph("", "", x.Story) + "\n"
@@ -140,8 +141,8 @@ func newPage(x *Subject) (*page, error) {
 	if x.Rule != "" {
 		p.Rule = paragraph("", "", "The rule: "+x.Rule+".") + "\n"
 	}
-	p.Origin = paragraph("", "", fmt.Sprintf("btrlab is a model of btrfs: each step of a task is one of its own, and a schedule says who takes the next one. "+
-		"It ran schedule '%s' of its scenario %s under policy %s, which has the steps of a kernel with the bug, if there is one:", p.Schedule, s.Name, x.Policy.Name))
+	p.Origin = paragraph("", "", fmt.Sprintf("btrlab is a model of btrfs whose tasks take one step at a time. It ran scenario %s by schedule '%s', "+
+		"under policy %s, which is an order of steps and locks. The tasks went on one after the other:", s.Name, p.Schedule, x.Policy.Name))
 	p.Model = model(s, plan, judged)
 	var known strings.Builder
 	if err := x.Led.WriteText(&known, names(s), columns); err != nil {
@@ -157,6 +158,9 @@ const columns = 80
 func paragraph(first, rest, text string) string {
 	return strings.Join(prose.Hang(first, rest, text, columns), "\n") + "\n"
 }
+
+// inComment is a text that does not end a comment of C.
+func inComment(text string) string { return strings.ReplaceAll(text, "*/", "* /") }
 
 // fill is a file with its places filled in. Brackets are the marks of a place, since C, Python and
 // a shell have use for braces.
@@ -244,9 +248,9 @@ func model(s *scenario.Scenario, plan *park.Plan, judged *scenario.Trace) string
 		b.WriteString(paragraph("  ", "    ", fmt.Sprintf("task %d (%s) %s", x.Task, s.Tasks[x.Task].Name, x.Where())))
 	}
 	if judged.Kind == explore.OK {
-		b.WriteString("Nothing is violated.\n")
+		b.WriteString("Nothing is wrong then.\n")
 	} else {
-		b.WriteString(paragraph("", "", "It is violated: "+judged.Violation.What))
+		b.WriteString(paragraph("", "", "What is wrong then: "+judged.Violation.What+"."))
 	}
 	return b.String()
 }

@@ -256,3 +256,12 @@ func TestUsage(t *testing.T) {
 		}
 	}
 }
+
+// A title that ends a comment of C does not end that of the program.
+func TestTitle(t *testing.T) {
+	x := subject(t, "truncate-race", "modern", "")
+	x.Title = "a */ b " + strings.Repeat("and more ", 20)
+	if text := filled(t, x, "repro.c"); !strings.HasPrefix(text, "/*\n * a * / b and more") || strings.Index(text, "*/") < strings.Index(text, "/init of the guest") {
+		t.Errorf("repro.c begins with %s", text[:400])
+	}
+}

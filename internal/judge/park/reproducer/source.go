@@ -57,7 +57,7 @@ func newSource(s *scenario.Scenario, plan *park.Plan) *source {
 		if prepare.Len() > 0 {
 			prepare.WriteString("\n")
 		}
-		x.Tasks = append(x.Tasks, taskSource{i, s.Tasks[i].Name, buffers.String(), prepare.String(), body.String()})
+		x.Tasks = append(x.Tasks, taskSource{i, inComment(s.Tasks[i].Name), buffers.String(), prepare.String(), body.String()})
 	}
 	return x
 }

@@ -53,6 +53,9 @@ BOOT, LEAD = 600, 180  # seconds that a boot and the schedule may take; both are
 TRIES = 3  # of a schedule whose guest does not answer any more
 LOOKS = 6  # how often in a row a task is found asleep in an idle guest before it is said to sleep
 
+# Of errors with two names, those of the manual pages.
+ERROR_NAMES = {**errno.errorcode, errno.EAGAIN: "EAGAIN", errno.EOPNOTSUPP: "EOPNOTSUPP"}
+
 # Processors are left to their tasks, and functions have the addresses of the kernel's file.
 KERNEL_ARGS = ("console=ttyS0 quiet panic=-1 rdinit=/init nokaslr nohz=off irqaffinity=0 "
                "nowatchdog rcupdate.rcu_cpu_stall_suppress=1 mitigations=off "
@@ -373,7 +376,7 @@ class Machine:
         for what, *words in self.lines("report"):
             if what == "call":
                 value = int(words[2])
-                errors.append(errno.errorcode.get(-value, str(-value)) if value < 0 else "")
+                errors.append(ERROR_NAMES.get(-value, str(-value)) if value < 0 else "")
             elif what == "size":
                 size = int(words[0])
             elif what == "bytes":
@@ -514,6 +517,9 @@ def main(kernel, initramfs, folder):
             sys.stderr.write(last_words(folder) + "park.py: no verdict: %s\n" % e)
             if not isinstance(e, Hang):
                 return 2
+        except KeyboardInterrupt:
+            sys.stderr.write("park.py: no verdict: interrupted\n")
+            return 2
         finally:
             if machine:
                 machine.close()

@@ -1,6 +1,5 @@
 /*
- * [[.Title]]
- *
+[[.Comment]] *
  * /init of the guest. It loads the modules, mounts the disk, brings memory into the state that the
  * schedule begins with (setup), and starts each task as a process on a processor of its own
  * (task_0 and so on). park.py decides where a task stops and for how long: it talks to this
