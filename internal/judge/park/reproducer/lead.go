@@ -23,6 +23,9 @@ type lead struct {
 	Bytes     string
 }
 
+// stepColumns is how wide the places of a step may be in one line.
+const stepColumns = 80
+
 func newLead(s *scenario.Scenario, plan *park.Plan, v string) *lead {
 	l := &lead{TaskNames: strs(names(s)), Violation: v, Sleepers: "[]", Errors: "None", Size: "None", Bytes: "None"}
 	for i := range plan.Steps {
@@ -39,7 +42,11 @@ func newLead(s *scenario.Scenario, plan *park.Plan, v string) *lead {
 		if len(x.Merged) > 0 {
 			where += ", and has done as well: " + strings.Join(x.Merged, ", ")
 		}
-		l.Steps = append(l.Steps, fmt.Sprintf("(%d, %s, %s,\n     %s),", x.Task, strs(places), waits, strconv.QuoteToASCII(where)))
+		list := strs(places)
+		if len(list) > stepColumns {
+			list = strings.ReplaceAll(list, `", "`, "\",\n         \"") // a place in a line
+		}
+		l.Steps = append(l.Steps, fmt.Sprintf("(%d, %s, %s,\n     %s),", x.Task, list, waits, strconv.QuoteToASCII(where)))
 	}
 	victims := make([]string, len(plan.Victims))
 	for i, v := range plan.Victims {

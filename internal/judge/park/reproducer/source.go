@@ -103,11 +103,9 @@ func (x *source) call(c *park.Call, tag string) made {
 			fmt.Sprintf("\tmap_%s.fm_start = %d;\n\tmap_%s.fm_length = %d;\n", tag, c.Off, tag, c.N),
 			fmt.Sprintf("ioctl(%s, FS_IOC_FIEMAP, &map_%s)", f, tag)}
 	case "privilege":
-		var b strings.Builder
-		for _, x := range scenario.CapNetRaw {
-			fmt.Fprintf(&b, "\\x%02x", x)
-		}
-		return made{call: fmt.Sprintf("fsetxattr(%s, \"security.capability\",\n\t\t       \"%s\", %d, 0)", f, b.String(), len(scenario.CapNetRaw))}
+		bytes := strings.ReplaceAll(strings.Trim(fmt.Sprint(scenario.CapNetRaw), "[]"), " ", ", ")
+		return made{declared: fmt.Sprintf("static const char capability_%s[] = { %s };\n", tag, bytes),
+			call: fmt.Sprintf("fsetxattr(%s, \"security.capability\", capability_%s, sizeof capability_%s, 0)", f, tag, tag)}
 	case "sync":
 		return made{call: fmt.Sprintf("syncfs(%s)", f)}
 	}

@@ -514,8 +514,10 @@ def main(kernel, initramfs, folder):
             print(text)
             return code
         except (Hang, Fault, OSError) as e:
-            sys.stderr.write(last_words(folder) + "park.py: no verdict: %s\n" % e)
-            if not isinstance(e, Hang):
+            again = isinstance(e, Hang) and attempt < TRIES
+            sys.stderr.write("%spark.py: %s: %s\n" % (
+                last_words(folder), "begun again" if again else "no verdict", e))
+            if not again:
                 return 2
         except KeyboardInterrupt:
             sys.stderr.write("park.py: no verdict: interrupted\n")
@@ -523,7 +525,6 @@ def main(kernel, initramfs, folder):
         finally:
             if machine:
                 machine.close()
-    return 2
 
 
 def last_words(folder):
