@@ -9,10 +9,13 @@ import (
 	"slices"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"btrlab/internal/cli/app"
 	"btrlab/internal/judge/kernels"
 	"btrlab/internal/judge/kernels/jobs"
 	"btrlab/internal/judge/park"
+	"btrlab/internal/judge/park/reproducer"
 	"btrlab/internal/policy"
 	"btrlab/internal/prose"
 	"btrlab/internal/study/scenario"
@@ -156,16 +159,48 @@ func (l *led) replay(s *scenario.Scenario, p *policy.Policy, schedule string, as
 	return x, x.WriteText(l.Out, namesOf(s), l.Width())
 }
 
-// replayLed leads a kernel through one schedule, and reports whether it ends otherwise than the
-// engine.
-func (a verbs) replayLed(kernel string, recorded bool, s *scenario.Scenario, p *policy.Policy, schedule string, asJSON bool) (other bool, err error) {
+// replayLed leads a kernel through one schedule.
+func (a verbs) replayLed(kernel string, recorded bool, s *scenario.Scenario, p *policy.Policy, schedule string, asJSON bool) (_ *park.Replayed, err error) {
 	l, err := a.lead(kernel, recorded)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, l.close()) }()
-	x, err := l.replay(s, p, schedule, asJSON)
-	return err == nil && !x.Breaks(), err
+	return l.replay(s, p, schedule, asJSON)
+}
+
+// recordedFlag adds --recorded.
+func recordedFlag(cmd *cobra.Command, recorded *bool) {
+	cmd.Flags().BoolVar(recorded, "recorded", false, "with --kernel VERSION: what it did when it was recorded")
+}
+
+// checkRecorded reports whether --recorded has the kernel that it needs, and not the folder that
+// it has too little for.
+func checkRecorded(cmd *cobra.Command, recorded bool, kernel, folder string) error {
+	switch {
+	case recorded && kernel == "":
+		return app.Usagef(cmd, "have --recorded, want --kernel VERSION with it: which one")
+	case recorded && folder != "":
+		return app.Usagef(cmd, "have --recorded and --reproducer, want one: a reproducer is written of a kernel that was led")
+	}
+	return nil
+}
+
+// reproducerFlag adds --reproducer.
+func reproducerFlag(cmd *cobra.Command, folder *string) {
+	cmd.Flags().StringVar(folder, "reproducer", "", "also write this folder, with which a kernel is led through the schedule without btrlab")
+}
+
+// checkReproducer reports whether the folder of --reproducer can be written, before a kernel is
+// booted for it.
+func checkReproducer(cmd *cobra.Command, folder, kernel string, s *scenario.Scenario) error {
+	if folder == "" {
+		return nil
+	}
+	if kernel == "" {
+		return app.Usagef(cmd, "have --reproducer alone, want --kernel, too: its README says what that kernel did")
+	}
+	return reproducer.Check(folder, s)
 }
 
 // errOwn says what no kernel can be led through.
@@ -177,6 +212,33 @@ func namesOf(s *scenario.Scenario) []string {
 		names[i] = t.Name
 	}
 	return names
+}
+
+// checkExhibit reports whether the folder of --reproducer can be written for the exhibit with a
+// number.
+func (v *visit) checkExhibit(number string) error {
+	if v.folder == "" {
+		return nil
+	}
+	i := slices.IndexFunc(park.Exhibits, func(e park.Exhibit) bool { return fmt.Sprint(e.Number) == number })
+	if i < 0 {
+		return app.Usagef(v.cmd, "have --reproducer without the number of an exhibit, want one of %s", ledNumbers())
+	}
+	s, err := scenario.Lookup(park.Exhibits[i].Museum().Scenario)
+	if err != nil {
+		return err
+	}
+	return checkReproducer(v.cmd, v.folder, v.kernel, s)
+}
+
+// reproduce writes the folder of an exhibit that a kernel was led through.
+func reproduce(folder string, e *park.Exhibit, x *park.Replayed) error {
+	m := e.Museum()
+	s, p, err := e.Asks()
+	if err != nil {
+		return err
+	}
+	return reproducer.Write(folder, &reproducer.Subject{Title: m.Title + " (" + m.Source + ")", Story: m.Story, Rule: m.Rule, Scenario: s, Policy: p, Led: x})
 }
 
 // leadMuseum leads a kernel through an exhibit, or through all that any kernel was led through.
@@ -199,6 +261,11 @@ func (v *visit) leadMuseum(version, number string) (err error) {
 		x, err := l.through(s, p, e.Schedule)
 		if err != nil {
 			return err
+		}
+		if v.folder != "" {
+			if err := reproduce(v.folder, e, x); err != nil {
+				return err
+			}
 		}
 		shown = append(shown, x)
 		other = other || x.Breaks() != slices.Contains(e.Broken, l.version())

@@ -29,6 +29,7 @@ type visit struct {
 	kernel string
 	// recorded says that the kernel is not booted: what it did before is shown.
 	recorded bool
+	folder   string // of the reproducer
 	limit    string // of the searches, in words
 }
 
@@ -42,10 +43,11 @@ fsync promised: those come with a workload in which the power is cut anywhere, a
 number it lists the exhibits; museum all runs every one, which takes a minute or two, and says what was found for each. With --policy it
 also says whether that policy falls into the same hole. It tries at most %d schedules of each order unless you say otherwise.
 With --kernel it boots a kernel that make kernels has fetched, and leads it through the schedules of those exhibits that a kernel
-of a distribution has or had; with --recorded as well it shows what that kernel did when btrlab was made, and boots none.
+of a distribution has or had; with --recorded as well it shows what that kernel did when btrlab was made, and boots none. With
+--reproducer it then writes the exhibit as a folder for somebody who has no btrlab.
 Exit code 1 means that an exhibit did not prove itself, that the policy of --policy is broken, or that the kernel of --kernel breaks
 otherwise than is known.`, scenario.CellSchedules),
-		Example: "  btrlab museum\n  btrlab museum 23\n  btrlab museum all\n  btrlab museum 1 --policy modern\n  btrlab museum 41 --kernel 6.1",
+		Example: "  btrlab museum\n  btrlab museum 23\n  btrlab museum all\n  btrlab museum 1 --policy modern\n  btrlab museum 41 --kernel 6.1\n  btrlab museum 41 --kernel 6.1 --reproducer mail",
 		Args:    cobra.MaximumNArgs(1),
 
 		ValidArgsFunction: app.First(exhibits),
@@ -53,7 +55,8 @@ otherwise than is known.`, scenario.CellSchedules),
 	v := &visit{verbs: a, cmd: cmd}
 	cmd.Flags().StringVar(&v.policy, "policy", "", "also explore each exhibit's scenario under this policy")
 	cmd.Flags().StringVar(&v.kernel, "kernel", "", "lead this kernel through the exhibit, or all that one was led through: a version or a folder")
-	cmd.Flags().BoolVar(&v.recorded, "recorded", false, "with --kernel VERSION: what it did when it was recorded")
+	recordedFlag(cmd, &v.recorded)
+	reproducerFlag(cmd, &v.folder)
 	v.sf.flags(cmd)
 	v.lf.Flags(cmd)
 	app.JSONFlag(cmd, &v.asJSON)
@@ -63,7 +66,7 @@ otherwise than is known.`, scenario.CellSchedules),
 }
 
 func (v *visit) run(args []string) error {
-	if len(args) == 0 && v.policy == "" && v.kernel == "" {
+	if len(args) == 0 && v.policy == "" && v.kernel == "" && v.folder == "" {
 		return v.listMuseum(v.asJSON)
 	}
 	if v.policy != "" {
@@ -75,8 +78,11 @@ func (v *visit) run(args []string) error {
 	if len(args) == 1 && args[0] != "all" {
 		number = args[0]
 	}
-	if v.recorded && v.kernel == "" {
-		return app.Usagef(v.cmd, "have --recorded, want --kernel VERSION with it: which one")
+	if err := checkRecorded(v.cmd, v.recorded, v.kernel, v.folder); err != nil {
+		return err
+	}
+	if err := v.checkExhibit(number); err != nil {
+		return err
 	}
 	if v.kernel != "" {
 		if v.policy != "" {

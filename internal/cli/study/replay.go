@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"btrlab/internal/cli/app"
+	"btrlab/internal/judge/park/reproducer"
 	"btrlab/internal/policy"
 	"btrlab/internal/prose"
 	"btrlab/internal/sched/explore"
@@ -15,14 +16,18 @@ import (
 	"btrlab/internal/study/timeline"
 )
 
-// rerun is the verb replay, with its flags.
-type rerun struct {
+// replaying is the verb replay, with its flags.
+type replaying struct {
 	verbs
-	cmd                        *cobra.Command
-	policy, page, file, kernel string
-	asJSON, own, recorded      bool
-	view                       viewFlags
-	lf                         app.LayoutFlags
+	cmd          *cobra.Command
+	policy, page string
+	file         string // of the scenario
+	kernel       string
+	folder       string // of the reproducer
+	asJSON, own  bool
+	recorded     bool // not led: what the kernel did before
+	view         viewFlags
+	lf           app.LayoutFlags
 }
 
 func (a verbs) replay() *cobra.Command {
@@ -37,79 +42,96 @@ schedule belongs to one policy, because other policies have other steps.
 With --kernel it also boots a kernel that make kernels has fetched, and leads it through the schedule: its own tasks, parked at
 its functions, take their steps in the order of the engine's; below the table is what each did, and whether the end is the
 same. With --json that alone is printed. With --recorded no kernel is booted: it is what Linux did when btrlab was made, for some
-schedules.
+schedules. With --reproducer it then writes a folder for somebody who has no btrlab: a program
+in C with the calls, a script that leads a kernel through the schedule, the disk, and a README.
 Exit code 1 means that the schedule violates the contract, or that the kernel ends otherwise.`,
 		Example: `  btrlab replay truncate-race 11:1 --policy unlocked
   btrlab replay truncate-race 11:1 --policy unlocked --out race.html
   btrlab replay truncate-race '' --policy modern
   btrlab replay truncate-race 11:1 --policy linux-6.1 --kernel 6.1
+  btrlab replay nowait-privs 8:1 --policy nowait-6.1 --kernel 6.1 --reproducer mail
   btrlab explore three-truncate --print > mine.scenario; btrlab replay --scenario mine.scenario '' --policy unlocked`,
 		Args: cobra.RangeArgs(1, 2),
 	}
-	v := &rerun{verbs: a, cmd: cmd}
+	r := &replaying{verbs: a, cmd: cmd}
 	f := cmd.Flags()
-	f.StringVar(&v.policy, "policy", "locked", app.PolicyUsage())
-	f.BoolVar(&v.own, "own", false, "judge by what the policy promises, not by the scenario's rule")
-	f.StringVar(&v.file, "scenario", "", "replay a schedule of the scenario in this file, which explore --scenario has printed")
-	f.StringVar(&v.kernel, "kernel", "", "lead this kernel through the schedule, too: a version or a folder")
-	f.BoolVar(&v.recorded, "recorded", false, "with --kernel VERSION: what it did when it was recorded")
-	v.view.flags(cmd)
-	v.lf.Flags(cmd)
-	f.StringVar(&v.page, "out", "", "also write the timeline to this file, as one HTML page, or a picture if it ends in .svg")
+	f.StringVar(&r.policy, "policy", "locked", app.PolicyUsage())
+	f.BoolVar(&r.own, "own", false, "judge by what the policy promises, not by the scenario's rule")
+	f.StringVar(&r.file, "scenario", "", "replay a schedule of the scenario in this file, which explore --scenario has printed")
+	f.StringVar(&r.kernel, "kernel", "", "lead this kernel through the schedule, too: a version or a folder")
+	recordedFlag(cmd, &r.recorded)
+	reproducerFlag(cmd, &r.folder)
+	r.view.flags(cmd)
+	r.lf.Flags(cmd)
+	f.StringVar(&r.page, "out", "", "also write the timeline to this file, as one HTML page, or a picture if it ends in .svg")
 	app.OutputFlag(cmd, "out")
-	app.JSONFlag(cmd, &v.asJSON)
+	app.JSONFlag(cmd, &r.asJSON)
 	app.CompletePolicies(cmd, "policy")
 	cmd.ValidArgsFunction = completeSchedule
-	cmd.RunE = func(_ *cobra.Command, args []string) error { return v.run(args) }
+	cmd.RunE = func(_ *cobra.Command, args []string) error { return r.run(args) }
 	return cmd
 }
 
-func (v *rerun) run(args []string) error {
-	if err := app.ParsePolicies(v.cmd, []string{v.policy}); err != nil {
+func (r *replaying) run(args []string) error {
+	if err := app.ParsePolicies(r.cmd, []string{r.policy}); err != nil {
 		return err
 	}
-	if v.recorded && v.kernel == "" {
-		return app.Usagef(v.cmd, "have --recorded, want --kernel VERSION with it: which one")
+	if err := checkRecorded(r.cmd, r.recorded, r.kernel, r.folder); err != nil {
+		return err
 	}
-	if v.recorded && v.file != "" {
-		return app.Usagef(v.cmd, "have --recorded and --scenario, want one: what is recorded is of the scenarios of btrlab explore")
+	if r.recorded && r.file != "" {
+		return app.Usagef(r.cmd, "have --recorded and --scenario, want one: what is recorded is of the scenarios of btrlab explore")
 	}
-	if have := len(args); v.file == "" && have != 2 {
-		return app.Usagef(v.cmd, "have %s, want a scenario and a schedule, or --scenario FILE and a schedule", prose.Count(have, "argument"))
-	} else if v.file != "" && have != 1 {
-		return app.Usagef(v.cmd, "have %s with --scenario, want a schedule", prose.Count(have, "argument"))
+	if have := len(args); r.file == "" && have != 2 {
+		return app.Usagef(r.cmd, "have %s, want a scenario and a schedule, or --scenario FILE and a schedule", prose.Count(have, "argument"))
+	} else if r.file != "" && have != 1 {
+		return app.Usagef(r.cmd, "have %s with --scenario, want a schedule", prose.Count(have, "argument"))
 	}
-	s, err := oneScenario(v.cmd, v.file, args)
+	s, err := oneScenario(r.cmd, r.file, args)
 	if err != nil {
 		return err
 	}
-	if s, err = v.view.of(v.cmd, s); err != nil {
+	if s, err = r.view.of(r.cmd, s); err != nil {
 		return err
 	}
-	tr, err := scenario.Replay(s, policy.MustParse(v.policy), args[len(args)-1], v.own)
+	if err := checkReproducer(r.cmd, r.folder, r.kernel, s); err != nil {
+		return err
+	}
+	p := policy.MustParse(r.policy)
+	tr, err := scenario.Replay(s, p, args[len(args)-1], r.own)
 	if err != nil {
 		return err
 	}
 	if tr.Kind == explore.KindMisfit {
-		return app.Usagef(v.cmd, "%s under %s: %s", s.Name, v.policy, tr.Violation)
+		return app.Usagef(r.cmd, "%s under %s: %s", s.Name, r.policy, tr.Violation)
 	}
 	switch {
-	case !v.asJSON:
-		err = timeline.WriteText(v.Out, tr, v.Layout(&v.lf))
-	case v.kernel == "":
-		err = v.PrintJSON(tr)
+	case !r.asJSON:
+		err = timeline.WriteText(r.Out, tr, r.Layout(&r.lf))
+	case r.kernel == "":
+		err = r.PrintJSON(tr)
 	}
-	if err == nil && v.page != "" {
-		err = writeTimeline(v.page, tr)
+	if err == nil && r.page != "" {
+		err = writeTimeline(r.page, tr)
 	}
 	other := false
-	if err == nil && v.kernel != "" {
-		other, err = v.replayLed(v.kernel, v.recorded, s, policy.MustParse(v.policy), tr.Schedule, v.asJSON)
+	if err == nil && r.kernel != "" {
+		other, err = r.throughKernel(s, p, tr.Schedule)
 	}
 	if err == nil && (other || tr.Kind != explore.OK) {
 		err = app.ErrFound
 	}
 	return err
+}
+
+// throughKernel leads the kernel through the schedule, writes the reproducer if one is wanted, and
+// reports whether the kernel ends otherwise than the engine.
+func (r *replaying) throughKernel(s *scenario.Scenario, p *policy.Policy, schedule string) (other bool, err error) {
+	x, err := r.replayLed(r.kernel, r.recorded, s, p, schedule, r.asJSON)
+	if err != nil || r.folder == "" {
+		return err == nil && !x.Breaks(), err
+	}
+	return !x.Breaks(), reproducer.Write(r.folder, &reproducer.Subject{Title: s.Name + ": " + s.About, Scenario: s, Policy: p, Led: x})
 }
 
 // writeTimeline writes the HTML page of tr to a file, or its picture to an .svg.

@@ -22,7 +22,7 @@ func TestExhibits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := tasks(s); err != nil {
+		if _, err := Calls(s); err != nil {
 			t.Errorf("exhibit %d: %v", e.Number, err)
 		}
 		tr, err := scenario.Replay(s, policy.MustParse(x.Broken), e.Schedule, false)

@@ -16,6 +16,8 @@ type Step struct {
 	Before string `json:"before,omitempty"`
 	// Places are where the task is parked on its way there, one after the other.
 	Places []string `json:"places"`
+	// Names are, for each place, the names of its function in Linux from 5.10 to 7.3.
+	Names [][]string `json:"-"`
 	// Waits says that the task waits for another one there, in the engine.
 	Waits bool `json:"waits,omitempty"`
 	// Merged are the engine's steps that come after the switch in the engine, and before it here,
@@ -29,7 +31,11 @@ type Step struct {
 type anchor struct {
 	step  int // of the trace
 	place string
+	names []string
 }
+
+// gateNames are the names of the gate.
+var gateNames = []string{Gate}
 
 // line is what a task does in a trace.
 type line struct {
@@ -38,8 +44,8 @@ type line struct {
 	at      int // the anchor that it stands at; the first is the gate before its first operation
 	op      int // the operation that it is in at the end of the trace; -1 before the first
 	ended   bool
-	// beyond is the place of the step after its last one, if the trace ends before that.
-	beyond string
+	// beyond has the place of the step after its last one, if the trace ends before that.
+	beyond anchor
 }
 
 // order turns the engine's execution into steps for Linux. Workers are left out: those of Linux
@@ -85,11 +91,12 @@ func (l *line) turn(tr *scenario.Trace, task, end int) *Step {
 	}
 	if next < 0 {
 		for l.at++; l.at < len(l.anchors); l.at++ {
-			x.Places = append(x.Places, l.anchors[l.at].place)
+			x.pass(l.anchors[l.at])
 		}
 		switch {
-		case l.beyond != "":
-			x.Before, x.Places = "its next step", append(x.Places, l.beyond)
+		case l.beyond.place != "":
+			x.Before = "its next step"
+			x.pass(l.beyond)
 		case !l.ended:
 			x.Before = "the step with which it breaks"
 		}
@@ -103,7 +110,7 @@ func (l *line) turn(tr *scenario.Trace, task, end int) *Step {
 	from := l.at
 	for l.at+1 < len(l.anchors) && l.anchors[l.at].step < next {
 		l.at++
-		x.Places = append(x.Places, l.anchors[l.at].place)
+		x.pass(l.anchors[l.at])
 	}
 	for _, k := range l.steps {
 		if k >= next && k < l.anchors[l.at].step && !waits {
@@ -117,6 +124,11 @@ func (l *line) turn(tr *scenario.Trace, task, end int) *Step {
 		l.at-- // on its way there it waits, and comes there with its next turn
 	}
 	return &x
+}
+
+// pass adds a place.
+func (x *Step) pass(a anchor) {
+	x.Places, x.Names = append(x.Places, a.place), append(x.Names, a.names)
 }
 
 // linesOf finds the places of each task's steps. The last anchor of each is the gate after its last
@@ -137,7 +149,7 @@ func linesOf(tr *scenario.Trace, s *scenario.Scenario, has func(string) bool) []
 		if x.Kind == "call" {
 			l.op++
 			seen[x.Task] = nil
-			l.anchors = append(l.anchors, anchor{i, Gate})
+			l.anchors = append(l.anchors, anchor{i, Gate, gateNames})
 		}
 		if l.op < 0 {
 			continue
@@ -148,13 +160,13 @@ func linesOf(tr *scenario.Trace, s *scenario.Scenario, has func(string) bool) []
 		}
 		if p, f := find(ops[l.op].Kind, stepText(x), has); f != "" && !(p.first && slices.Contains(seen[x.Task], p)) {
 			seen[x.Task] = append(seen[x.Task], p)
-			l.anchors = append(l.anchors, anchor{i, f})
+			l.anchors = append(l.anchors, anchor{i, f, p.functions})
 		}
 	}
 	for i := range lines {
 		switch l := &lines[i]; {
 		case l.ended:
-			l.anchors = append(l.anchors, anchor{len(tr.Steps), Gate})
+			l.anchors = append(l.anchors, anchor{len(tr.Steps), Gate, gateNames})
 		case tr.Kind != explore.KindDeadlock && l.op >= 0 && len(seen[i]) > 0:
 			// It has taken its last step, and nothing says where the next one is.
 			if o := &s.Tasks[i].Ops[l.op]; !o.Nowait {

@@ -77,7 +77,7 @@ func TestOrderMerged(t *testing.T) {
 func TestPoints(t *testing.T) {
 	used := map[*point]bool{}
 	for _, s := range scenario.All() {
-		if _, err := tasks(s); err != nil {
+		if _, err := Calls(s); err != nil {
 			continue
 		}
 		for _, pol := range []string{"linux-5.10", "linux-6.1", "linux-6.18"} {
@@ -161,7 +161,7 @@ func TestNoCall(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := tasks(s); err == nil || strings.Contains(err.Error(), "\n") || !strings.HasPrefix(err.Error(), "scenario "+name) {
+		if _, err := Calls(s); err == nil || strings.Contains(err.Error(), "\n") || !strings.HasPrefix(err.Error(), "scenario "+name) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -75,8 +75,8 @@ var points = []point{
 	{scenario.OpFlush, "runDelalloc: lock extent", []string{"btrfs_run_delalloc_range"}, true},
 }
 
-// sleepers are functions that a NOWAIT request must not come to: each may sleep.
-var sleepers = []string{"btrfs_start_transaction", "btrfs_start_delalloc_snapshot", "btrfs_wait_ordered_extents"}
+// Sleepers are functions that a NOWAIT request must not come to: each may sleep.
+var Sleepers = []string{"btrfs_start_transaction", "btrfs_start_delalloc_snapshot", "btrfs_wait_ordered_extents"}
 
 // find is the point of an engine's step and the function that a kernel has there, of those that has
 // says are there; "" is none.
@@ -95,16 +95,17 @@ func find(kind scenario.OpKind, step string, has func(function string) bool) (p 
 	return nil, ""
 }
 
-// after is the place of the next point of the same operation that a kernel has; "" is none.
-func after(p *point, has func(function string) bool) string {
+// after is the next point of the same operation that a kernel has; its place is "" if there is
+// none.
+func after(p *point, has func(function string) bool) anchor {
 	for i := slices.IndexFunc(points, func(q point) bool { return q.op == p.op && q.step == p.step }) + 1; i < len(points) && points[i].op == p.op; i++ {
 		for _, f := range points[i].functions {
 			if has(f) {
-				return f
+				return anchor{place: f, names: points[i].functions}
 			}
 		}
 	}
-	return ""
+	return anchor{}
 }
 
 // Functions are all functions of the map.
@@ -113,7 +114,7 @@ func Functions() []string {
 	for _, p := range points {
 		list = append(list, p.functions...)
 	}
-	list = append(list, sleepers...)
+	list = append(list, Sleepers...)
 	slices.Sort(list)
 	return slices.Compact(list)
 }

@@ -50,13 +50,6 @@ type Replayed struct {
 	Broken    []string `json:"broken,omitempty"`
 }
 
-// ErrNoCall means that a scenario has something that no task of Linux is made to do, and ErrNoEnd
-// that the engine breaks in a way that is seen in the engine only.
-var (
-	ErrNoCall = errors.New("no task of a kernel is asked for that")
-	ErrNoEnd  = errors.New("the engine does not come to an end")
-)
-
 // Lost reports whether an error is the machine's, which has hung or ended: on a new one the same
 // schedule may come to its end.
 func Lost(err error) bool {
@@ -68,31 +61,17 @@ func Lost(err error) bool {
 // Disk is the path of the machine's disk. A machine whose tasks wait for each other is of no use
 // any more: Close it.
 func Replay(ctx context.Context, m *Machine, disk string, s *scenario.Scenario, p *policy.Policy, schedule string) (*Replayed, error) {
-	calls, err := tasks(s)
+	l, err := NewPlan(s, p, schedule, func(f string) bool { return m.symbols[f] != 0 })
 	if err != nil {
 		return nil, err
 	}
-	var end oracle.History
-	tr, err := scenario.Replay(s.WithEnd(func(h *oracle.History) error {
-		end = oracle.History{Final: slices.Clone(h.Final), FinalSize: h.FinalSize}
-		return nil
-	}), p, schedule, false)
+	x := &Replayed{Scenario: s.Name, Policy: p.Name, Schedule: l.Trace.Schedule, Release: m.Release, Violation: l.Trace.Violation.What,
+		Steps: l.Steps, Engine: l.Engine}
+	r, err := start(ctx, m, disk, s, l)
 	if err != nil {
 		return nil, err
 	}
-	switch tr.Kind {
-	case explore.OK, explore.KindNowait, explore.KindDeadlock, explore.KindOracle:
-	default:
-		return nil, fmt.Errorf("%s under %s: %w: %s", s.Name, p.Name, ErrNoEnd, tr.Violation)
-	}
-	x := &Replayed{Scenario: s.Name, Policy: p.Name, Schedule: tr.Schedule, Release: m.Release, Violation: tr.Violation.What}
-	x.Engine = Ending{Size: end.FinalSize, Bytes: end.Final, Errors: engineErrors(tr, s)}
-	x.Steps = order(tr, s, func(f string) bool { return m.symbols[f] != 0 })
-	r, err := start(ctx, m, disk, s, calls)
-	if err != nil {
-		return nil, err
-	}
-	ways := make([]way, len(calls))
+	ways := make([]way, len(l.Tasks))
 	for i := range ways {
 		ways[i].gates = 1 // that before its first call
 	}
@@ -104,16 +83,16 @@ func Replay(ctx context.Context, m *Machine, disk string, s *scenario.Scenario, 
 			break
 		}
 	}
-	if tr.Kind != explore.OK && tr.Kind != explore.KindOracle && x.Refused == "" {
-		list := victims(tr, s)
-		if err := x.press(ctx, r, list); err != nil {
+	kind := l.Trace.Kind
+	if len(l.Victims) > 0 && x.Refused == "" {
+		if err := x.press(ctx, r, l.Victims); err != nil {
 			return nil, err
 		}
-		if tr.Kind == explore.KindDeadlock && len(x.Broken) == len(list) {
+		if kind == explore.KindDeadlock && len(x.Broken) == len(l.Victims) {
 			return x, nil
 		}
 	}
-	if tr.Kind == explore.KindDeadlock {
+	if kind == explore.KindDeadlock {
 		x.Broken = nil // one of them goes on, and lets the others go
 	}
 	if err := x.end(ctx, r, s.File.At); err != nil {
@@ -121,9 +100,9 @@ func Replay(ctx context.Context, m *Machine, disk string, s *scenario.Scenario, 
 	}
 	switch {
 	case x.Refused != "":
-	case tr.Kind == explore.OK:
+	case kind == explore.OK:
 		x.Differences = differences(&x.Engine, &x.Linux)
-	case tr.Kind == explore.KindOracle:
+	case kind == explore.KindOracle:
 		for i, e := range x.Engine.Errors {
 			if l := x.Linux.Errors[i]; l != "" && strings.Contains(e, l) {
 				x.Broken = append(x.Broken, fmt.Sprintf("operation %d: %s", i+1, l))
@@ -134,11 +113,11 @@ func Replay(ctx context.Context, m *Machine, disk string, s *scenario.Scenario, 
 }
 
 // start mounts the scenario's disk and starts the tasks with their calls.
-func start(ctx context.Context, m *Machine, disk string, s *scenario.Scenario, calls [][]Call) (*Run, error) {
+func start(ctx context.Context, m *Machine, disk string, s *scenario.Scenario, l *Plan) (*Run, error) {
 	if err := Prepare(disk, s); err != nil {
 		return nil, err
 	}
-	setup, err := m.Mount(ctx, "", warm(s))
+	setup, err := m.Mount(ctx, "", l.Setup)
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +126,7 @@ func start(ctx context.Context, m *Machine, disk string, s *scenario.Scenario, c
 			return nil, fmt.Errorf("scenario %s: call %d before the tasks: %w", s.Name, i+1, errno.Errno(y.Errno))
 		}
 	}
-	return m.Start(ctx, calls)
+	return m.Start(ctx, l.Tasks)
 }
 
 // end lets all tasks go on to their ends, and sets that of Linux. The scenario's file begins at a
@@ -244,18 +223,18 @@ func (x *Replayed) take(ctx context.Context, r *Run, s *Step, w *way) error {
 
 // press lets the tasks go on that stand where the engine's break. A NOWAIT request must neither
 // sleep nor come to a function that does; of tasks that wait for each other, none comes to its end.
-func (x *Replayed) press(ctx context.Context, r *Run, victims []victim) error {
+func (x *Replayed) press(ctx context.Context, r *Run, victims []Victim) error {
 	places := []string{Gate}
 	if strings.Contains(x.Violation, "NOWAIT") {
-		for _, f := range sleepers {
+		for _, f := range Sleepers {
 			if r.m.symbols[f] != 0 {
 				places = append(places, f)
 			}
 		}
 	}
 	for _, v := range victims {
-		task := v.task
-		if _, come := r.At(task); come > 1+v.op {
+		task := v.Task
+		if _, come := r.At(task); come > 1+v.Op {
 			continue // its operation has returned
 		}
 		err := r.Advance(ctx, task, places...)
@@ -270,38 +249,6 @@ func (x *Replayed) press(ctx context.Context, r *Run, victims []victim) error {
 		}
 	}
 	return nil
-}
-
-// victim is a task that breaks, and the number of its operation that does, from 0.
-type victim struct{ task, op int }
-
-// victims are the tasks that break: one whose NOWAIT request sleeps, or all that have not ended.
-func victims(tr *scenario.Trace, s *scenario.Scenario) (list []victim) {
-	lines := linesOf(tr, s, func(string) bool { return false })
-	for i := range lines {
-		op := lines[i].op
-		if !lines[i].ended && (tr.Kind == explore.KindDeadlock || op >= 0 && s.Tasks[i].Ops[op].Nowait) {
-			list = append(list, victim{i, op})
-		}
-	}
-	return list
-}
-
-// engineErrors are the errors of the engine's operations.
-func engineErrors(tr *scenario.Trace, s *scenario.Scenario) []string {
-	n := 0
-	for _, t := range s.Tasks {
-		n += len(t.Ops)
-	}
-	list := make([]string, n)
-	for i := range tr.Steps {
-		for _, note := range tr.Steps[i].Notes {
-			if note.Event == scenario.Fails && int(note.Op) <= n {
-				list[note.Op-1] = note.Text
-			}
-		}
-	}
-	return list
 }
 
 // differences are those of two ends, in words. Of an error the engine's text has more than Linux's.
@@ -319,51 +266,4 @@ func differences(engine, linux *Ending) []string {
 		}
 	}
 	return list
-}
-
-// warm brings memory into the state that the scenario begins with.
-func warm(s *scenario.Scenario) []Call {
-	var list []Call
-	for _, c := range s.File.Cached {
-		list = append(list, Call{Verb: "read", File: scenario.FileName, Off: s.File.At + c.Lo, N: c.Hi - c.Lo})
-	}
-	for _, c := range s.File.Dirty {
-		list = append(list, Call{Verb: "write", File: scenario.FileName, Off: s.File.At + c.Lo, N: c.Hi - c.Lo, Fill: oracle.PaintInitial})
-	}
-	if s.File.Privileged {
-		list = append(list, Call{Verb: "privilege", File: scenario.FileName})
-	}
-	return list
-}
-
-// tasks are the calls of a scenario's tasks.
-func tasks(s *scenario.Scenario) ([][]Call, error) {
-	if s.DirtyLimit != 0 || s.Before != nil || s.File.Compressed {
-		return nil, fmt.Errorf("scenario %s: %w: limits of dirty pages, renames before it, or compression", s.Name, ErrNoCall)
-	}
-	id := byte(0)
-	list := make([][]Call, len(s.Tasks))
-	for i, t := range s.Tasks {
-		for _, o := range t.Ops {
-			id++
-			c, err := call(s, &o, id)
-			if err != nil {
-				return nil, fmt.Errorf("scenario %s: %w", s.Name, err)
-			}
-			list[i] = append(list[i], c)
-		}
-	}
-	return list, nil
-}
-
-var verbs = map[scenario.OpKind]string{scenario.OpWrite: "write", scenario.OpRead: "read", scenario.OpTruncate: "truncate", scenario.OpPunch: "punch",
-	scenario.OpFallocate: "falloc", scenario.OpFsync: "fsync", scenario.OpFlush: "start", scenario.OpDrop: "drop", scenario.OpMap: "map", scenario.OpSync: "sync"}
-
-func call(s *scenario.Scenario, o *scenario.Op, id byte) (Call, error) {
-	verb := verbs[o.Kind]
-	if verb == "" || o.Queued || o.Ring != 0 || o.Async || o.Second {
-		return Call{}, fmt.Errorf("%s: %w", o, ErrNoCall)
-	}
-	return Call{Verb: verb, File: scenario.FileName, Off: s.File.At + o.Off, N: o.N, Fill: id, Direct: o.Direct, Append: o.Append, DSync: o.DSync,
-		Nowait: o.Nowait, Mapped: o.Mapped, MapOff: s.File.At + o.MapOff, Short: o.Short}, nil
 }

@@ -76,18 +76,22 @@ func (x *Replayed) beside(b *strings.Builder, tasks []string, width int) {
 	}
 }
 
-// Texts say where the engine has the task stand after the step, and where it stands in Linux; "" is
-// that it was not led there.
-func (s *Step) Texts() (engine, linux string) {
-	engine, linux = "is done", s.Said
+// Where says where the engine has the task stand after the step.
+func (s *Step) Where() string {
 	switch {
 	case s.Waits:
-		engine = "waits before " + s.Before
+		return "waits before " + s.Before
 	case s.Before != "":
-		engine = "stands before " + s.Before
+		return "stands before " + s.Before
 	}
+	return "is done"
+}
+
+// Texts are Where, and where the task stands in Linux; "" is that it was not led there.
+func (s *Step) Texts() (engine, linux string) {
+	linux = s.Said
 	if len(s.Merged) > 0 {
 		linux = cmp.Or(linux, "goes on by itself") + "; no function of it begins with " + strings.Join(s.Merged, ", ") + ": done as well"
 	}
-	return engine, linux
+	return s.Where(), linux
 }
