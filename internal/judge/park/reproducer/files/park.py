@@ -56,9 +56,11 @@ LOOKS = 6  # how often in a row a task is found asleep in an idle guest before i
 # Of errors with two names, those of the manual pages.
 ERROR_NAMES = {**errno.errorcode, errno.EAGAIN: "EAGAIN", errno.EOPNOTSUPP: "EOPNOTSUPP"}
 
-# Processors are left to their tasks, and functions have the addresses of the kernel's file.
+# Processors are left to their tasks, nothing waits for an answer of all of them, and functions have
+# the addresses of the kernel's file.
 KERNEL_ARGS = ("console=ttyS0 quiet panic=-1 rdinit=/init nokaslr nohz=off irqaffinity=0 "
                "nowatchdog rcupdate.rcu_cpu_stall_suppress=1 mitigations=off "
+               "transparent_hugepage=never rcupdate.rcu_normal=1 tsc=nowatchdog "
                "isolcpus=managed_irq,domain,1-%d" % len(TASKS))
 
 
