@@ -64,8 +64,8 @@ func (Linux) of(student string) (rows []Workload) {
 		asks := func(which string) string {
 			return fmt.Sprintf("%s under unlocked: the %s step of task 0 at which Linux %s does not let task 1 go first, as STEP:1", e.scenario, which, e.version)
 		}
-		add(fmt.Sprintf("first-%d", i+1), asks("first"), 9, func(answer string) (string, error) { return e.judge(answer, true) })
-		add(fmt.Sprintf("last-%d", i+1), asks("last"), 9, func(answer string) (string, error) { return e.judge(answer, false) })
+		add(fmt.Sprintf("first-%d", i+1), asks("first"), 6, func(answer string) (string, error) { return e.judge(answer, true) })
+		add(fmt.Sprintf("last-%d", i+1), asks("last"), 12, func(answer string) (string, error) { return e.judge(answer, false) })
 	}
 	for i, o := range ordersOf(student) {
 		add(fmt.Sprintf("kernels-%d", i+1), fmt.Sprintf("%s '%s' under %s: the kernels of 5.10, 6.1, 6.12, 6.18 and 7.3 that end as the engine does, or none", o.Scenario, o.Schedule, o.Policy), 11,
@@ -229,12 +229,13 @@ func edgesOf(student string) (list []*edge) {
 	return list
 }
 
-// ordersOf are schedules of a student that all kernels were led through, and not all ended alike.
+// ordersOf are schedules of a student that all kernels were led through, and that some of them end
+// as the engine does.
 func ordersOf(student string) []*park.Replayed {
 	all := recordings()
 	list := slices.DeleteFunc(slices.Clone(all[0].Runs), func(x *park.Replayed) bool {
 		same := sameAs(all, x)
-		return !strings.HasPrefix(x.Policy, "linux-") || same == nil || len(same) == len(all)
+		return !strings.HasPrefix(x.Policy, "linux-") || len(same) == 0 || len(same) == len(all)
 	})
 	draw(student, 2).Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 	return list[:min(2, len(list))]
