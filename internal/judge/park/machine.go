@@ -57,8 +57,8 @@ type Machine struct {
 // kernelArgs keep processors to their tasks. A clock that ticks everywhere keeps the time on
 // processor 0, which gets all interrupts; addresses of functions are those of the kernel's file.
 var kernelArgs = []string{"nokaslr", "nohz=off", "irqaffinity=0", "nowatchdog", "rcupdate.rcu_cpu_stall_suppress=1", "mitigations=off",
-	// What asks all processors and waits for their answer waits for those that stand still: khugepaged,
-	// grace periods that are in a hurry, the watch over the clock.
+	// What asks all processors and waits for their answer waits for those that stand still:
+	// khugepaged, grace periods that are in a hurry, the watch over the clock.
 	"transparent_hugepage=never", "rcupdate.rcu_normal=1", "tsc=nowatchdog",
 	fmt.Sprintf("isolcpus=managed_irq,domain,1-%d", MaxTasks)}
 
