@@ -2,7 +2,10 @@ package judges
 
 import (
 	"fmt"
+	"slices"
 	"testing"
+
+	"btrlab/internal/judge/park"
 )
 
 // TestLinuxTasks: every student has the tasks of the lab, they differ, and their answers are
@@ -95,6 +98,17 @@ func TestLinuxBugs(t *testing.T) {
 		wrong, err := breaksOn(c.answer, c.broken)
 		if err != nil || (wrong == "") != c.right {
 			t.Errorf("%q for %v: %q, %v", c.answer, c.broken, wrong, err)
+		}
+	}
+}
+
+// TestLinuxOrders: a kernel that takes the order and ends otherwise is not one that ends so.
+func TestLinuxOrders(t *testing.T) {
+	for _, r := range recordings() {
+		for _, x := range r.Runs {
+			if x.Outcome() == park.Other && slices.Contains(sameAs(recordings(), x), r.Version) {
+				t.Errorf("%s '%s' under %s: Linux %s ends otherwise", x.Scenario, x.Schedule, x.Policy, r.Version)
+			}
 		}
 	}
 }
