@@ -55,7 +55,7 @@ mostly within a factor of two; at a tenth of the work it may be ten times too hi
 which tasks are switched, and the rule. --print prints one of the catalogue as such a file, to begin with. --random draws
 scenarios by --seed, explores each and says how much was tried; random-SEED-NUMBER is the name of one.
 
---confirm VERSION boots a kernel that make kernels has fetched and leads it through the schedule of the violation: does Linux do the
+--confirm VERSION boots a kernel that make fetch has fetched and leads it through the schedule of the violation: does Linux do the
 same?
 
 SIGINT or SIGTERM ends the search; it prints what it has found so far and exits with code 130.

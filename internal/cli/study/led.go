@@ -291,10 +291,15 @@ func (v *visit) leadMuseum(version, number string) (err error) {
 func (v *visit) printLed(e *park.Exhibit, s *scenario.Scenario, x *park.Replayed) error {
 	m := e.Museum()
 	verdict := "keeps"
-	if x.Breaks() {
+	switch {
+	case x.Breaks():
 		verdict = "breaks"
+	case x.Refused != "":
+		verdict = "refuses the order"
+	case x.NoRequest():
+		verdict = "has no such request"
 	}
-	v.Say(fmt.Sprintf("%3d  ", e.Number), fmt.Sprintf("%s (%s): Linux %s %s", m.Title, m.Source, x.Release, verdict))
+	v.Say(fmt.Sprintf("%3d  ", e.Number), fmt.Sprintf("%s (%s), policy %s: Linux %s %s", m.Title, m.Source, m.Broken, x.Release, verdict))
 	return x.WriteText(v.Out, namesOf(s), v.Width())
 }
 

@@ -42,7 +42,7 @@ then the right order. The numbers are those of labs/reference 9.2; from 31 on th
 fsync promised: those come with a workload in which the power is cut anywhere, as btrlab crash does it, under both orders. Without a
 number it lists the exhibits; museum all runs every one, which takes a minute or two, and says what was found for each. With --policy it
 also says whether that policy falls into the same hole. It tries at most %d schedules of each order unless you say otherwise.
-With --kernel it boots a kernel that make kernels has fetched, and leads it through the schedules of those exhibits that a kernel
+With --kernel it boots a kernel that make fetch has fetched, and leads it through the schedules of those exhibits that a kernel
 of a distribution has or had; with --recorded as well it shows what that kernel did when btrlab was made, and boots none. With
 --reproducer it then writes the exhibit as a folder for somebody who has no btrlab.
 Exit code 1 means that an exhibit did not prove itself, that the policy of --policy is broken, or that the kernel of --kernel breaks
@@ -66,7 +66,7 @@ otherwise than is known.`, scenario.CellSchedules),
 }
 
 func (v *visit) run(args []string) error {
-	if len(args) == 0 && v.policy == "" && v.kernel == "" && v.folder == "" {
+	if len(args) == 0 && v.policy == "" && v.kernel == "" && v.folder == "" && !v.recorded {
 		return v.listMuseum(v.asJSON)
 	}
 	if v.policy != "" {

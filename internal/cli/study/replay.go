@@ -39,7 +39,7 @@ prints a table with a column for each task; at the left is the state of the file
 With --out it also writes the timeline as one HTML page with lanes, locks and waits; the arrow keys go through the steps.
 A name that ends in .svg gets a picture of the steps that change the file instead. A
 schedule belongs to one policy, because other policies have other steps.
-With --kernel it also boots a kernel that make kernels has fetched, and leads it through the schedule: its own tasks, parked at
+With --kernel it also boots a kernel that make fetch has fetched, and leads it through the schedule: its own tasks, parked at
 its functions, take their steps in the order of the engine's; below the table is what each did, and whether the end is the
 same. With --json that alone is printed. With --recorded no kernel is booted: it is what Linux did when btrlab was made, for some
 schedules. With --reproducer it then writes a folder for somebody who has no btrlab: a program

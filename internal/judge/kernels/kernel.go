@@ -62,7 +62,7 @@ func Find(name string) (*Kernel, error) {
 		if !version {
 			return nil, fmt.Errorf("kernel %s: %w: want a folder of an unpacked package, or a version", name, ErrNoKernel)
 		}
-		return nil, fmt.Errorf("kernel %s: %w in %s: make kernels fetches it", name, ErrNoKernel, Folder())
+		return nil, fmt.Errorf("kernel %s: %w in %s: make fetch V=%s fetches it, if it is one of 5.10, 6.1, 6.12, 6.18 and 7.3", name, ErrNoKernel, Folder(), name)
 	}
 	k := &Kernel{Version: filepath.Base(name)}
 	for _, lib := range []string{"lib/modules", "usr/lib/modules"} {

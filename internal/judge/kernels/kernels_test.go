@@ -19,7 +19,7 @@ func TestFindMissing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ name, want string }{
-		{"5.10", "make kernels fetches it"},
+		{"5.10", "make fetch V=5.10 fetches it"},
 		{"nothing-here", "want a folder of an unpacked package, or a version"},
 		{empty, "has no lib/modules"},
 		{modules, "has modules of 6.1.0 and no vmlinuz"},

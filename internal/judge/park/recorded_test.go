@@ -81,7 +81,7 @@ func TestFind(t *testing.T) {
 		if x != nil {
 			have = x.Schedule
 		}
-		if err != nil || have != c.want {
+		if err != nil || have != c.want || x != nil && (x.As == "") != (c.schedule == c.want) {
 			t.Errorf("'%s' under %s: found '%s', %v, want '%s'", c.schedule, c.policy, have, err, c.want)
 		}
 	}

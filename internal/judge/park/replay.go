@@ -31,7 +31,10 @@ type Replayed struct {
 	Policy   string `json:"policy"`
 	Schedule string `json:"schedule"`
 	Release  string `json:"release"` // of the kernel
-	Steps    []Step `json:"steps"`
+	// As is the schedule and the policy that were asked for, where a run of the same order stands for
+	// them.
+	As    string `json:"as,omitempty"`
+	Steps []Step `json:"steps"`
 	// Refused says why Linux does not take the steps in this order; "" if it does.
 	Refused string `json:"refused,omitempty"`
 	// Held is the task that does not go on then, and what it waits in.

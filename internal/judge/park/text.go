@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
+	"btrlab/internal/errno"
 	"btrlab/internal/prose"
 )
 
@@ -19,6 +21,9 @@ func (x *Replayed) WriteText(w io.Writer, tasks []string, width int) error {
 		}
 	}
 	say("", "", "Linux %s, led through schedule '%s' of %s: a task goes on until it stands where the engine's does", x.Release, x.Schedule, x.Scenario)
+	if x.As != "" {
+		say("", "", "(it was recorded with this schedule under %s; %s leads the tasks to the same places)", x.Policy, x.As)
+	}
 	x.beside(&b, tasks, width)
 	for _, n := range x.Notes {
 		say("", "  ", "otherwise than in the engine: %s", n)
@@ -33,7 +38,11 @@ func (x *Replayed) WriteText(w io.Writer, tasks []string, width int) error {
 		}
 	case x.Violation != "":
 		say("", "  ", "! the engine breaks: %s", x.Violation)
-		say("", "  ", "Linux does not")
+		if x.NoRequest() {
+			say("", "  ", "Linux has no such request: it returns %s", errno.EOPNOTSUPP.Error())
+		} else {
+			say("", "  ", "Linux does not")
+		}
 	case len(x.Differences) > 0:
 		for _, d := range x.Differences {
 			say("", "  ", "DIFFERENT: %s", d)
@@ -43,6 +52,12 @@ func (x *Replayed) WriteText(w io.Writer, tasks []string, width int) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// NoRequest reports whether the kernel does not know a request of the scenario, so that it cannot
+// have the bug.
+func (x *Replayed) NoRequest() bool {
+	return slices.Contains(x.Linux.Errors, errno.EOPNOTSUPP.Error())
 }
 
 // beside prints the steps in three columns: the task, where the engine has it stand, and where it

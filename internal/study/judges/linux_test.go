@@ -86,6 +86,7 @@ func TestLinuxBugs(t *testing.T) {
 		{"nowait-stable nowait-6.1+NOWAIT_TRY_ORDERED 8:1", lab17[0].broken, false},
 		{"nowait-stable nowait-6.1+NOWAIT_TRY_ORDERED 8:1", lab17[1].broken, true},
 		{"nowait-quota nowait-6.1", lab17[1].broken, false},
+		{"nowait-quota linux-6.1", lab17[2].broken, true}, // the same places
 		{"nowait-quota nowait-6.1", lab17[2].broken, true},
 		{"nowait-stable nowait-6.1+NOWAIT_TRY_ORDERED", lab17[1].broken, false}, // kept here
 		{"truncate-race unlocked 11:1", lab17[1].broken, false},                 // refused
