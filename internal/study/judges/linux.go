@@ -147,7 +147,7 @@ type edge struct {
 var edges = sync.OnceValue(func() (list []*edge) {
 	unlocked := policy.MustParse("unlocked")
 	all := map[string][]single{}         // of a scenario
-	for _, r := range recordings()[1:] { // 5.10 has no function that unlocks, so no place where a write ends
+	for _, r := range recordings()[1:] { // 5.10 has no function that unlocks: no place ends a write
 		outcome := map[string]park.Outcome{} // of an order
 		for _, x := range r.Runs {
 			if x.Policy != unlocked.Name {
