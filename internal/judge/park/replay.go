@@ -31,8 +31,8 @@ type Replayed struct {
 	Policy   string `json:"policy"`
 	Schedule string `json:"schedule"`
 	Release  string `json:"release"` // of the kernel
-	// As is the schedule and the policy that were asked for, where a run of the same order stands for
-	// them.
+	// As is the schedule and the policy that were asked for, where a run of the same order stands
+	// for them.
 	As    string `json:"as,omitempty"`
 	Steps []Step `json:"steps"`
 	// Refused says why Linux does not take the steps in this order; "" if it does.
