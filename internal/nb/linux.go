@@ -32,7 +32,7 @@ func InLinux(version, name, schedule, spec string) (*Led, error) {
 		return nil, err
 	}
 	if x == nil {
-		return nil, fmt.Errorf("Linux %s was not recorded in schedule '%s' of %s under %s; btrlab replay --kernel leads one through it", version, schedule, name, spec)
+		return nil, fmt.Errorf("kernel %s was not recorded in schedule '%s' of %s under %s; btrlab replay --kernel leads one through it", version, schedule, name, spec)
 	}
 	return &Led{Release: x.Release, Outcome: string(x.Outcome()), Refused: x.Refused, run: x}, nil
 }

@@ -92,7 +92,7 @@ func (l *led) version() string {
 func (l *led) through(s *scenario.Scenario, p *policy.Policy, schedule string) (x *park.Replayed, err error) {
 	if r := l.recording; r != nil {
 		if x, err = r.Find(s, p, schedule); err == nil && x == nil {
-			err = fmt.Errorf("Linux %s: %s '%s' under %s is not among its %s that are recorded; without --recorded it is booted", r.Release, s.Name, schedule, p.Name,
+			err = fmt.Errorf("kernel %s: %s '%s' under %s is not among its %s that are recorded; without --recorded it is booted", r.Release, s.Name, schedule, p.Name,
 				prose.Count(len(r.Runs), "schedule"))
 		}
 		return x, err
