@@ -85,6 +85,27 @@ func TestFind(t *testing.T) {
 			t.Errorf("'%s' under %s: found '%s', %v, want '%s'", c.schedule, c.policy, have, err, c.want)
 		}
 	}
+	// The same places under another policy, where nothing breaks: the engine's end may be another.
+	d, err := scenario.Lookup("direct-writers")
+	if err != nil {
+		t.Fatal(err)
+	}
+	same := 0
+	for _, name := range []string{"linux-6.1", "linux-6.12", "modern"} {
+		p := policy.MustParse(name)
+		have, err := Order(d, p, "7:1")
+		want, other := Order(d, policy.MustParse("linux-6.18"), "7:1")
+		if err != nil || other != nil || have != want {
+			continue
+		}
+		same++
+		if x, err := r.Find(d, p, "7:1"); x != nil || err != nil {
+			t.Errorf("'7:1' under %s: found that under %s, %v", name, x.Policy, err)
+		}
+	}
+	if same == 0 {
+		t.Error("no other policy has the same places")
+	}
 	b, err := r.Pack()
 	if err != nil {
 		t.Fatal(err)
