@@ -33,16 +33,11 @@ same bytes. If a line of a solution were left in it, that is an error. After an 
 			if err != nil {
 				return err
 			}
-			dir := filepath.Clean(args[0])
-			undo, err := app.MakeDirs(filepath.Dir(dir))
+			dir, undo, err := newTree(args[0], files)
 			if err != nil {
 				return err
 			}
-			if err := handout.WriteTree(dir, files); err != nil {
-				undo()
-				return err
-			}
-			if err := app.ReplaceFile(dir+".zip", func(w io.Writer) error { return handout.WriteZip(w, "btrlab", files) }); err != nil {
+			if err := app.ReplaceFile(dir+".zip", func(w io.Writer) error { return handout.WriteZip(w, handout.ZipFolder, files) }); err != nil {
 				err = errors.Join(err, os.RemoveAll(dir)) // half of a handout looks like one
 				undo()
 				return err
@@ -80,4 +75,18 @@ func (a verbs) handedOut(root string) ([]handout.File, error) {
 		return nil, fmt.Errorf("not handed out: %s", strings.Join(leaks, "\n"))
 	}
 	return files, nil
+}
+
+// newTree writes the files below a new folder, with the folders above it. Undo takes away those
+// that it has made above.
+func newTree(name string, files []handout.File) (dir string, undo func(), err error) {
+	dir = filepath.Clean(name)
+	if undo, err = app.MakeDirs(filepath.Dir(dir)); err != nil {
+		return "", nil, err
+	}
+	if err := handout.WriteTree(dir, files); err != nil {
+		undo()
+		return "", nil, err
+	}
+	return dir, undo, nil
 }

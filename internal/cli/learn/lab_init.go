@@ -3,11 +3,9 @@ package learn
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 
-	"btrlab/internal/cli/app"
 	"btrlab/internal/prose"
 	"btrlab/internal/study/handout"
 	"btrlab/internal/study/handout/packed"
@@ -27,13 +25,8 @@ program is built of. A btrlab of a release has the labs in it; one that was buil
 			if err != nil {
 				return err
 			}
-			dir := filepath.Clean(args[0])
-			undo, err := app.MakeDirs(filepath.Dir(dir))
+			dir, _, err := newTree(args[0], files)
 			if err != nil {
-				return err
-			}
-			if err := handout.WriteTree(dir, files); err != nil {
-				undo()
 				return err
 			}
 			fmt.Fprintf(a.Out, "%s in %s\n", prose.Count(len(files), "file"), dir)

@@ -38,8 +38,8 @@ type led struct {
 // diskSize is that of the machine's disk until a scenario's is put there, in bytes.
 const diskSize = 128 << 20
 
-// leadTime is how long a kernel may take for one schedule, which takes it a second or three. One
-// run in a hundred hangs, why is not known: it is begun again, so many times.
+// leadTime is how long a kernel may take for one schedule, which takes it a second or three. A run
+// that hangs, or whose guest dies, is tried so many times: see labs/reference 13.10.
 const leadTime, leadTries = 40 * time.Second, 3
 
 // lead finds the kernel of a flag, or with recorded what it did. Call close.

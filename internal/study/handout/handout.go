@@ -181,6 +181,9 @@ func WriteTree(dir string, l []File) error {
 	return os.Rename(part, dir)
 }
 
+// ZipFolder is the folder in which a handout's zip has the files.
+const ZipFolder = "btrlab"
+
 // WriteZip writes the files as a zip, in folder under, which may be empty. The bytes depend on
 // nothing else.
 func WriteZip(w io.Writer, under string, l []File) error {

@@ -15,9 +15,6 @@ import (
 // ErrNone says that the program was built without the tree.
 var ErrNone = errors.New("this btrlab has no labs in it, for it was built without make dist: run it inside a clone")
 
-// Folder is the one in which labs.zip has the files.
-const Folder = "btrlab"
-
 // Files are the files of the tree; an ErrNone if there are none.
 func Files() (list []handout.File, err error) {
 	if len(zipped) == 0 {
@@ -36,7 +33,7 @@ func Files() (list []handout.File, err error) {
 		if err := errors.Join(err, r.Close()); err != nil {
 			return nil, err
 		}
-		list = append(list, handout.File{Path: strings.TrimPrefix(f.Name, Folder+"/"), Exec: f.Mode()&0o100 != 0, Data: b})
+		list = append(list, handout.File{Path: strings.TrimPrefix(f.Name, handout.ZipFolder+"/"), Exec: f.Mode()&0o100 != 0, Data: b})
 	}
 	return list, nil
 }

@@ -15,7 +15,7 @@ func TestFiles(t *testing.T) {
 	defer func() { zipped = was }()
 	want := []handout.File{{Path: "go.mod", Data: []byte("module x\n")}, {Path: "labs/a.sh", Exec: true, Data: []byte("#!/bin/sh\n")}}
 	var b bytes.Buffer
-	if err := handout.WriteZip(&b, Folder, want); err != nil {
+	if err := handout.WriteZip(&b, handout.ZipFolder, want); err != nil {
 		t.Fatal(err)
 	}
 	zipped = b.Bytes()
