@@ -25,18 +25,14 @@ import (
 // --confirm of explore name it.
 type led struct {
 	verbs
-	kernel  *kernels.Kernel
-	program string
-	dir     string
+	version string          // of the kernel, as "6.1"
 	ctx     context.Context // of the machines; an interrupt ends it
 	end     context.CancelFunc
-	m       *park.Machine // nil until it is needed, and after a schedule in which it is stuck
+	dir     string       // of the disk; "" is none
+	leader  *park.Leader // nil if there is a recording
 	// recording is what the kernel did before, which stands in its place; nil is none.
 	recording *park.Recording
 }
-
-// diskSize is that of the machine's disk until a scenario's is put there, in bytes.
-const diskSize = 128 << 20
 
 // leadTime is how long a kernel may take for one schedule, which takes it a second or three. A run
 // that hangs, or whose guest dies, is tried so many times: see labs/reference 13.10.
@@ -44,47 +40,35 @@ const leadTime, leadTries = 40 * time.Second, 3
 
 // lead finds the kernel of a flag, or with recorded what it did. Call close.
 func (a verbs) lead(version string, recorded bool) (l *led, err error) {
-	l = &led{verbs: a}
+	l = &led{verbs: a, version: version}
 	if recorded {
 		l.recording, err = park.Recorded(version)
 		return l, err
 	}
-	if l.kernel, err = kernels.Find(version); err != nil {
+	kernel, err := kernels.Find(version)
+	if err != nil {
 		return nil, err
 	}
-	if l.program, err = os.Executable(); err != nil {
+	program, err := os.Executable()
+	if err != nil {
 		return nil, err
 	}
 	if l.dir, err = os.MkdirTemp("", "btrlab-led"); err != nil {
 		return nil, err
 	}
+	l.version = kernel.Version
 	l.ctx, l.end = a.Context(context.Background())
-	if err := os.WriteFile(l.disk(), nil, 0o600); err != nil {
-		return nil, errors.Join(err, l.close())
-	}
+	l.leader = &park.Leader{Time: leadTime, Tries: leadTries,
+		Options: park.Options{Kernel: kernel, Program: program, Args: jobs.Args("tasks"), Image: filepath.Join(l.dir, "disk")}}
 	return l, nil
 }
 
-func (l *led) disk() string { return filepath.Join(l.dir, "disk") }
-
 func (l *led) close() error {
-	if l.recording != nil {
+	if l.leader == nil {
 		return nil
 	}
 	defer l.end()
-	var err error
-	if l.m != nil {
-		err = l.m.Close()
-	}
-	return errors.Join(err, os.RemoveAll(l.dir))
-}
-
-// version is the kernel's, as "6.1".
-func (l *led) version() string {
-	if l.recording != nil {
-		return l.recording.Version
-	}
-	return l.kernel.Version
+	return errors.Join(l.leader.Close(), os.RemoveAll(l.dir))
 }
 
 // through leads the kernel through a schedule of a scenario under a policy, or finds what it did.
@@ -97,50 +81,11 @@ func (l *led) through(s *scenario.Scenario, p *policy.Policy, schedule string) (
 		}
 		return x, err
 	}
-	for try := 1; ; try++ {
-		if x, err = l.once(s, p, schedule); err == nil {
-			break
-		}
-		if stop := l.Interrupted(); stop != nil {
-			return nil, stop
-		}
-		if try == leadTries || !park.Lost(err) {
-			return nil, fmt.Errorf("kernel %s: %w", l.kernel.Release, err)
-		}
-		if l.m != nil {
-			_ = l.m.Close() // it is lost anyway
-		}
-		l.m = nil
-	}
-	if x.Stuck() {
-		err = l.m.Close()
-		l.m = nil
+	x, err = l.leader.Lead(l.ctx, s, p, schedule)
+	if stop := l.Interrupted(); err != nil && stop != nil {
+		return nil, stop
 	}
 	return x, err
-}
-
-func (l *led) once(s *scenario.Scenario, p *policy.Policy, schedule string) (*park.Replayed, error) {
-	if err := l.boot(); err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(l.ctx, leadTime)
-	defer cancel()
-	return park.Replay(ctx, l.m, l.disk(), s, p, schedule)
-}
-
-// boot boots the kernel, if none is running.
-func (l *led) boot() (err error) {
-	if l.m != nil {
-		return nil
-	}
-	if err := os.Truncate(l.disk(), diskSize); err != nil {
-		return err
-	}
-	l.m, err = park.Boot(l.ctx, park.Options{Kernel: l.kernel, Program: l.program, Args: jobs.Args("tasks"), Image: l.disk()})
-	if err != nil {
-		l.m = nil
-	}
-	return err
 }
 
 // replay leads the kernel through one schedule of a scenario, and prints what it does.
@@ -156,7 +101,7 @@ func (l *led) replay(s *scenario.Scenario, p *policy.Policy, schedule string, as
 		return x, l.PrintJSON(x)
 	}
 	fmt.Fprintln(l.Out)
-	return x, x.WriteText(l.Out, namesOf(s), l.Width())
+	return x, x.WriteText(l.Out, s.TaskNames(), l.Width())
 }
 
 // replayLed leads a kernel through one schedule.
@@ -205,14 +150,6 @@ func checkReproducer(cmd *cobra.Command, folder, kernel string, s *scenario.Scen
 
 // errOwn says what no kernel can be led through.
 var errOwn = errors.New("no kernel has a policy of your own, so none is led through its schedules")
-
-func namesOf(s *scenario.Scenario) []string {
-	names := make([]string, len(s.Tasks))
-	for i, t := range s.Tasks {
-		names[i] = t.Name
-	}
-	return names
-}
 
 // checkExhibit reports whether the folder of --reproducer can be written for the exhibit with a
 // number.
@@ -268,7 +205,7 @@ func (v *visit) leadMuseum(version, number string) (err error) {
 			}
 		}
 		shown = append(shown, x)
-		other = other || x.Breaks() != slices.Contains(e.Broken, l.version())
+		other = other || x.Breaks() != slices.Contains(e.Broken, l.version)
 		if !v.asJSON {
 			if err := v.printLed(e, s, x); err != nil {
 				return err
@@ -300,7 +237,7 @@ func (v *visit) printLed(e *park.Exhibit, s *scenario.Scenario, x *park.Replayed
 		verdict = "has no such request"
 	}
 	v.Say(fmt.Sprintf("%3d  ", e.Number), fmt.Sprintf("%s (%s), policy %s: Linux %s %s", m.Title, m.Source, m.Broken, x.Release, verdict))
-	return x.WriteText(v.Out, namesOf(s), v.Width())
+	return x.WriteText(v.Out, s.TaskNames(), v.Width())
 }
 
 // ledNumbers are the exhibits that kernels are led through.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"btrlab/internal/interop"
 	"btrlab/internal/judge/kernels"
@@ -20,24 +21,6 @@ import (
 )
 
 var parkedEvery = flag.Int("parked.every", 1, "of the scenarios that Linux can be led through, ask each N-th")
-
-// machine boots a kernel whose tasks can be parked, and gives the path of its disk. Close it.
-func machine(ctx context.Context, t *testing.T, k *kernels.Kernel) (m *park.Machine, image string) {
-	t.Helper()
-	m, image, err := boot(ctx, t, k)
-	interop.Must(t, err)
-	return m, image
-}
-
-func boot(ctx context.Context, t *testing.T, k *kernels.Kernel) (m *park.Machine, image string, err error) {
-	t.Helper()
-	program, err := guestProgram()
-	interop.Must(t, err)
-	image = filepath.Join(t.TempDir(), "image")
-	interop.Sh(t, "truncate", "-s", "128M", image)
-	m, err = park.Boot(ctx, park.Options{Kernel: k, Program: program, Args: jobs.Args("tasks"), Image: image})
-	return m, image, err
-}
 
 // seedScenarios are those of the five seeds that tasks of Linux can be led through: NOWAIT direct
 // writes, writes without the inode's lock, fsync with a log, direct writes of sectors. Of seed 001
@@ -53,10 +36,7 @@ var parkedDraws = flag.Int("parked.draws", 2, "of each scenario of the seeds, ho
 func TestKernelSeeds(t *testing.T) {
 	for _, k := range booted(t) {
 		t.Run(k.Version, func(t *testing.T) {
-			whole, end := context.WithCancel(context.Background())
-			defer end()
-			g := &guide{t: t, k: k, whole: whole}
-			defer g.close()
+			g := newGuide(t, k, 4, time.Minute)
 			own := g.drawnEnds(policy.MustParse("linux-" + k.Version))
 			t.Logf("Linux %s under its policy: %v, %d hung", k.Release, own, g.hung)
 			// The others have not been asked yet.
@@ -94,17 +74,27 @@ func (g *guide) drawnEnds(p *policy.Policy) map[park.Outcome]int {
 func TestKernelParked(t *testing.T) {
 	for _, k := range booted(t) {
 		t.Run(k.Version, func(t *testing.T) {
-			ctx, cancel := context.WithCancel(context.Background())
-			defer cancel()
-			m, image := machine(ctx, t, k)
-			g := &guide{t: t, k: k, whole: ctx, m: m, image: image}
-			defer g.close()
-			parkedWrite(ctx, t, m, image)
-			parkedPoints(ctx, t, m)
+			byHand(t, k)
+			g := newGuide(t, k, 4, time.Minute)
 			g.led()
 			g.refused()
 		})
 	}
+}
+
+// byHand parks tasks one by one, without a schedule.
+func byHand(t *testing.T, k *kernels.Kernel) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*bootTime)
+	defer cancel()
+	program, err := guestProgram()
+	interop.Must(t, err)
+	image := filepath.Join(t.TempDir(), "image")
+	interop.Sh(t, "truncate", "-s", "128M", image)
+	m, err := park.Boot(ctx, park.Options{Kernel: k, Program: program, Args: jobs.Args("tasks"), Image: image})
+	interop.Must(t, err)
+	defer func() { interop.Must(t, m.Close()) }()
+	parkedWrite(ctx, t, m, image)
+	parkedPoints(ctx, t, m)
 }
 
 // parkedWrite parks a write where it is about to make its pages dirty. A truncate of the same file

@@ -14,6 +14,7 @@ import (
 
 	"btrlab/internal/interop"
 	"btrlab/internal/judge/kernels"
+	"btrlab/internal/judge/kernels/jobs"
 	"btrlab/internal/judge/park"
 	"btrlab/internal/policy"
 	"btrlab/internal/sched/explore"
@@ -84,59 +85,40 @@ func pool(t *testing.T) (list []ask) {
 	return list
 }
 
-// guide leads one kernel through schedules, and boots it again where it does not come to an end.
+// guide leads one kernel through schedules.
 type guide struct {
-	t     *testing.T
-	k     *kernels.Kernel
-	whole context.Context
-	m     *park.Machine
-	image string
-	hung  int
+	park.Leader
+	t    *testing.T
+	k    *kernels.Kernel
+	hung int // schedules that were begun again
+}
+
+// newGuide leads a kernel in so many tries of a schedule, each of at most so long.
+func newGuide(t *testing.T, k *kernels.Kernel, tries int, long time.Duration) *guide {
+	t.Helper()
+	program, err := guestProgram()
+	interop.Must(t, err)
+	g := &guide{t: t, k: k, Leader: park.Leader{Time: long, Tries: tries,
+		Options: park.Options{Kernel: k, Program: program, Args: jobs.Args("tasks"), Image: filepath.Join(t.TempDir(), "image")}}}
+	g.Again = func(err error) {
+		g.hung++
+		t.Logf("Linux %s: %v", k.Version, err)
+	}
+	t.Cleanup(func() { interop.Must(t, g.Close()) })
+	return g
 }
 
 // lead leads the kernel through a schedule; nil is one that no kernel is led through.
 func (g *guide) lead(a *ask) *park.Replayed {
 	g.t.Helper()
-	for try := 0; ; try++ {
-		x, err := g.once(a)
-		switch {
-		case errors.Is(err, park.ErrNoCall) || errors.Is(err, park.ErrNoEnd):
-			return nil
-		case park.Lost(err) && try < 3:
-			g.t.Logf("Linux %s, %s '%s': %v", g.k.Version, a.s.Name, a.schedule, err)
-			g.hung++
-			if g.m != nil {
-				_ = g.m.Close() // it is lost anyway
-			}
-			g.m = nil
-			continue
-		case err != nil:
-			g.t.Fatalf("Linux %s, %s '%s' under %s: %v", g.k.Version, a.s.Name, a.schedule, a.p.Name, err)
-		}
-		if x.Stuck() {
-			g.close()
-		}
-		return x
+	x, err := g.Lead(context.Background(), a.s, a.p, a.schedule)
+	if errors.Is(err, park.ErrNoCall) || errors.Is(err, park.ErrNoEnd) {
+		return nil
 	}
-}
-
-func (g *guide) once(a *ask) (x *park.Replayed, err error) {
-	if g.m == nil {
-		if g.m, g.image, err = boot(g.whole, g.t, g.k); err != nil {
-			g.m = nil
-			return nil, err
-		}
+	if err != nil {
+		g.t.Fatalf("%s '%s' under %s: %v", a.s.Name, a.schedule, a.p.Name, err)
 	}
-	ctx, cancel := context.WithTimeout(g.whole, time.Minute)
-	defer cancel()
-	return park.Replay(ctx, g.m, g.image, a.s, a.p, a.schedule)
-}
-
-func (g *guide) close() {
-	if g.m != nil {
-		interop.Must(g.t, g.m.Close())
-	}
-	g.m = nil
+	return x
 }
 
 // Each kernel does again what it did when it was recorded. What is recorded came out the same
@@ -144,10 +126,7 @@ func (g *guide) close() {
 func TestKernelRecorded(t *testing.T) {
 	for _, k := range booted(t) {
 		t.Run(k.Version, func(t *testing.T) {
-			whole, end := context.WithCancel(context.Background())
-			defer end()
-			g := &guide{t: t, k: k, whole: whole}
-			defer g.close()
+			g := newGuide(t, k, 4, time.Minute)
 			if *recordedKeep {
 				g.record(pool(t))
 				return
@@ -176,10 +155,7 @@ func TestKernelRecorded(t *testing.T) {
 // TestOneLed is the sample of what make kernels leads: three exhibits in one kernel.
 func TestOneLed(t *testing.T) {
 	k, draw := oneKernel(t)
-	whole, end := context.WithCancel(context.Background())
-	defer end()
-	g := &guide{t: t, k: k, whole: whole}
-	defer g.close()
+	g := newGuide(t, k, 4, time.Minute)
 	for i := range 3 {
 		e := &park.Exhibits[(draw+i)%len(park.Exhibits)]
 		s, p, err := e.Asks()

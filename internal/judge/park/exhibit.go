@@ -1,7 +1,6 @@
 package park
 
 import (
-	"context"
 	"fmt"
 	"slices"
 
@@ -52,15 +51,6 @@ func (e *Exhibit) Asks() (*scenario.Scenario, *policy.Policy, error) {
 		return nil, nil, fmt.Errorf("exhibit %d: %w", e.Number, err)
 	}
 	return s, &p, nil
-}
-
-// Show leads a kernel through the exhibit's schedule; Replayed.Breaks says what came of it.
-func (e *Exhibit) Show(ctx context.Context, m *Machine, disk string) (*Replayed, error) {
-	s, p, err := e.Asks()
-	if err != nil {
-		return nil, err
-	}
-	return Replay(ctx, m, disk, s, p, e.Schedule)
 }
 
 // Breaks reports whether Linux did what the engine did, where the engine breaks: it has come

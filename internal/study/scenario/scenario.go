@@ -405,6 +405,15 @@ func (s *Scenario) Aim() string {
 // All lists the scenarios in the order of the table.
 func All() []*Scenario { return catalog }
 
+// TaskNames are the names of the scenario's own tasks, by number.
+func (s *Scenario) TaskNames() []string {
+	names := make([]string, len(s.Tasks))
+	for i, t := range s.Tasks {
+		names[i] = t.Name
+	}
+	return names
+}
+
 // Names lists the scenarios' names.
 func Names() []string {
 	var l []string

@@ -27,7 +27,7 @@ type lead struct {
 const stepColumns = 80
 
 func newLead(s *scenario.Scenario, plan *park.Plan, v string) *lead {
-	l := &lead{TaskNames: strs(names(s)), Violation: v, Sleepers: "[]", Errors: "None", Size: "None", Bytes: "None"}
+	l := &lead{TaskNames: strs(s.TaskNames()), Violation: v, Sleepers: "[]", Errors: "None", Size: "None", Bytes: "None"}
 	for i := range plan.Steps {
 		x := &plan.Steps[i]
 		places := make([]string, len(x.Names))

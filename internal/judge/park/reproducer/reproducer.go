@@ -145,7 +145,7 @@ func newPage(x *Subject) (*page, error) {
 		"under policy %s, which is an order of steps and locks. The tasks went on one after the other:", s.Name, p.Schedule, x.Policy.Name))
 	p.Model = model(s, plan, judged)
 	var known strings.Builder
-	if err := x.Led.WriteText(&known, names(s), columns); err != nil {
+	if err := x.Led.WriteText(&known, s.TaskNames(), columns); err != nil {
 		return nil, err
 	}
 	p.Known = known.String()
@@ -210,13 +210,6 @@ func violation(plan *park.Plan, judged *scenario.Trace) string {
 		return wrongEnd
 	}
 	return noneFound
-}
-
-func names(s *scenario.Scenario) (list []string) {
-	for _, t := range s.Tasks {
-		list = append(list, t.Name)
-	}
-	return list
 }
 
 // operations lists the calls: those before the tasks, and those of each task.
