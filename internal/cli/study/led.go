@@ -168,14 +168,13 @@ func (v *visit) checkExhibit(number string) error {
 	return checkReproducer(v.cmd, v.folder, v.kernel, s)
 }
 
-// reproduce writes the folder of an exhibit that a kernel was led through.
-func reproduce(folder string, e *park.Exhibit, x *park.Replayed) error {
-	m := e.Museum()
-	s, p, err := e.Asks()
-	if err != nil {
-		return err
+// reproduce writes the folder of what a kernel was led through, and says where to begin.
+func (a verbs) reproduce(folder string, asJSON bool, x *reproducer.Subject) error {
+	err := reproducer.Write(folder, x)
+	if err == nil && !asJSON {
+		fmt.Fprintf(a.Out, "written: %s says how to run it\n", filepath.Join(folder, "README"))
 	}
-	return reproducer.Write(folder, &reproducer.Subject{Title: m.Title + " (" + m.Source + ")", Story: m.Story, Rule: m.Rule, Scenario: s, Policy: p, Led: x})
+	return err
 }
 
 // leadMuseum leads a kernel through an exhibit, or through all that any kernel was led through.
@@ -199,15 +198,16 @@ func (v *visit) leadMuseum(version, number string) (err error) {
 		if err != nil {
 			return err
 		}
-		if v.folder != "" {
-			if err := reproduce(v.folder, e, x); err != nil {
-				return err
-			}
-		}
 		shown = append(shown, x)
 		other = other || x.Breaks() != slices.Contains(e.Broken, l.version)
 		if !v.asJSON {
 			if err := v.printLed(e, s, x); err != nil {
+				return err
+			}
+		}
+		if m := e.Museum(); v.folder != "" {
+			about := reproducer.Subject{Title: m.Title + " (" + m.Source + ")", Story: m.Story, Rule: m.Rule, Scenario: s, Policy: p, Led: x}
+			if err := v.reproduce(v.folder, v.asJSON, &about); err != nil {
 				return err
 			}
 		}

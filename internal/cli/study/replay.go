@@ -131,7 +131,7 @@ func (r *replaying) throughKernel(s *scenario.Scenario, p *policy.Policy, schedu
 	if err != nil || r.folder == "" {
 		return err == nil && !x.Breaks(), err
 	}
-	return !x.Breaks(), reproducer.Write(r.folder, &reproducer.Subject{Title: s.Name + ": " + s.About, Scenario: s, Policy: p, Led: x})
+	return !x.Breaks(), r.reproduce(r.folder, r.asJSON, &reproducer.Subject{Title: s.Name + ": " + s.About, Scenario: s, Policy: p, Led: x})
 }
 
 // writeTimeline writes the HTML page of tr to a file, or its picture to an .svg.

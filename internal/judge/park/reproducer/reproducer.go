@@ -240,6 +240,7 @@ func model(s *scenario.Scenario, plan *park.Plan, judged *scenario.Trace) string
 		x := &plan.Steps[i]
 		b.WriteString(paragraph("  ", "    ", fmt.Sprintf("task %d (%s) %s", x.Task, s.Tasks[x.Task].Name, x.Where())))
 	}
+	b.WriteString("\n")
 	if judged.Kind == explore.OK {
 		b.WriteString("Nothing is wrong then.\n")
 	} else {
