@@ -2,6 +2,7 @@ package study
 
 import (
 	"fmt"
+	"io"
 	"runtime"
 	"slices"
 	"strings"
@@ -188,7 +189,26 @@ func (v *visit) printShown(shown []*exhibited, one bool) error {
 		}
 	}
 	v.Say("", "searched: at most "+v.limit+" for each order")
-	return nil
+	return v.printPreemptions(shown)
+}
+
+// printPreemptions counts the exhibits by the preemptions of the schedule that shows the wrong
+// order; a search by bound finds one with the fewest.
+func (v *visit) printPreemptions(shown []*exhibited) error {
+	var of []int
+	for _, x := range shown {
+		if n := x.Found.Preemptions; x.Found.Verdict == explore.Violated {
+			of = append(of, make([]int, max(0, n+1-len(of)))...)
+			of[n]++
+		}
+	}
+	table := [][]string{{"preemptions", "exhibits"}}
+	for n, have := range of {
+		table = append(table, []string{fmt.Sprint(n), fmt.Sprint(have)})
+	}
+	v.Say("\n", "exhibits by the preemptions of the schedule that shows the wrong order:")
+	_, err := io.WriteString(v.Out, prose.Table(2, table))
+	return err
 }
 
 // exhibited is an exhibit with what the explorer made of it, and what the power cuts showed, if it

@@ -3,6 +3,7 @@ package study
 import (
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -21,6 +22,7 @@ type replaying struct {
 	verbs
 	cmd          *cobra.Command
 	policy, page string
+	rows         string // of a picture
 	file         string // of the scenario
 	kernel       string
 	folder       string // of the reproducer
@@ -37,7 +39,7 @@ func (a verbs) replay() *cobra.Command {
 		Long: `Replay runs a schedule as explore prints it: step:task for each step at which another task goes on than by default. It
 prints a table with a column for each task; at the left is the state of the file. The empty schedule '' has no preemptions.
 With --out it also writes the timeline as one HTML page with lanes, locks and waits; the arrow keys go through the steps.
-A name that ends in .svg gets a picture of the steps that change the file instead. A
+A name that ends in .svg gets a picture of the steps that change the file instead, or of those of --rows. A
 schedule belongs to one policy, because other policies have other steps.
 With --kernel it also boots a kernel that make fetch has fetched, and leads it through the schedule: its own tasks, parked at
 its functions, take their steps in the order of the engine's; below the table is what each did, and whether the end is the
@@ -64,6 +66,7 @@ Exit code 1 means that the schedule violates the contract, or that the kernel en
 	r.view.flags(cmd)
 	r.lf.Flags(cmd)
 	f.StringVar(&r.page, "out", "", "also write the timeline to this file, as one HTML page, or a picture if it ends in .svg")
+	f.StringVar(&r.rows, "rows", "", "draw these steps in the picture, as 9-11,16,34-36 (default: those that change something)")
 	app.OutputFlag(cmd, "out")
 	app.JSONFlag(cmd, &r.asJSON)
 	app.CompletePolicies(cmd, "policy")
@@ -97,6 +100,9 @@ func (r *replaying) run(args []string) error {
 	if err := checkReproducer(r.cmd, r.folder, r.kernel, s); err != nil {
 		return err
 	}
+	if r.rows != "" && !isPicture(r.page) {
+		return app.Usagef(r.cmd, "have --rows without a picture, want --out FILE.svg")
+	}
 	p := policy.MustParse(r.policy)
 	tr, err := scenario.Replay(s, p, args[len(args)-1], r.own)
 	if err != nil {
@@ -105,6 +111,10 @@ func (r *replaying) run(args []string) error {
 	if tr.Kind == explore.KindMisfit {
 		return app.Usagef(r.cmd, "%s under %s: %s", s.Name, r.policy, tr.Violation)
 	}
+	steps, err := stepsOf(r.rows, len(tr.Steps))
+	if err != nil {
+		return app.Usagef(r.cmd, "%v", err)
+	}
 	switch {
 	case !r.asJSON:
 		err = timeline.WriteText(r.Out, tr, r.Layout(&r.lf))
@@ -112,7 +122,7 @@ func (r *replaying) run(args []string) error {
 		err = r.PrintJSON(tr)
 	}
 	if err == nil && r.page != "" {
-		err = writeTimeline(r.page, tr)
+		err = writeTimeline(r.page, tr, steps)
 	}
 	other := false
 	if err == nil && r.kernel != "" {
@@ -134,11 +144,36 @@ func (r *replaying) throughKernel(s *scenario.Scenario, p *policy.Policy, schedu
 	return !x.Breaks(), r.reproduce(r.folder, r.asJSON, &reproducer.Subject{Title: s.Name + ": " + s.About, Scenario: s, Policy: p, Led: x})
 }
 
-// writeTimeline writes the HTML page of tr to a file, or its picture to an .svg.
-func writeTimeline(name string, tr *scenario.Trace) error {
+func isPicture(name string) bool { return strings.HasSuffix(name, ".svg") }
+
+// stepsOf are the steps of a list such as 9-11,16, of an execution with n of them.
+func stepsOf(list string, n int) (steps []int, err error) {
+	if list == "" {
+		return nil, nil
+	}
+	for part := range strings.SplitSeq(list, ",") {
+		first, last, ok := strings.Cut(part, "-")
+		if !ok {
+			last = first
+		}
+		from, errFrom := strconv.Atoi(first)
+		to, errTo := strconv.Atoi(last)
+		if errFrom != nil || errTo != nil || from < 0 || from > to || to >= n {
+			return nil, fmt.Errorf("bad --rows, have %q want steps from 0 to %d, as 9-11,16", part, n-1)
+		}
+		for i := from; i <= to; i++ {
+			steps = append(steps, i)
+		}
+	}
+	return steps, nil
+}
+
+// writeTimeline writes the HTML page of tr to a file, or its picture, with a row for each of steps,
+// to an .svg.
+func writeTimeline(name string, tr *scenario.Trace, steps []int) error {
 	write := timeline.WriteHTML
-	if strings.HasSuffix(name, ".svg") {
-		write = timeline.WriteSVG
+	if isPicture(name) {
+		write = func(w io.Writer, tr *scenario.Trace) error { return timeline.WriteSVG(w, tr, steps) }
 	}
 	if err := app.ReplaceFile(name, func(w io.Writer) error { return write(w, tr) }); err != nil {
 		return fmt.Errorf("%s: %w", name, err)

@@ -136,6 +136,7 @@ type drawing struct {
 	tags    []lockTag
 	left    int // steps left out in the middle
 	width   int
+	picture bool // nothing but the rows of a picture
 }
 
 type lane struct {
@@ -149,19 +150,55 @@ type lane struct {
 
 type bar struct {
 	span
-	sub int // place beside others held at the same time
-	tag string
+	sub    int // place beside others held at the same time
+	places int // how wide it is
+	tag    string
 }
 
 type column struct {
 	name string
+	of   int // which of the trace's columns
 	x, w int
 }
 
-// newDrawing lays tr out. Without keep every step has a row, else those that keep wants and the
-// culprit.
+// newDrawing lays tr out. Without keep every step has a row. A picture has keep: its rows are the
+// steps that keep wants and the culprit, and there is no lane, column, lock or label that none of
+// them needs.
 func newDrawing(tr *scenario.Trace, keep func(step int) bool) *drawing {
-	d := &drawing{tr: tr, culprit: Culprit(tr), tasks: Shown(tr), pages: inMemory(tr)}
+	d := &drawing{tr: tr, culprit: Culprit(tr), tasks: Shown(tr), pages: inMemory(tr), picture: keep != nil}
+	d.chooseRows(keep)
+	if d.picture {
+		d.tasks = slices.DeleteFunc(d.tasks, func(t int) bool {
+			return !slices.ContainsFunc(d.rows, func(i int) bool { return tr.Steps[i].Task == t })
+		})
+	}
+	x := stepWidth
+	for i, name := range tr.Columns {
+		if d.picture && !d.changes(i) {
+			continue
+		}
+		n := utf8.RuneCountInString(name)
+		for _, k := range d.rows {
+			n = max(n, utf8.RuneCountInString(cell(tr, tr.Steps[k].State, i, d.pages)))
+		}
+		w := int(float64(n)*charWidth) + 14
+		d.cols = append(d.cols, column{name, i, x, w})
+		x += w
+	}
+	for _, t := range d.tasks {
+		l := d.lane(t)
+		l.x = x
+		l.text += x
+		x += l.w
+		d.lanes = append(d.lanes, l)
+	}
+	d.width = x + 4
+	return d
+}
+
+// chooseRows says which steps have a row, and which row the others come to.
+func (d *drawing) chooseRows(keep func(step int) bool) {
+	tr := d.tr
 	d.row = make([]int, len(tr.Steps)+1)
 	gap := len(tr.Steps) - lastSteps
 	if gap > firstSteps {
@@ -180,38 +217,52 @@ func newDrawing(tr *scenario.Trace, keep func(step int) bool) *drawing {
 		}
 	}
 	d.row[len(tr.Steps)] = len(d.rows)
-	x := stepWidth
-	for i, name := range tr.Columns {
-		n := utf8.RuneCountInString(name)
-		for _, s := range tr.Steps {
-			n = max(n, utf8.RuneCountInString(cell(tr, s.State, i, d.pages)))
+}
+
+// changes reports whether column c says different things in the rows.
+func (d *drawing) changes(c int) bool {
+	return slices.ContainsFunc(d.rows, func(i int) bool {
+		return cell(d.tr, d.tr.Steps[i].State, c, d.pages) != cell(d.tr, d.tr.Steps[d.rows[0]].State, c, d.pages)
+	})
+}
+
+// seen reports whether s is as long as a row.
+func (d *drawing) seen(s span) bool { return !d.picture || d.row[s.From] < d.row[s.To] }
+
+// manyLocks is how many locks that are held over the same rows have a bar each in a picture.
+const manyLocks = 4
+
+// together are the places in held of the locks that a picture shows over the rows of s.
+func (d *drawing) together(held []span, s span) (l []int) {
+	for i, o := range held {
+		if d.picture && d.row[o.From] == d.row[s.From] && d.row[o.To] == d.row[s.To] {
+			l = append(l, i)
 		}
-		w := int(float64(n)*charWidth) + 14
-		d.cols = append(d.cols, column{name, x, w})
-		x += w
 	}
-	for _, t := range d.tasks {
-		l := d.lane(t)
-		l.x = x
-		l.text += x
-		x += l.w
-		d.lanes = append(d.lanes, l)
-	}
-	d.width = x + 4
-	return d
+	return l
 }
 
 func (d *drawing) lane(task int) lane {
-	l := lane{task: task, waits: waitSpans(d.tr, task), op: map[int]string{}, end: map[int]string{}}
+	l := lane{task: task, waits: slices.DeleteFunc(waitSpans(d.tr, task), func(s span) bool { return !d.seen(s) }), op: map[int]string{}, end: map[int]string{}}
 	var until []int // by place: end of the bar there
-	for _, s := range heldSpans(d.tr, task) {
+	held := heldSpans(d.tr, task)
+	for i, s := range held {
+		many := d.together(held, s)
+		if !d.seen(s) || len(many) > manyLocks && many[0] != i {
+			continue
+		}
+		if len(many) > manyLocks { // one bar, two wide
+			l.bars = append(l.bars, bar{s, len(until), 2, fmt.Sprintf("×%d", len(many))})
+			until = append(until, s.To, s.To)
+			continue
+		}
 		sub := slices.IndexFunc(until, func(end int) bool { return end <= s.From })
 		if sub < 0 {
 			sub = len(until)
 			until = append(until, 0)
 		}
 		until[sub] = s.To
-		l.bars = append(l.bars, bar{s, sub, d.tag(s.What)})
+		l.bars = append(l.bars, bar{s, sub, 1, d.tag(s.What)})
 	}
 	l.text = lanePad + len(until)*barWidth + 4
 	n := utf8.RuneCountInString(d.tr.Tasks[task]) + 4
@@ -226,12 +277,21 @@ func (d *drawing) lane(task int) lane {
 				l.end[i] = note.String()
 			}
 		}
-		n = max(n, utf8.RuneCountInString(l.label(&s))+3)
+		switch long := utf8.RuneCountInString(d.label(&l, &s)); {
+		case !d.picture || i == d.culprit:
+			n = max(n, long+3)
+		case slices.Contains(d.rows, i):
+			n = max(n, long)
+		}
 	}
 	for _, s := range l.waits {
 		n = max(n, utf8.RuneCountInString("waits for "+s.What)+4)
 	}
-	l.w = l.text + int(float64(min(n, 60))*charWidth) + lanePad + 8
+	most := 60
+	if d.picture {
+		most = pictureRoom
+	}
+	l.w = l.text + int(float64(min(n, most))*charWidth) + lanePad + 8
 	return l
 }
 
@@ -258,9 +318,23 @@ func (d *drawing) tag(name string) string {
 	return t
 }
 
-// label is the text in a step's box.
-func (l *lane) label(s *scenario.TraceStep) string {
-	t := s.Label()
+// Of a label in a picture: the most characters with the function in front, and the most at all.
+const pictureLabel, pictureRoom = 30, 38
+
+// label is the text in a step's box. In a picture a long one leaves the function out, then all but
+// what was returned.
+func (d *drawing) label(l *lane, s *scenario.TraceStep) string {
+	t := l.label(s, s.Label())
+	if d.picture && utf8.RuneCountInString(t) > pictureLabel {
+		t = l.label(s, s.What.String())
+	}
+	if end := l.end[s.Step]; d.picture && utf8.RuneCountInString(t) > pictureLabel && end != "" {
+		t = "◁ " + end
+	}
+	return t
+}
+
+func (l *lane) label(s *scenario.TraceStep, t string) string {
 	if op := l.op[s.Step]; op != "" && (s.Kind == "start" || s.Kind == "call") {
 		t = "▷ " + op
 	} else if op != "" {
@@ -346,8 +420,8 @@ func (d *drawing) lanesAndSteps(b *draw.Writer, from, to int) {
 			x := l.x + lanePad + s.sub*barWidth
 			top, end := d.ends(s.span, y(f)+rowHeight/2-8, y(t)-rowHeight/2+6, from, to, h)
 			b.Add(`<g class="bar"><title>task %d holds %s, steps %d to %d</title><rect x="%d" y="%d" width="%d" height="%d"/>`,
-				l.task, s.What, s.From, s.To, x, top, barWidth-3, end-top)
-			b.Add(`<text class="%s" x="%d" y="%d" text-anchor="middle">%s</text></g>`, d.again(s.span, from), x+barWidth/2-1, y(f)+rowHeight/2+4, s.tag)
+				l.task, s.What, s.From, s.To, x, top, s.places*barWidth-3, end-top)
+			b.Add(`<text class="%s" x="%d" y="%d" text-anchor="middle">%s</text></g>`, d.again(s.span, from), x+s.places*barWidth/2-1, y(f)+rowHeight/2+4, s.tag)
 		}
 	}
 	for r := from; r < to; r++ {
@@ -393,12 +467,13 @@ func (d *drawing) step(b *draw.Writer, i, y int) {
 		b.Add(`<line x1="0" y1="%d" x2="%d" y2="%d" class="left"/>`, y, d.width, y)
 	}
 	b.Add(`<text x="%d" y="%d" text-anchor="end" class="num">%d</text>`, stepWidth-12, y+15, i)
-	for c, col := range d.cols {
+	for _, col := range d.cols {
+		c := col.of
 		if c >= len(s.State) {
 			continue
 		}
-		kind := "same"
-		if i > 0 && c < len(d.tr.Steps[i-1].State) && d.tr.Steps[i-1].State[c] != s.State[c] {
+		kind, before := "same", d.before(i)
+		if before >= 0 && c < len(d.tr.Steps[before].State) && d.tr.Steps[before].State[c] != s.State[c] {
 			kind = "new"
 		}
 		b.Add(`<text x="%d" y="%d" class="%s">%s</text>`, col.x, y+15, kind, cell(d.tr, s.State, c, d.pages))
@@ -406,12 +481,23 @@ func (d *drawing) step(b *draw.Writer, i, y int) {
 	k := slices.IndexFunc(d.lanes, func(l lane) bool { return l.task == s.Task })
 	l := &d.lanes[k]
 	b.Add(`<rect x="%d" y="%d" width="%d" height="%d" rx="3" class="box"/>`, l.text-2, y+2, l.x+l.w-l.text-6, rowHeight-4)
-	text := l.label(s)
+	text := d.label(l, s)
 	room := int(float64(l.x+l.w-l.text-10) / charWidth)
 	if i == d.culprit {
 		text = "✗ " + text
 	}
 	b.Add(`<text x="%d" y="%d">%s</text></g>`, l.text+4, y+15, cut(text, room))
+}
+
+// before is the step that the state of step i is compared with: in a picture the one of the row
+// above, or -1.
+func (d *drawing) before(i int) int {
+	if r := d.row[i]; d.picture && r > 0 {
+		return d.rows[r-1]
+	} else if d.picture {
+		return -1
+	}
+	return i - 1
 }
 
 // cut shortens text to n characters.

@@ -9,11 +9,15 @@ import (
 	"btrlab/internal/study/scenario"
 )
 
-// WriteSVG writes tr as one picture: the lanes of WriteHTML, with the steps only that change the
-// state of the file, begin or end an operation, preempt, or are the culprit. The same trace gives
-// the same bytes.
-func WriteSVG(w io.Writer, tr *scenario.Trace) error {
+// WriteSVG writes tr as one picture: the lanes of WriteHTML, with a row for each of steps, or
+// without any for those that change the state of the file, begin or end an operation, or preempt.
+// The culprit always has one. Lanes, columns of the state and locks that no row needs are left out,
+// so that the letters can be large. The same trace gives the same bytes.
+func WriteSVG(w io.Writer, tr *scenario.Trace, steps []int) error {
 	d := newDrawing(tr, func(i int) bool {
+		if len(steps) > 0 {
+			return slices.Contains(steps, i)
+		}
 		s := &tr.Steps[i]
 		return len(s.Notes) > 0 || s.Preempts || i > 0 && !slices.Equal(s.State, tr.Steps[i-1].State)
 	})

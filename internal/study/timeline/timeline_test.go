@@ -323,13 +323,48 @@ func TestWokenCanRun(t *testing.T) {
 	}
 }
 
+// A picture of chosen steps has a row for each of them and for the culprit, and no lane or column
+// that none of them needs; without a choice every task that does something has its lane.
+func TestPictureOfSteps(t *testing.T) {
+	tr := race(t)
+	var few, all bytes.Buffer
+	must(t, timeline.WriteSVG(&few, tr, []int{11, 16}))
+	must(t, timeline.WriteSVG(&all, tr, nil))
+	culprit := timeline.Culprit(tr)
+	for _, i := range []int{11, 16, culprit} {
+		if !strings.Contains(few.String(), fmt.Sprintf(`id="s%d"`, i)) {
+			t.Errorf("step %d is not drawn", i)
+		}
+	}
+	if n := strings.Count(few.String(), `class="hit"`); n != 3 {
+		t.Errorf("%d steps are drawn, want 3", n)
+	}
+	lanes := func(svg *bytes.Buffer) int { return strings.Count(svg.String(), `class="lane"`) }
+	if lanes(&all) != 2 || lanes(&few) != 2 {
+		t.Errorf("%d lanes and %d, want 2 and 2", lanes(&all), lanes(&few))
+	}
+	for _, column := range []string{">i_size<", ">dio<"} {
+		if !strings.Contains(all.String(), column) {
+			t.Errorf("the picture has no column %s", column)
+		}
+	}
+	if strings.Contains(few.String(), ">dio<") {
+		t.Error("a column that says the same in all rows is drawn")
+	}
+	var one bytes.Buffer
+	must(t, timeline.WriteSVG(&one, tr, []int{culprit}))
+	if lanes(&one) != 1 {
+		t.Errorf("one step has %d lanes, want that of its task", lanes(&one))
+	}
+}
+
 // A picture is XML with nothing outside it, says what is violated, and keeps the steps that tell
 // the story: the preemption, the culprit, each change of the state, and the end of each operation.
 // Steps that change nothing are left out.
 func TestPicture(t *testing.T) {
 	tr := race(t)
 	var b bytes.Buffer
-	must(t, timeline.WriteSVG(&b, tr))
+	must(t, timeline.WriteSVG(&b, tr, nil))
 	text := b.String()
 	pagetest.WellFormedXML(t, text)
 	for _, bad := range []string{"href=", "src=", "@import", "<script"} {
