@@ -74,8 +74,7 @@ slides: ## make the slides of the course: artifacts/slides, a page and a PDF a w
 	@$(STRICT) if [ ! -d $(SLIDES) ]; then echo "bad target, have a handout want a clone: a handout has no slides" >&2; exit 2; fi
 	rm -rf $(ART)/slides
 	mkdir -p $(ART)/slides
-	cp -r $(SLIDES)/pictures labs/reference/seed-003-surface.png $(SLIDES)/week-*.md $(ART)/slides
-	$(STRICT) for page in $(ART)/slides/*.md; do sed 's#(../../../reference/#(#' "$$page" >$(ART)/slides/page; mv $(ART)/slides/page "$$page"; done
+	cp -r $(SLIDES)/pictures $(SLIDES)/week-*.md $(ART)/slides
 	$(STRICT) for kind in html pdf; do \
 		CHROME_PATH="$(CHROME_PATH)" $(MARP) --no-stdin --no-config-file --theme $(SLIDES)/btrlab.css --allow-local-files --$$kind $(ART)/slides/*.md; \
 	done

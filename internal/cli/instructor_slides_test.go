@@ -26,6 +26,7 @@ const slidesDir = "../../labs/guide/instructor/slides"
 var slow = []string{
 	"compare --runtime vtime --device-model ssd-raid5",
 	"explore truncate-race --policy unlocked-drain --method naive",
+	"museum all",
 	"reproduce 001 --size 100000M --runtime-seconds 2",
 	"reproduce 002 --published --runtime-seconds 8 --warm 8",
 	"reproduce 002 --runtime-seconds 8 --warm 8",
@@ -290,8 +291,14 @@ func (s *slide) pictures(t *testing.T, used map[string]bool) (n int) {
 		if filepath.Ext(m[1]) != ".svg" {
 			continue
 		}
-		n++
 		used[m[1]] = true
+		if drawnPictures[filepath.Base(m[1])] != nil {
+			if !strings.Contains(s.note, picturesCommand) {
+				t.Errorf("%s: the note does not say %s", s.at, picturesCommand)
+			}
+			continue // TestSlidePictures draws it
+		}
+		n++
 		command, ok := drawn[m[1]]
 		if !ok {
 			t.Errorf("%s: the note has no command that draws %s", s.at, m[1])
@@ -310,6 +317,55 @@ func (s *slide) pictures(t *testing.T, used map[string]bool) (n int) {
 		}
 	}
 	return n
+}
+
+// The least that the last row of seats can read, of the 720 pixels of a page: 24 and 32 of 1080.
+const leastCode, leastText = 16.0, 21.3
+
+// TestSlidesType: the letters of pictures are as large as those of code, and no size of the theme
+// is too small. That none is on a page, and that no page overflows, is TestSlidesInChromium of the
+// site's pages.
+func TestSlidesType(t *testing.T) {
+	pixels := regexp.MustCompile(`(?:font|font-size): ([\d.]+)px`)
+	least := func(css string) (px float64) {
+		px = 999
+		for _, m := range pixels.FindAllStringSubmatch(css, -1) {
+			n, err := strconv.ParseFloat(m[1], 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			px = min(px, n)
+		}
+		return px
+	}
+	if px := least(readDoc(t, filepath.Join(slidesDir, "btrlab.css"))); px < leastText {
+		t.Errorf("the theme has letters of %.1f pixels, want %.1f", px, leastText)
+	}
+	placed := regexp.MustCompile(`!\[w:(\d+) [^\]]*\]\((pictures/[^)]*)\)`)
+	viewed := regexp.MustCompile(`viewBox="0 0 (\d+) \d+"`)
+	names, err := filepath.Glob(filepath.Join(slidesDir, "week-*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		for _, s := range slidesOf(filepath.Base(name), readDoc(t, name)) {
+			on := placed.FindAllStringSubmatch(s.text, -1)
+			if len(on) != strings.Count(s.text, "![") {
+				t.Errorf("%s: a picture wants its width, as ![w:1200 words](pictures/NAME.svg)", s.at)
+			}
+			for _, m := range on {
+				svg := readDoc(t, filepath.Join(slidesDir, m[2]))
+				wide, err := strconv.ParseFloat(m[1], 64)
+				view, err2 := strconv.ParseFloat(viewed.FindStringSubmatch(svg)[1], 64)
+				if err != nil || err2 != nil {
+					t.Fatal(err, err2)
+				}
+				if px := least(svg) * wide / view; px < leastCode {
+					t.Errorf("%s: the letters of %s have %.1f pixels, want %.0f: draw fewer steps (replay --rows)", s.at, m[2], px, leastCode)
+				}
+			}
+		}
+	}
 }
 
 // last checks that the end of a lecture names what the plan has for the week: its labs, and a
