@@ -123,7 +123,7 @@ labs: ## grade every solution (full marks), every planted mistake and every host
 	BTRLAB_LONG=$(LONG) BTRLAB_LABS=1 $(GO) test -count=1 -v -timeout 60m -run '^Test(SolutionsAndMutants|Hostile|Orders|Raced)$$' ./internal/study/judges ./internal/study/course
 
 # TestOneKernel is the sample of make kernels: it asks a kernel that make kernels has fetched, if there is one.
-interop: build ## let Linux, btrfs-progs and a browser judge (root, btrfs-progs, chromium)
+interop: build ## let Linux, btrfs-progs and a browser judge (root, btrfs-progs, chromium, npm)
 	BTRLAB_INTEROP=1 BTRLAB_LONG=$(LONG) $(GO) test -count=1 -v -run '$(JUDGED)' -timeout 45m $(INTEROP)
 	BTRLAB_INTEROP=1 BTRLAB_LONG=$(LONG) $(GO) test -count=1 -v -p 1 -skip "^Test(Numbers|Kernel)" -timeout 45m ./internal/interop/...
 

@@ -26,10 +26,9 @@ function loading(part, share) {
 }
 function download() {
   loading("download", 0);
-  for (let i = 0; i < sizes.pieces; i++) {
-    const name = `btrlab.wasm.${String(i).padStart(2, "0")}.js`;
-    document.head.append(Object.assign(document.createElement("script"), { src: name, async: false, onerror: () => failed(name + " is missing: it belongs beside this page") }));
-  }
+  const names = ["catalog.js"];
+  for (let i = 0; i < sizes.pieces; i++) names.push(`btrlab.wasm.${String(i).padStart(2, "0")}.js`);
+  for (const name of names) document.head.append(Object.assign(document.createElement("script"), { src: name, async: false, onerror: () => failed(name + " is missing: it belongs beside this page") }));
 }
 globalThis.btrlabWasm = piece => {
   pieces.push(piece);
@@ -50,9 +49,10 @@ function start() {
     if (m.ready) {
       URL.revokeObjectURL(source);
       isReady();
-      if (catalog) loaded("ready again");
+      if (hasProgram) loaded("ready again");
       return;
     }
+    if (m.catalog) { tellCatalog(JSON.parse(m.catalog)); return; }
     if (m.unpacked) { if (pieces.length == sizes.pieces) loading("decompress", m.unpacked / sizes.bytes); return; }
     if (m.stage) { loading(m.stage); return; }
     if (m.failed) { failed(m.failed); return; }
@@ -70,7 +70,7 @@ function loaded(text) {
 }
 function failed(text) {
   loaded(text);
-  if (!catalog) $("waiting").replaceChildren(make("p", {}, "The program could not be loaded: " + text));
+  if (!hasProgram) $("waiting").replaceChildren(make("p", {}, "The program could not be loaded: " + text));
   for (const q of questions.values()) q.reject(new Error(text));
   questions.clear();
 }
@@ -98,7 +98,8 @@ function stop() {
 // The address: #page?name=value. A plus is a switch of a policy, so it is kept apart from a space.
 function here() {
   const [page, query] = location.hash.slice(1).split("?");
-  return { page: document.getElementById("page-" + page) ? page : "levels", args: new URLSearchParams(query || "") };
+  const known = document.getElementById("page-" + page);
+  return { page: known ? page : "levels", unknown: known ? "" : page, args: new URLSearchParams(query || "") };
 }
 function address(page, args) {
   const p = new URLSearchParams();
@@ -112,7 +113,10 @@ function note(page, args) {
   history.replaceState(null, "", shown);
 }
 
-let catalog;
+// The catalog comes before the program, and is what Explore, Museum and Policies show; the program is what runs.
+let catalog, hasProgram = false, tellCatalog;
+const catalogCame = new Promise(done => { tellCatalog = done; });
+globalThis.btrlabCatalog = packed => worker.postMessage({ catalog: packed });
 const policySelects = ["step-policy", "explore-policy"];
 function fill(select, values, text) {
   select.replaceChildren(...values.map(v => make("option", { value: v }, text ? text(v) : v)));
@@ -248,14 +252,14 @@ function card(t) {
   if (t.values > 0) {
     const take = val => move("move", { do: "take", task: t.task, val });
     if (t.values <= 10) {
-      for (let v = 0; v < t.values; v++) buttons.push(make("button", { id: `take-${t.task}-${v}`, "aria-disabled": off, "aria-label": `${name} takes ${v} for ${t.choice}`, on: () => take(v) }, String(v)));
+      for (let v = 0; v < t.values; v++) buttons.push(make("button", { id: `take-${t.task}-${v}`, "aria-disabled": off, "aria-label": `${v}: ${name} takes it for ${t.choice}`, on: () => take(v) }, String(v)));
     } else {
       const n = make("input", { id: `val-${t.task}`, type: "number", min: 0, max: t.values - 1, value: t.default, "aria-label": `value of ${t.choice}` });
       buttons.push(n, make("button", { id: `take-${t.task}`, "aria-disabled": off, on: () => take(Number(n.value)) }, "Take"));
     }
   } else {
-    buttons.push(make("button", { id: `one-${t.task}`, class: t.can ? "main" : "", "aria-disabled": off, "aria-keyshortcuts": String(t.task), "aria-label": `one step of ${name}`, on: () => one(t.task) }, "Step ", make("kbd", {}, String(t.task))),
-      make("button", { id: `run-${t.task}`, "aria-disabled": off, "aria-label": `run ${name} until it waits or an operation returns`, on: () => move("move", { do: "run", task: t.task }) }, "Run on"));
+    buttons.push(make("button", { id: `one-${t.task}`, class: t.can ? "main" : "", "aria-disabled": off, "aria-keyshortcuts": String(t.task), "aria-label": `Step ${t.task}: one step of ${name}`, on: () => one(t.task) }, "Step ", make("kbd", {}, String(t.task))),
+      make("button", { id: `run-${t.task}`, "aria-disabled": off, "aria-label": `Run on: ${name}, until it waits or an operation returns`, on: () => move("move", { do: "run", task: t.task }) }, "Run on"));
   }
   return make("section", { class: "task" + (t.can ? " can" : "") + (t.waits ? " waits" : ""), "aria-label": name },
     make("h3", {}, `${t.task} ${t.name}`), t.lines ? program(t) : make("p", { class: "mono" }, t.op || "nothing to do"), make("p", { class: "status" }, t.status),
@@ -326,6 +330,7 @@ function searching(page, on) {
   $(page + "-stop").setAttribute("aria-disabled", on ? "false" : "true");
   if (page === "explore") { $("explore-progress").hidden = !on; $("explore-progress").value = 0; }
 }
+const later = "the program is still loading: the search begins when it is there";
 let halted = false;
 async function explore(policies) {
   const scenario = picked.explore, found = $("explore-found"), say = t => { $("explore-note").textContent = t; };
@@ -333,7 +338,7 @@ async function explore(policies) {
   found.replaceChildren();
   halted = false;
   searching("explore", true);
-  say("searching");
+  say(hasProgram ? "searching" : later);
   const rows = make("tbody");
   if (policies.length > 1) {
     found.append(make("div", { class: "scroll" }, make("table", {}, make("caption", {}, scenario + " under every policy"),
@@ -414,7 +419,7 @@ function exhibit(number) {
 async function runExhibit() {
   const e = catalog.museum.find(e => e.number === Number($("museum-number").value)), say = t => { $("museum-note").textContent = t; };
   searching("museum", true);
-  say("searching");
+  say(hasProgram ? "searching" : later);
   try {
     const x = await ask("exhibit", { number: e.number }, p => say(p.text));
     const drawing = make("div");
@@ -438,9 +443,15 @@ function switches(list, where) {
         make("details", {}, make("summary", {}, "shown by, source"), make("div", {}, "Shown by: " + [t.scenario, t.shows].filter(x => x).join(": ")), make("div", {}, "Source: " + t.source), make("div", {}, make("code", {}, t.kernel)))));
   }));
 }
+// policyOf is what a policy promises: of a preset the catalog has it, of another the program says it.
+async function policyOf(text) {
+  const preset = catalog.policies.find(p => p.spec === text);
+  if (!preset && !hasProgram) $("policies-promise").textContent = "the program is still loading: it says so when it is there";
+  return preset || ask("policy", { spec: text });
+}
 // showPolicy shows the switches of a specification that begins with the name of a preset.
 async function showPolicy(text) {
-  const p = await ask("policy", { spec: text });
+  const p = await policyOf(text);
   base = catalog.policies.find(b => b.spec === text.split(/[+!]/)[0]);
   turned = new Set(p.on);
   choose($("policies-base"), base.spec);
@@ -455,41 +466,68 @@ async function spec() {
     if (is !== was) text += (is ? "+" : "!") + t.name;
     $("of-" + t.name).classList.toggle("changed", is !== was);
   }
-  const p = await ask("policy", { spec: text });
+  $("policies-spec").textContent = text;
+  const p = await policyOf(text);
   $("policies-about").textContent = base.about + (text === base.spec ? "" : ", with " + (text.match(/[+!]/g).length === 1 ? "one switch" : text.match(/[+!]/g).length + " switches") + " turned");
   $("policies-promise").textContent = p.promise;
-  $("policies-spec").textContent = text;
-  const scenario = here().args.get("scenario") || "truncate-race";
+  const asks = here().args.get("scenario"), scenario = catalog.scenarios.some(s => s.name === asks) ? asks : "truncate-race";
   $("policies-step").href = address("step", { scenario, policy: text });
   $("policies-explore").href = address("explore", { scenario, policy: text });
   note("policies", { policy: text, scenario });
 }
 
-// Routing. A page that needs the program shows that it waits, and nothing of it can be used, until it is there.
-const needsProgram = page => $("page-" + page).dataset.program !== undefined;
+// Routing. A page shows that it waits for the program or the catalog, and nothing of it can be used, until that is there.
+const needsProgram = page => $("page-" + page).dataset.program !== undefined, needsCatalog = page => $("page-" + page).dataset.catalog !== undefined;
+const mustWait = page => !hasProgram && needsProgram(page) || !catalog && needsCatalog(page);
 function waits(page) {
-  const on = !catalog && needsProgram(page);
+  const on = mustWait(page);
   $("waiting").hidden = !on;
   $("waiting-key").textContent = "";
-  if (needsProgram(page)) for (const e of $("page-" + page).children) e.inert = on && !e.matches("h2, .lead");
+  if (needsProgram(page) || needsCatalog(page)) for (const e of $("page-" + page).children) e.inert = on && !e.matches("h2, .lead");
+}
+// sayUnknown says in a line what of the address is not there, and what is shown in its place.
+function sayUnknown(says) {
+  $("unknown").textContent = says.join(" ");
+  $("unknown").hidden = says.length === 0;
+}
+// asked is what the address names: of what is not there, the first.
+function asked(to, args, page) {
+  const says = page ? [`There is no page ${page.slice(0, 60)}: this is the warm-up.`] : [];
+  const named = (what, fallback, there) => {
+    const name = args.get(what);
+    if (name === null || name === "" || there(name)) return name || fallback;
+    says.push(`There is no ${what} ${name.slice(0, 60)}: this is ${fallback}.`);
+    return fallback;
+  };
+  const switches = text => (text.match(/[+!][^+!]*/g) || []).every(t => catalog.toggles.some(o => o.name === t.slice(1)));
+  const found = {};
+  if (to === "levels") found.level = named("level", graphs[0].begin.level, n => graphs.some(g => g.begin.level === n));
+  if (to === "museum") found.number = Number(named("exhibit", "1", n => catalog.museum.some(e => String(e.number) === n)));
+  if (to === "step" || to === "explore" || to === "policies") {
+    found.scenario = named("scenario", "truncate-race", n => catalog.scenarios.some(s => s.name === n));
+    found.policy = named("policy", "unlocked", n => catalog.policies.some(p => p.spec === n.split(/[+!]/)[0]) && switches(n));
+  }
+  sayUnknown(says);
+  return found;
 }
 let page;
 function route() {
   if (location.hash === shown) return;
   if (location.hash === "#main") return;
-  const { page: to, args } = here();
+  const { page: to, unknown, args } = here();
+  sayUnknown(unknown ? [`There is no page ${unknown.slice(0, 60)}: this is the warm-up.`] : []);
   for (const s of document.querySelectorAll(".page")) s.hidden = s.id !== "page-" + to;
   for (const a of document.querySelectorAll("nav a")) { if (a.dataset.page === to) a.setAttribute("aria-current", "page"); else a.removeAttribute("aria-current"); }
   if (page && page !== to) $("h-" + to).focus();
   page = to;
   waits(to);
-  if (!catalog && needsProgram(to)) return;
-  const scenario = args.get("scenario") || "truncate-race", policy = args.get("policy") || "unlocked";
+  if (mustWait(to)) return;
+  const { level, scenario, policy, number } = asked(to, args, unknown);
   if (to === "step" || to === "levels" || to === "own") $(to + "-board").append($("board"));
   switch (to) {
   case "levels":
     $("levels-said").replaceChildren();
-    return open({ level: args.get("level") || graphs[0].begin.level, schedule: args.get("schedule") || "", at: Number(args.get("at")) || 0 });
+    return open({ level, schedule: args.get("schedule") || "", at: Number(args.get("at")) || 0 });
   case "step":
     return open({ scenario, policy, schedule: args.get("schedule") || "", at: Number(args.get("at")) || 0 });
   case "explore":
@@ -502,22 +540,26 @@ function route() {
     $("own-found").replaceChildren();
     return openOwn(args.get("schedule") || "", Number(args.get("at")) || 0);
   case "museum":
-    return exhibit(Number(args.get("exhibit")) || 1);
+    return exhibit(number);
   case "policies":
     return showPolicy(policy).catch(err => { $("policies-about").textContent = err.message; });
   }
 }
 
 async function begin() {
-  catalog = await ask("catalog");
+  catalog = await catalogCame;
   for (const id of [...policySelects, "policies-base"]) fill($(id), catalog.policies.map(p => p.spec));
   fill($("explore-method"), ["", ...catalog.methods], m => m || "the scenario's");
   fill($("museum-number"), catalog.museum.map(e => String(e.number)), n => n + ". " + catalog.museum.find(e => e.number === Number(n)).title);
-  $("step-draw").removeAttribute("aria-disabled");
-  if (needsProgram(page)) { // it has waited
+  const waited = async () => {
     shown = undefined;
     await route();
-  }
+  };
+  if (needsCatalog(page)) await waited();
+  await ready;
+  hasProgram = true;
+  $("step-draw").removeAttribute("aria-disabled");
+  if (needsProgram(page)) await waited();
   const ms = Math.round(performance.now());
   document.documentElement.dataset.ready = ms;
   loaded(`ready after ${(ms / 1000).toFixed(1)} s`);
@@ -541,8 +583,8 @@ $("step-draw").addEventListener("click", () => run($("step-draw"), sayStep, asyn
   timeline($("step-timeline"), await ask("timeline", { level: game.level, program: game.program, scenario: game.scenario, policy: game.policy, schedule: game.schedule }), "timeline of schedule " + game.schedule)));
 addEventListener("keydown", e => {
   if (e.target.closest && e.target.closest(".picklist")) return;
-  if (!catalog && page === "step" && /^[0-9unfb]$/.test(e.key)) $("waiting-key").textContent = `The key ${e.key} was not heard: press it again when the program is there.`;
-  if (page !== "step" && page !== "levels" && page !== "own" || !game || !catalog && needsProgram(page) || e.ctrlKey || e.altKey || e.metaKey || /^(SELECT|INPUT|TEXTAREA)$/.test(e.target.tagName)) return;
+  if (!hasProgram && page === "step" && /^[0-9unfb]$/.test(e.key)) $("waiting-key").textContent = `The key ${e.key} was not heard: press it again when the program is there.`;
+  if (page !== "step" && page !== "levels" && page !== "own" || !game || !hasProgram && needsProgram(page) || e.ctrlKey || e.altKey || e.metaKey || /^(SELECT|INPUT|TEXTAREA)$/.test(e.target.tagName)) return;
   const digit = /^Digit([0-9])$/.exec(e.code) || /^Numpad([0-9])$/.exec(e.code);
   if (digit) {
     const t = game.tasks.find(t => t.task === Number(digit[1]));
@@ -569,6 +611,18 @@ for (const id of ["explore-stop", "museum-stop", "own-stop"]) $(id).addEventList
 $("museum-number").addEventListener("change", () => exhibit(Number($("museum-number").value)));
 $("museum-go").addEventListener("click", () => run($("museum-go"), () => {}, runExhibit));
 $("policies-base").addEventListener("change", () => showPolicy($("policies-base").value));
+// What is wider than its place can be scrolled by the keyboard: then it has the focus, and a name.
+function scrolls(e) {
+  const on = e.scrollWidth > e.clientWidth + 1 || e.scrollHeight > e.clientHeight + 1, named = e.matches(".did");
+  if (on) e.setAttribute("tabindex", "0"); else e.removeAttribute("tabindex");
+  if (named) return; // a list with a name of its own
+  const of = e.querySelector("caption") || (e.closest("figure") || e).querySelector("figcaption");
+  for (const [k, v] of [["role", "region"], ["aria-label", of ? of.textContent : "Table"]]) if (on) e.setAttribute(k, v); else e.removeAttribute(k);
+}
+const sized = new ResizeObserver(all => { for (const e of all) scrolls(e.target); });
+function watchScrolls() { for (const e of document.querySelectorAll(".wide, .scroll, .did")) sized.observe(e); }
+new MutationObserver(() => { watchScrolls(); for (const e of document.querySelectorAll(".did")) scrolls(e); }).observe($("main"), { subtree: true, childList: true });
+watchScrolls();
 const graphs = JSON.parse($("levels-data").textContent);
 fill($("levels-name"), graphs.map(g => g.begin.level), n => graphs.findIndex(g => g.begin.level === n) + 1 + ". " + graphs.find(g => g.begin.level === n).begin.of_level.title);
 route();

@@ -1,7 +1,8 @@
 // Package pages writes the site: one page with its style, its scripts and the warm-up levels, which
-// can be played at once, and beside it the program, packed as scripts, because a browser loads a
-// script from a file but not a WebAssembly module. The program is in pieces, so that the page can
-// show how much of it has come. Nothing is fetched after that.
+// can be played at once, and beside it, as scripts, the catalog of what can be chosen and the
+// program, because a browser loads a script from a file but not a WebAssembly module. The program is
+// packed and in pieces, so that the page can show how much of it has come. Nothing is fetched after
+// that.
 package pages
 
 import (
@@ -32,6 +33,9 @@ type Parts struct {
 // Page is the file of the page.
 const Page = "index.html"
 
+// catalogFile is the file of the catalog: what can be chosen, which comes before the program.
+const catalogFile = "catalog.js"
+
 // piece is the file of a piece of the program.
 const piece = "btrlab.wasm.%02d.js"
 
@@ -51,7 +55,14 @@ func Write(dir string, p Parts) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	n := len(page)
+	list, err := catalog()
+	if err != nil {
+		return 0, err
+	}
+	if err := os.WriteFile(filepath.Join(dir, catalogFile), list, 0o644); err != nil {
+		return 0, err
+	}
+	n := len(page) + len(list)
 	for i, b := range program {
 		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf(piece, i)), b, 0o644); err != nil {
 			return 0, err
@@ -82,21 +93,38 @@ func text(b []byte) string {
 
 // packed is the program as scripts: gzip, cut, then text.
 func packed(wasm []byte) (pieces [][]byte, err error) {
+	z, err := zipped(wasm)
+	if err != nil {
+		return nil, err
+	}
+	for b := range slices.Chunk(z, pieceBytes) {
+		pieces = append(pieces, []byte(`btrlabWasm("`+text(slices.Clone(b))+"\");\n"))
+	}
+	return pieces, nil
+}
+
+// catalog is what can be chosen, as a script, packed as the program is.
+func catalog() ([]byte, error) {
+	var d site.Desk
+	list, err := d.Ask("catalog", []byte("{}"))
+	if err != nil {
+		return nil, err
+	}
+	z, err := zipped(list)
+	return []byte(`btrlabCatalog("` + text(z) + "\");\n"), err
+}
+
+func zipped(b []byte) ([]byte, error) {
 	var z bytes.Buffer
 	w, err := gzip.NewWriterLevel(&z, gzip.BestCompression)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := w.Write(wasm); err != nil {
+	if _, err := w.Write(b); err != nil {
 		return nil, err
 	}
-	if err := w.Close(); err != nil {
-		return nil, err
-	}
-	for b := range slices.Chunk(z.Bytes(), pieceBytes) {
-		pieces = append(pieces, []byte(`btrlabWasm("`+text(slices.Clone(b))+"\");\n"))
-	}
-	return pieces, nil
+	err = w.Close()
+	return z.Bytes(), err
 }
 
 // page is index.html with its parts in their places.

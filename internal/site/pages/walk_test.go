@@ -18,21 +18,28 @@ import (
 
 // The warm-up is played before the program is there: a server keeps the program back until a move
 // and the word never are answered. A page that needs the program says that it waits, and for what;
-// nothing of it can be used, and a key is answered.
+// nothing of it can be used, and a key is answered. Explore, Museum and Policies need the catalog
+// only, which comes first: a search that is asked for begins once the program is there.
 func TestFirstMoveBeforeProgram(t *testing.T) {
 	b := browse(t)
 	dir := built(t)
-	here := make(chan struct{}) // closed when the program may come
+	// Closed when the program may come, and the catalog.
+	here, listed := make(chan struct{}), make(chan struct{})
 	files := http.FileServer(http.Dir(dir))
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if filepath.Ext(r.URL.Path) == ".js" {
+		switch {
+		case r.URL.Path == "/catalog.js":
+			<-listed
+		case filepath.Ext(r.URL.Path) == ".js":
 			<-here
 		}
 		files.ServeHTTP(w, r)
 	}))
 	t.Cleanup(server.Close)
 	release := sync.OnceFunc(func() { close(here) })
+	list := sync.OnceFunc(func() { close(listed) })
 	t.Cleanup(release) // before the server waits for its answers
+	t.Cleanup(list)
 	b.base = server.URL + "/"
 	b.show(1200, 900, "light")
 	b.call("Page.navigate", map[string]any{"url": b.base + "index.html"}, nil)
@@ -61,6 +68,19 @@ func TestFirstMoveBeforeProgram(t *testing.T) {
 	b.press("0")
 	b.until("document.querySelector('#waiting-key').textContent.includes('The key 0 was not heard')")
 	b.shot("waiting")
+	b.eval("location.hash = '#museum?exhibit=8'", nil)
+	b.until("!document.querySelector('#waiting').hidden")
+	list()
+	b.until("document.querySelector('#waiting').hidden && document.querySelector('#museum-exhibit h3').textContent.startsWith('8. ')")
+	b.eval("location.hash = '#policies?policy=prewait'", nil)
+	b.until("document.querySelector('#policies-promise').textContent && document.querySelectorAll('#policies-toggles .toggle').length > 20")
+	b.eval("location.hash = '#explore?scenario=two-writers-same'", nil)
+	b.until("document.querySelector('#explore-scenario').textContent === 'two-writers-same' && !document.querySelector('#page-explore [inert]')")
+	b.eval("document.querySelector('#explore-go').click()", nil)
+	b.until("document.querySelector('#explore-note').textContent.includes('still loading')")
+	b.shot("listed")
+	b.eval("location.hash = '#step'", nil)
+	b.until("!document.querySelector('#waiting').hidden")
 	var ready bool
 	b.eval("document.documentElement.dataset.ready !== undefined", &ready)
 	if ready {
@@ -71,6 +91,7 @@ func TestFirstMoveBeforeProgram(t *testing.T) {
 	b.until("document.querySelector('#waiting').hidden && document.querySelectorAll('#page-step .task').length === 2")
 	b.press("0")
 	b.until("document.querySelector('#step-did li')")
+	b.until("document.querySelector('#explore-found .verdict').textContent.includes('two-writers-same')")
 	if len(b.errors) > 0 {
 		t.Errorf("errors on the page:\n%s", strings.Join(b.errors, "\n"))
 	}

@@ -19,6 +19,10 @@ const packed = new ReadableStream({ start(to) { feed = to; } });
 onmessage = e => {
   const m = e.data;
   if (m.what !== undefined) { btrlabAsk(m.id, m.what, m.args); return; }
+  if (m.catalog !== undefined) {
+    new Response(new Blob([bytesOf(m.catalog)]).stream().pipeThrough(new DecompressionStream("gzip"))).text().then(catalog => postMessage({ catalog }), err => postMessage({ failed: String(err) }));
+    return;
+  }
   feed.enqueue(bytesOf(m.piece));
   if (++pieces === m.of) feed.close();
 };
