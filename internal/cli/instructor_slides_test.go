@@ -393,8 +393,8 @@ func (s *slide) last(t *testing.T, week int) {
 func TestSlides(t *testing.T) {
 	need.Long(t)
 	names, err := filepath.Glob(filepath.Join(slidesDir, "week-*.md"))
-	if err != nil || len(names) != 6 {
-		t.Fatalf("%v, have the lectures %q, want six", err, names)
+	if err != nil || len(names) != 7 {
+		t.Fatalf("%v, have the lectures %q, want seven", err, names)
 	}
 	sc, used := newScreen(t), map[string]bool{}
 	var shown []handout.File

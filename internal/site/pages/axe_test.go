@@ -35,9 +35,9 @@ type barrier struct {
 	Nodes            []string
 }
 
-// TestAxeInChromium: axe-core, with the one of its rules that is off by default and asks that a name
-// begins with what can be seen, finds nothing serious or critical on any page, in a
-// broad window and in a narrow one, nor with a race lost, a list open and a table of results.
+// TestAxeInChromium: axe-core finds nothing serious or critical on any page, in a broad window and
+// in a narrow one, nor with a race lost, a list open and a table of results. One of its rules is
+// off by default: that the name of a button has the words that can be seen.
 func TestAxeInChromium(t *testing.T) {
 	b := browse(t)
 	text := axe(t)

@@ -1,8 +1,8 @@
 // Package pages writes the site: one page with its style, its scripts and the warm-up levels, which
 // can be played at once, and beside it, as scripts, the catalog of what can be chosen and the
-// program, because a browser loads a script from a file but not a WebAssembly module. The program is
-// packed and in pieces, so that the page can show how much of it has come. Nothing is fetched after
-// that.
+// program, because a browser loads a script from a file but not a WebAssembly module. The program
+// is packed and in pieces, so that the page can show how much of it has come. Nothing is fetched
+// after that.
 package pages
 
 import (

@@ -14,8 +14,8 @@ func TestQuizKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	rows := regexp.MustCompile(`(?m)^\| \d \| (\d) \| (\w+) \| (\d+) \| (.*) \|$`).FindAllStringSubmatch(string(text), -1)
-	if len(rows) != 16 {
-		t.Fatalf("have %d questions, want 16", len(rows))
+	if len(rows) != 17 {
+		t.Fatalf("have %d questions, want 17", len(rows))
 	}
 	for _, r := range rows {
 		level, _ := strconv.Atoi(r[1])
