@@ -548,6 +548,7 @@ function route() {
 
 async function begin() {
   catalog = await catalogCame;
+  document.documentElement.dataset.listed = Math.round(performance.now());
   for (const id of [...policySelects, "policies-base"]) fill($(id), catalog.policies.map(p => p.spec));
   fill($("explore-method"), ["", ...catalog.methods], m => m || "the scenario's");
   fill($("museum-number"), catalog.museum.map(e => String(e.number)), n => n + ". " + catalog.museum.find(e => e.number === Number(n)).title);

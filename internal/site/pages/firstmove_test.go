@@ -39,7 +39,7 @@ func TestFirstMove(t *testing.T) {
 	}
 	server := httptest.NewServer(http.FileServer(http.Dir(dir)))
 	t.Cleanup(server.Close)
-	var first, whole []float64
+	var first, listed, whole []float64
 	for range *coldStarts {
 		b := browse(t) // a new profile
 		b.base = server.URL + "/"
@@ -53,6 +53,8 @@ func TestFirstMove(t *testing.T) {
 		b.eval(`new Promise(done => { const again = setInterval(() => { if (globalThis.firstMove) { clearInterval(again); done(firstMove); } }, 5); })`, &ms)
 		first = append(first, ms)
 		b.until("document.documentElement.dataset.ready")
+		b.eval("Number(document.documentElement.dataset.listed)", &ms)
+		listed = append(listed, ms)
 		b.eval("Number(document.documentElement.dataset.ready)", &ms)
 		whole = append(whole, ms)
 	}
@@ -61,5 +63,6 @@ func TestFirstMove(t *testing.T) {
 		t.Logf("%s: median %.0f %s, %.0f to %.0f in %d runs at %g times slower", what, l[len(l)/2], unit, l[0], l[len(l)-1], len(l), *slower)
 	}
 	say("first move", "ms", first)
+	say("catalog there", "ms", listed)
 	say("program ready", "ms", whole)
 }

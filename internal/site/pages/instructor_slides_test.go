@@ -103,7 +103,7 @@ func marp(t *testing.T, browser string) (pages []string) {
 	must(t, err)
 	args := append(strings.Fields(string(run[1])), "--no-stdin", "--no-config-file", "--template", "bare", "--theme", filepath.Join(dir, "btrlab.css"), "--allow-local-files")
 	cmd := exec.Command(args[0], append(args[1:], decks...)...)
-	cmd.Env = append(os.Environ(), "CHROME_PATH="+browser)
+	cmd.Env = append(append(os.Environ(), npmSoon...), "CHROME_PATH="+browser)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		need.Without(t, fmt.Sprintf("Marp, by %q: %v\n%s", run[1], err, out))
 	}
