@@ -141,10 +141,16 @@ func jobOf(l Lab) *sandbox.Job {
 	about := l.About()
 	j := &sandbox.Job{Code: about.Code, Name: fmt.Sprintf("%02d", about.N), Max: Points(l),
 		Finish: func(judged []grade.Row) []grade.Row { return finish(l, judged) }}
-	for _, w := range l.Workloads() {
-		j.Rows = append(j.Rows, grade.Row{Name: w.name, Asks: w.asks, Max: w.points})
-	}
+	j.Rows = Rows(l)
 	return j
+}
+
+// Rows are what the grade of a lab asks, before anything is graded.
+func Rows(l Lab) (rows []grade.Row) {
+	for _, w := range l.Workloads() {
+		rows = append(rows, grade.Row{Name: w.name, Asks: w.asks, Max: w.points})
+	}
+	return rows
 }
 
 // Debug builds a program for a debugger, at bin, that runs one schedule of one workload of lab l
