@@ -32,6 +32,9 @@ for f in "$mod"/*.go; do
 	case $f in *_test.go) ;; *) install -m 644 "$f" "$kernel" ;; esac
 done
 install -m 644 _lab/zz_lab.go "$kernel"
+# Nothing interrupts the interpreter of gophernotes: a line more hands it to zz_lab.go.
+awk '{ print } /^\tir := interp\.New\(\)$/ { print "\tlisten(ir)" }' "$mod/kernel.go" >"$kernel/kernel.go"
+[ "$(grep -c '^	listen(ir)$' "$kernel/kernel.go")" = 1 ] || { echo "bad kernel.go of gophernotes, want one line that makes the interpreter" >&2; exit 1; }
 go build -o "$kernel/gophernotes" "./_kernel"
 
 venv=$here/.venv
@@ -54,7 +57,7 @@ export JUPYTER_PATH=$jup/share JUPYTER_CONFIG_DIR=$jup/config JUPYTER_DATA_DIR=$
 mkdir -p "$jup/share/kernels/gophernotes" "$JUPYTER_CONFIG_DIR" "$JUPYTER_DATA_DIR" "$JUPYTER_RUNTIME_DIR" "$IPYTHONDIR"
 cat >"$jup/share/kernels/gophernotes/kernel.json" <<JSON
 {"argv": ["$kernel/gophernotes", "{connection_file}"], "display_name": "btrlab (Go)", "language": "go",
- "name": "gophernotes", "interrupt_mode": "message"}
+ "name": "gophernotes", "interrupt_mode": "signal"}
 JSON
 
 if [ -n "$open" ]; then
@@ -82,7 +85,12 @@ printf 'notebook %s\n' "${found[@]##*/}"
 quietly "$venv/bin/jupyter-nbconvert" --to notebook --execute --ExecutePreprocessor.kernel_name=gophernotes \
 	--ExecutePreprocessor.timeout=300 --output-dir "$out" "${found[@]}"
 done=("${found[@]/#$here/$out}")
-quietly "$venv/bin/jupyter-nbconvert" --to html --template classic --output-dir "$out" "${done[@]}"
+quietly "$venv/bin/jupyter-nbconvert" --to html --template template --TemplateExporter.extra_template_basedirs="$here/_lab" --output-dir "$out" "${done[@]}"
+if grep -lE '<(script|link)[^>]* (src|href)="?https?:' "${done[@]/%.ipynb/.html}"; then
+	echo "these pages load something from a server, want none: they are read without a network" >&2
+	exit 1
+fi
+"$venv/bin/python" _lab/interrupted.py
 if grep -l 'skipping import' "${done[@]}"; then
 	echo "these notebooks show a warning of the interpreter: a type of package nb has one of its fields' types with generics" >&2
 	exit 1

@@ -184,7 +184,7 @@ func ReplayOwn(o *Own, scenario, schedule string) (Page, error) {
 		return Page{}, err
 	}
 	text, err := os.ReadFile(file)
-	return Page{fmt.Sprintf("timeline of %s under %s, schedule '%s'", scenario, o.name, schedule), string(text), 1000}, err
+	return Page{fmt.Sprintf("timeline of %s under %s, schedule '%s'", scenario, o.name, schedule), string(text), timelineHeight(string(text))}, err
 }
 
 // SimpleRender is what the notebook kernel asks for.

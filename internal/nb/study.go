@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"html"
+	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -174,9 +176,23 @@ func (l Timeline) HTML() string {
 		return "<pre>" + html.EscapeString(err.Error()) + "</pre>"
 	}
 	title := fmt.Sprintf("timeline of %s under %s, schedule '%s'", l.tr.Scenario, l.tr.Policy, l.tr.Schedule)
-	// As high as the page is in a frame as wide as a notebook: what is above the steps and below
-	// them, and the steps. A very long one scrolls.
-	return frame(title, b.String(), min(540+22*l.Steps(), 3000))
+	return frame(title, b.String(), timelineHeight(b.String()))
+}
+
+var pictureSize = regexp.MustCompile(`viewBox="0 0 (\d+) (\d+)"`)
+
+// timelineHeight is how high, in pixels, the page of a timeline is in a frame as wide as a
+// notebook: what is above the steps and below them, and the pictures of the steps, made smaller
+// where they are wider. A very long one scrolls.
+func timelineHeight(page string) int {
+	const width, around, most = 1030, 350, 3000 // pixels
+	sum := around
+	for _, m := range pictureSize.FindAllStringSubmatch(page, -1) {
+		w, _ := strconv.Atoi(m[1])
+		h, _ := strconv.Atoi(m[2])
+		sum += h * width / max(w, width)
+	}
+	return min(sum, most)
 }
 
 // frame is a page in a frame of so many pixels.

@@ -41,3 +41,13 @@ func (l *RangeLock) Unlock(t *kit.Task, start, end uint64) {
 	l.cond.Broadcast(t)
 	l.mu.Unlock(t)
 }
+
+// Answers says of each fault what it breaks: WORKLOAD=SCHEDULE, or "never". See README.md.
+func Answers() map[string]string {
+	return map[string]string{
+		"wakes-one": "?",
+		"wait-late": "?",
+		"passed":    "?",
+		"behind":    "?",
+	}
+}

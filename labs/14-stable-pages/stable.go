@@ -42,3 +42,13 @@ func Device(t *kit.Task, r *kit.DirtyRun) {
 func Predict(h kit.HotPage) kit.Rewrites {
 	return kit.Rewrites{}
 }
+
+// Answers says of each fault what it breaks: WORKLOAD=SCHEDULE, or "never". See README.md.
+func Answers() map[string]string {
+	return map[string]string{
+		"copy-nothing": "?",
+		"copy-late":    "?",
+		"unlock-late":  "?",
+		"between":      "?",
+	}
+}

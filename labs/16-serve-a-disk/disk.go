@@ -29,3 +29,13 @@ func (f *Flushes) Flush(t *kit.Task, d *kit.Disk) error {
 func Predict(p kit.SyncProfile, connections int) kit.FlushRates {
 	return kit.FlushRates{}
 }
+
+// Answers says of each fault what it breaks: WORKLOAD=SCHEDULE, or "never". See README.md.
+func Answers() map[string]string {
+	return map[string]string{
+		"wakes-one":      "?",
+		"sync-as-called": "?",
+		"sync-any-order": "?",
+		"sleeps-twice":   "?",
+	}
+}

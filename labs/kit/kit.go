@@ -25,8 +25,8 @@ import (
 // Task is the task that calls. It has no methods and no fields that another package can use: what a
 // task does, it does through the types of this package, where every runtime sees it.
 type Task struct {
-	t      *sched.Task
-	sleeps func() // see Watched
+	t     *sched.Task
+	judge *Judge // nil for none
 }
 
 // need panics, in words for the student, unless t is a task: the one that caller says.
@@ -41,7 +41,30 @@ func On(t *sched.Task) *Task { return &Task{t: t} }
 
 // Watched is On for a judge that is told each time before the task sleeps in a Cond. The Mutex is
 // held then.
-func Watched(t *sched.Task, sleeps func()) *Task { return &Task{t, sleeps} }
+func Watched(t *sched.Task, sleeps func()) *Task { return (&Judge{Sleeps: sleeps}).On(t) }
+
+// Judge is told when a task sleeps, and may plant mistakes in what it calls. The zero value does
+// neither, and so does nil.
+type Judge struct {
+	// Sleeps and Wakes, if set, are called before and after a wait in a Cond, with the Mutex held.
+	Sleeps, Wakes func()
+	// WakesOne has a Broadcast wake only the task that has waited the longest.
+	WakesOne bool
+	// WaitsLate has a Wait let the Mutex go first and begin to wait then: a Broadcast that comes
+	// between the two does not wake it.
+	WaitsLate bool
+}
+
+// On is task t with the judge.
+func (j *Judge) On(t *sched.Task) *Task { return &Task{t, j} }
+
+// of is the judge of a task; one that does nothing for none.
+func (t *Task) of() *Judge {
+	if t.judge == nil {
+		return &Judge{}
+	}
+	return t.judge
+}
 
 // RangeLocker is a student's lock on byte ranges.
 type RangeLocker interface {
@@ -49,14 +72,21 @@ type RangeLocker interface {
 	Unlock(t *Task, start, end uint64)
 }
 
-// Locker is a RangeLocker for the write path.
-type Locker struct{ RangeLocker }
+// Locker is a RangeLocker for the write path, under Judge if there is one.
+type Locker struct {
+	RangeLocker
+	Judge *Judge
+}
 
 // Lock locks the bytes [start, end).
-func (l Locker) Lock(t *sched.Task, start, end uint64) { l.RangeLocker.Lock(On(t), start, end) }
+func (l Locker) Lock(t *sched.Task, start, end uint64) {
+	l.RangeLocker.Lock(l.Judge.On(t), start, end)
+}
 
 // Unlock lets them go.
-func (l Locker) Unlock(t *sched.Task, start, end uint64) { l.RangeLocker.Unlock(On(t), start, end) }
+func (l Locker) Unlock(t *sched.Task, start, end uint64) {
+	l.RangeLocker.Unlock(l.Judge.On(t), start, end)
+}
 
 // The classes stand where the write path takes a range lock: after i_rwsem, before everything else.
 var (
@@ -154,6 +184,7 @@ type Cond struct {
 	q     lock.WaitQueue
 	ready bool
 	seq   atomic.Uint64 // broadcasts so far
+	line  []*bool       // under Judge.WakesOne: who waits, and gets true
 }
 
 // Init makes c ready.
@@ -172,19 +203,47 @@ func (c *Cond) Init() {
 func (c *Cond) Wait(t *Task, m *Mutex) {
 	use(t, c.ready && m.ready, "Cond.Wait")
 	m.mustHold(t, "Cond.Wait")
-	if t.sleeps != nil {
-		t.sleeps()
+	j := t.of()
+	if j.Sleeps != nil {
+		j.Sleeps()
+	}
+	woken := c.begin(j)
+	m.Unlock(t)
+	c.q.WaitOrNot(t.t, woken)
+	m.Lock(t)
+	if j.Wakes != nil {
+		j.Wakes()
+	}
+}
+
+// begin begins a wait; woken says whether a Broadcast has ended it.
+func (c *Cond) begin(j *Judge) (woken func() bool) {
+	switch {
+	case j.WakesOne:
+		is := new(bool)
+		c.line = append(c.line, is)
+		return func() bool { return *is }
+	case j.WaitsLate:
+		begun, seq := false, uint64(0)
+		return func() bool {
+			if !begun {
+				begun, seq = true, c.seq.Load()
+			}
+			return c.seq.Load() != seq
+		}
 	}
 	seq := c.seq.Load()
-	m.Unlock(t)
-	c.q.WaitOrNot(t.t, func() bool { return c.seq.Load() != seq })
-	m.Lock(t)
+	return func() bool { return c.seq.Load() != seq }
 }
 
 // Broadcast wakes everybody who waits.
 func (c *Cond) Broadcast(t *Task) {
 	use(t, c.ready, "Cond.Broadcast")
 	c.seq.Add(1)
+	if len(c.line) > 0 {
+		*c.line[0] = true
+		c.line = c.line[1:]
+	}
 	c.q.Wake(t.t)
 }
 

@@ -21,7 +21,7 @@ func (a verbs) lab() *cobra.Command {
 work in labs/, grade (or watch, which grades each time you save). Grades come from the explorer and from virtual time, never from the clock of this machine.`,
 		Example: "  btrlab lab list\n  btrlab lab show 4\n  btrlab lab grade 4",
 	}
-	cmd.AddCommand(a.labList(), a.labShow(), a.labPredict(), a.labQuestions(), a.labHint(), a.labRun(), a.labImages(), a.labGrade(), a.labWatch(), a.labStatus(), a.labHandout(), a.labInit(), a.labAutograder())
+	cmd.AddCommand(a.labList(), a.labShow(), a.labPredict(), a.labQuestions(), a.labHint(), a.labRun(), a.labImages(), a.labGrade(), a.labDebug(), a.labWatch(), a.labStatus(), a.labHandout(), a.labInit(), a.labAutograder())
 	return cmd
 }
 

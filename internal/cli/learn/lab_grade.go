@@ -86,6 +86,7 @@ func (c *gradeFlags) check(cmd *cobra.Command) error {
 	return app.Check(cmd,
 		app.AtLeast(c.limit, time.Second, "--limit %v, want 1s or more"),
 		app.Not(c.memory.N < minMemory, "--memory %s, want 128M or more: the grader itself needs some", c.memory.String()),
+		app.Not(c.page != "" && c.replay != "", "--report goes with a whole grade, not with --replay"),
 		app.Not(c.class != "" && one, "--all goes with --csv and --by-name only"),
 		app.Needs("by-name", "all", "--by-name goes with --all only"),
 		app.Needs("csv", "all", "--csv goes with --all only"))
@@ -99,22 +100,17 @@ func (c *gradeFlags) limits() course.Options {
 	return course.Options{Options: sandbox.Options{CPU: c.limit, Limit: 6 * c.limit, Memory: uint64(c.memory.N)}}
 }
 
-// replayed is the argument of --replay: a workload of the lab and a schedule.
-func (c *gradeFlags) replayed(cmd *cobra.Command, l *course.Lab) (workload, schedule string, err error) {
-	if c.replay == "" {
-		return "", "", nil
-	}
-	workload, schedule, ok := strings.Cut(c.replay, "=")
+// replayed is what names a workload of the lab and a schedule, WORKLOAD=SCHEDULE.
+func replayed(cmd *cobra.Command, l *course.Lab, arg string) (workload, schedule string, err error) {
+	workload, schedule, ok := strings.Cut(arg, "=")
 	names := l.Explored()
 	switch {
 	case !ok || workload == "":
-		err = app.Usagef(cmd, "--replay %q, want WORKLOAD=SCHEDULE", c.replay)
+		err = app.Usagef(cmd, "schedule %q, want WORKLOAD=SCHEDULE", arg)
 	case l.Try != "":
 		err = app.Usagef(cmd, "lab %d has no code to replay; use btrlab %s", l.N, l.Try)
 	case !l.Searched(workload):
-		err = app.Usagef(cmd, "--replay: lab %d has no workload %q with schedules, want one of %s", l.N, workload, strings.Join(names, ", "))
-	case c.page != "":
-		err = app.Usagef(cmd, "--report goes with a whole grade, not with --replay")
+		err = app.Usagef(cmd, "lab %d has no workload %q with schedules, want one of %s", l.N, workload, strings.Join(names, ", "))
 	}
 	return workload, schedule, err
 }
@@ -131,8 +127,10 @@ func (a verbs) gradeOne(cmd *cobra.Command, root string, l *course.Lab, c *grade
 	if !st.Terminal && c.replay == "" {
 		o.Judged = func(name, verdict string) { fmt.Fprintf(a.Err, "%s: %s\n", name, verdict) }
 	}
-	if o.Workload, o.Schedule, err = c.replayed(cmd, l); err != nil {
-		return err
+	if c.replay != "" {
+		if o.Workload, o.Schedule, err = replayed(cmd, l, c.replay); err != nil {
+			return err
+		}
 	}
 	if c.page != "" {
 		o.Profile = strings.TrimSuffix(c.page, filepath.Ext(c.page)) + ".lock.pprof"

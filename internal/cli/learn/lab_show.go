@@ -20,7 +20,7 @@ func (a verbs) labShow() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			fmt.Fprint(a.Out, prose.Fill(text, a.Width()))
+			fmt.Fprint(a.Out, prose.Fill(text+"\n## Rows of the grade\n\n"+l.Rows(), a.Width()))
 			return nil
 		},
 	}

@@ -1,8 +1,10 @@
 package study
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strconv"
 	"strings"
 
@@ -28,6 +30,7 @@ type replaying struct {
 	folder       string // of the reproducer
 	asJSON, own  bool
 	recorded     bool // not led: what the kernel did before
+	debug        bool // for a debugger
 	view         viewFlags
 	lf           app.LayoutFlags
 }
@@ -46,6 +49,8 @@ its functions, take their steps in the order of the engine's; below the table is
 same. With --json that alone is printed. With --recorded no kernel is booted: it is what Linux did when btrlab was made, for some
 schedules. With --reproducer it then writes a folder for somebody who has no btrlab: a program
 in C with the calls, a script that leads a kernel through the schedule, the disk, and a README.
+With --debug it runs in Delve (dlv) and stops at each step, on the stack of the task that does it; onward, a command of dlv there,
+goes to the next one.
 Exit code 1 means that the schedule violates the contract, or that the kernel ends otherwise.`,
 		Example: `  btrlab replay truncate-race 11:1 --policy unlocked
   btrlab replay truncate-race 11:1 --policy unlocked --out race.html
@@ -63,6 +68,7 @@ Exit code 1 means that the schedule violates the contract, or that the kernel en
 	f.StringVar(&r.kernel, "kernel", "", "lead this kernel through the schedule, too: a version or a folder")
 	recordedFlag(cmd, &r.recorded)
 	reproducerFlag(cmd, &r.folder)
+	f.BoolVar(&r.debug, "debug", false, "stop at each step, in Delve (dlv), on the stack of the task that does it")
 	r.view.flags(cmd)
 	r.lf.Flags(cmd)
 	f.StringVar(&r.page, "out", "", "also write the timeline to this file, as one HTML page, or a picture if it ends in .svg")
@@ -102,6 +108,14 @@ func (r *replaying) run(args []string) error {
 	}
 	if r.rows != "" && !isPicture(r.page) {
 		return app.Usagef(r.cmd, "have --rows without a picture, want --out FILE.svg")
+	}
+	if r.debug {
+		if r.kernel != "" || r.asJSON {
+			return app.Usagef(r.cmd, "--debug goes neither with --kernel nor with --json")
+		}
+		if err := timeline.Debug(r.Out); errors.Is(err, timeline.ErrNoDebugger) {
+			return debugSelf()
+		}
 	}
 	p := policy.MustParse(r.policy)
 	tr, err := scenario.Replay(s, p, args[len(args)-1], r.own)
@@ -166,6 +180,19 @@ func stepsOf(list string, n int) (steps []int, err error) {
 		}
 	}
 	return steps, nil
+}
+
+// debugSelf runs this command once more, in Delve.
+func debugSelf() error {
+	dlv, err := app.FindDelve()
+	if err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	return app.Delve(dlv, self, os.Args[1:]...)
 }
 
 // writeTimeline writes the HTML page of tr to a file, or its picture, with a row for each of steps,

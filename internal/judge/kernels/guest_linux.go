@@ -32,14 +32,20 @@ const Out = "/out"
 func Init() {
 	err := guest()
 	if err != nil {
-		if f, cerr := os.OpenFile("/dev/console", os.O_WRONLY, 0); cerr == nil {
-			fmt.Fprintln(f, "btrlab:", err)
-		}
+		say("btrlab: " + err.Error())
 	}
 	unix.Sync()
 	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
 	for { // a machine that cannot be turned off; the host's time ends it
 		time.Sleep(time.Hour)
+	}
+}
+
+// say writes a line to the console, if there is one.
+func say(line string) {
+	if f, err := os.OpenFile("/dev/console", os.O_WRONLY, 0); err == nil {
+		fmt.Fprintln(f, line)
+		f.Close()
 	}
 }
 
@@ -68,6 +74,7 @@ func guest() error {
 	if err != nil {
 		return err
 	}
+	say(jobBegins)
 	exit, err := job(o.Args)
 	if err != nil {
 		return err

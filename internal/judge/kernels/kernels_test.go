@@ -76,15 +76,23 @@ func TestBootRefused(t *testing.T) {
 	}
 }
 
-// A kernel that does not boot leaves no result, and the error has what it said last. The emulator
-// is a script here.
+// A kernel that does not boot leaves no result, and the error has what it said last; it is booted
+// again, up to three times. One that dies with its job is not. The emulator is a script here.
 func TestNoResult(t *testing.T) {
 	bin, dir := t.TempDir(), t.TempDir()
-	for _, c := range []struct{ script, want string }{
-		{"#!/bin/sh\necho 'Kernel panic - not syncing: VFS' > " + filepath.Join(dir, "console") + "\n", "Kernel panic - not syncing: VFS"},
-		{"#!/bin/sh\necho 'qemu: could not load kernel' >&2\nexit 1\n", "could not load kernel"},
+	console, boots := filepath.Join(dir, "console"), filepath.Join(t.TempDir(), "boots")
+	oops := "BUG: unable to handle page fault\nRIP: 0010:f+0x1\nKernel panic - not syncing: Fatal exception\nRebooting"
+	for _, c := range []struct {
+		script, want string
+		boots        int
+	}{
+		{"echo 'Kernel panic - not syncing: VFS' > " + console, "Kernel panic - not syncing: VFS", 3},
+		{"printf '" + oops + "' > " + console, "BUG: unable to handle page fault; RIP: 0010:f+0x1; Kernel panic - not syncing: Fatal exception", 3},
+		{"printf '" + jobBegins + "\n" + oops + "' > " + console, "no result: BUG: ", 1},
+		{"echo 'qemu: could not load kernel' >&2; exit 1", "could not load kernel", 1},
 	} {
-		if err := os.WriteFile(filepath.Join(bin, emulator), []byte(c.script), 0o755); err != nil {
+		script := "#!/bin/sh\necho >> " + boots + "\n: > " + console + "\n" + c.script + "\n"
+		if err := errors.Join(os.WriteFile(filepath.Join(bin, emulator), []byte(script), 0o755), os.WriteFile(boots, nil, 0o644)); err != nil {
 			t.Fatal(err)
 		}
 		t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
@@ -99,6 +107,9 @@ func TestNoResult(t *testing.T) {
 		_, err := Run(context.Background(), &Machine{Kernel: &Kernel{Release: "6.1.0-x", Modules: modules}, Program: program, Dir: dir})
 		if !errors.Is(err, ErrNoResult) || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("error %v, want one line with %q", err, c.want)
+		}
+		if b, err := os.ReadFile(boots); err != nil || len(b) != c.boots {
+			t.Errorf("%q: booted %d times, want %d (%v)", c.script, len(b), c.boots, err)
 		}
 	}
 }
@@ -145,5 +156,42 @@ func TestInitramfs(t *testing.T) {
 	}
 	if _, ok := have["proc"]; !ok {
 		t.Error("no folder proc")
+	}
+}
+
+// A machine that does not come to its job is given up; one that has begun it is not.
+func TestGiveUp(t *testing.T) {
+	bin := t.TempDir()
+	if err := os.WriteFile(filepath.Join(bin, emulator), []byte("#!/bin/sh\nexec sleep 600\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	program, modules := filepath.Join(t.TempDir(), "init"), t.TempDir()
+	if err := errors.Join(os.WriteFile(program, elfHeader(), 0o755), os.Mkdir(filepath.Join(modules, "kernel"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	for _, begun := range []bool{false, true} {
+		dir := t.TempDir()
+		g, err := Boot(context.Background(), &Machine{Kernel: &Kernel{Release: "6.1.0-x", Modules: modules}, Program: program, Dir: dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if begun {
+			if err := os.WriteFile(filepath.Join(dir, "console"), []byte(jobBegins+"\n"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		g.giveUp()
+		if g.hung.Load() == begun {
+			t.Errorf("job begun %v, given up %v", begun, g.hung.Load())
+		}
+		if begun {
+			if err := g.Stop(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := g.Wait(); errors.Is(err, ErrNoBoot) == begun || !errors.Is(err, ErrNoResult) {
+			t.Errorf("job begun %v: %v", begun, err)
+		}
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync/atomic"
+	"time"
 )
 
 // Machine is what Boot starts.
@@ -50,6 +52,7 @@ type Guest struct {
 	result  string
 	console string
 	ended   chan error
+	hung    atomic.Bool // giveUp has ended it
 }
 
 // ErrNoQemu means that there is no emulator on this machine.
@@ -58,19 +61,38 @@ var ErrNoQemu = errors.New("qemu-system-x86_64 is not installed (package qemu-sy
 // ErrNoResult means that the guest ended without a result: the kernel did not boot, or it died.
 var ErrNoResult = errors.New("the guest left no result")
 
+// ErrNoBoot is an ErrNoResult of a kernel that did not come to its job.
+var ErrNoBoot = fmt.Errorf("%w, as it did not boot", ErrNoResult)
+
 const (
 	emulator   = "qemu-system-x86_64"
 	resultSize = 256 << 20 // bytes, sparse
 )
 
-// Run boots the machine and waits for the end of the job.
+// Run boots the machine and waits for the end of the job. A kernel that dies or hangs before the
+// job begins has touched no disk, and is booted again.
 func Run(ctx context.Context, m *Machine) (*Result, error) {
-	g, err := Boot(ctx, m)
-	if err != nil {
-		return nil, err
+	for try := 1; ; try++ {
+		g, err := Boot(ctx, m)
+		if err != nil {
+			return nil, err
+		}
+		late := time.AfterFunc(bootTime, g.giveUp)
+		r, err := g.Wait()
+		late.Stop()
+		if try == bootTries || !errors.Is(err, ErrNoBoot) || ctx.Err() != nil {
+			return r, err
+		}
 	}
-	return g.Wait()
 }
+
+// bootTries is how often a kernel is booted that does not come to its job in bootTime, which is ten
+// times what it takes on a busy host. Emulated ones die in an interrupt then, or go round for ever:
+// of 190 boots on a busy host one hung.
+const (
+	bootTries = 3
+	bootTime  = 5 * time.Minute
+)
 
 // Boot starts a machine, which ends with its job, by Stop or with ctx. Call Wait.
 func Boot(ctx context.Context, m *Machine) (_ *Guest, err error) {
@@ -99,7 +121,7 @@ func Boot(ctx context.Context, m *Machine) (_ *Guest, err error) {
 		return nil, err
 	}
 	memory, processors := cmp.Or(m.MemoryMiB, 1500), cmp.Or(m.Processors, 2)
-	kargs := append([]string{"console=ttyS0", "quiet", "panic=-1", "rdinit=/init"}, m.KernelArgs...)
+	kargs := append([]string{"console=ttyS0", "loglevel=5", "panic=-1", "rdinit=/init"}, m.KernelArgs...)
 	args := []string{"-accel", "tcg,thread=multi", "-cpu", "max", "-smp", strconv.Itoa(processors), "-m", strconv.Itoa(memory), "-display", "none", "-monitor", "none", "-serial", "file:" + g.console,
 		"-nodefaults", "-no-reboot", "-kernel", m.Kernel.Image, "-initrd", initramfs, "-append", strings.Join(append(kargs, "--", guestWord), " ")}
 	for _, disk := range append(append([]string{}, m.Disks...), g.result) {
@@ -147,6 +169,14 @@ func (g *Guest) Console() string {
 	return string(b)
 }
 
+// giveUp ends a machine that has not come to its job.
+func (g *Guest) giveUp() {
+	if !strings.Contains(g.Console(), jobBegins) {
+		g.hung.Store(true)
+		_ = g.Stop() // it has ended meanwhile
+	}
+}
+
 // Stop ends the machine as a power cut does. Wait then returns ErrNoResult.
 func (g *Guest) Stop() error { return g.cmd.Process.Kill() }
 
@@ -160,11 +190,16 @@ func (g *Guest) Wait() (_ *Result, err error) {
 	}
 	r, rerr := readResult(g.result)
 	if rerr != nil || r.Exit < 0 {
-		last := lastLine(g.Console())
-		if err != nil {
-			last = err.Error()
+		console := g.Console()
+		switch {
+		case g.hung.Load():
+			return nil, fmt.Errorf("kernel %s: %w in %v: %s", g.kernel.Release, ErrNoBoot, bootTime, lastWords(console))
+		case err != nil: // the emulator's
+			return nil, fmt.Errorf("kernel %s: %w: %w", g.kernel.Release, ErrNoResult, err)
+		case strings.Contains(console, jobBegins):
+			return nil, fmt.Errorf("kernel %s: %w: %s", g.kernel.Release, ErrNoResult, lastWords(console))
 		}
-		return nil, fmt.Errorf("kernel %s: %w: %s", g.kernel.Release, ErrNoResult, last)
+		return nil, fmt.Errorf("kernel %s: %w: %s", g.kernel.Release, ErrNoBoot, lastWords(console))
 	}
 	return r, nil
 }
@@ -176,18 +211,35 @@ func (g *Guest) clean() error {
 	return nil
 }
 
-// lastLine is the last line that is not empty, or that with which a kernel died.
+// lastLine is the last line that is not empty.
 func lastLine(s string) string {
 	last := "it said nothing"
 	for line := range strings.Lines(s) {
 		if line = strings.TrimSpace(line); line != "" {
 			last = line
 		}
+	}
+	return last
+}
+
+// lastWords are the lines of a console that say how a kernel died and where, or its last line.
+func lastWords(console string) string {
+	var said []string
+	for line := range strings.Lines(console) {
+		for _, word := range []string{"BUG: ", "Oops: ", "RIP: ", "Kernel panic"} {
+			if strings.Contains(line, word) {
+				said = append(said, strings.TrimSpace(line))
+				break
+			}
+		}
 		if strings.Contains(line, "Kernel panic") {
 			break
 		}
 	}
-	return last
+	if len(said) == 0 {
+		return lastLine(console)
+	}
+	return strings.Join(said, "; ")
 }
 
 // readResult reads the tar archive of a result disk. Exit is -1 in one that is cut short.
@@ -226,6 +278,9 @@ func readResult(path string) (*Result, error) {
 		}
 	}
 }
+
+// jobBegins is the line with which the guest tells the console that its job begins.
+const jobBegins = "btrlab: the job begins"
 
 // guestWord is the argument by which the program knows that it is the guest's init.
 const guestWord = "btrlab-guest"

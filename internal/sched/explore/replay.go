@@ -106,20 +106,39 @@ func Replay(cfg Config, schedule string, prog func(w *World)) Execution {
 	if cfg.Spurious = 0; spurious {
 		cfg.Spurious = 1
 	}
+	x := record(cfg, devs, prog, nil)
+	if d := Attached; d != nil && x.Verdict != KindMisfit {
+		record(cfg, devs, prog, func(step int) { d.AtStep(&x, step) })
+	}
+	if spurious {
+		x.Schedule = SpuriousPrefix + x.Schedule
+	}
+	return x
+}
+
+// Debugger is told of the steps of a replay.
+type Debugger interface {
+	// AtStep is called on the stack of each task that begins a step, with the execution that has
+	// it, which is whole: Replay has run it before. It is not called for a machine, which has no
+	// stack, nor for the step with which a task starts.
+	AtStep(x *Execution, step int)
+}
+
+// Attached, if set, is told of the steps of each replay of this process, which runs twice then.
+var Attached Debugger
+
+// record is the execution by a schedule; at, if set, is told of each step on the stack of its task.
+func record(cfg Config, devs schedule, prog func(w *World), at func(step int)) Execution {
 	w := newWorld(cfg.filled())
 	defer w.close()
-	w.tracing, w.clocks = true, true
+	w.tracing, w.clocks, w.atStep = true, true, at
 	f := &follow{devs: devs}
 	w.execute(prog, f)
 	w.complete(f)
 	if w.viol != nil && w.viol.Kind == KindMismatch { // one execution tells nothing of another
 		w.viol.Kind = KindMisfit
 	}
-	x := w.execution()
-	if spurious {
-		x.Schedule = SpuriousPrefix + x.Schedule
-	}
-	return x
+	return w.execution()
 }
 
 // complete checks that the whole schedule was used.

@@ -52,6 +52,9 @@ func (w *world) Enter(t *sched.Task) {
 	if w.aborting {
 		panic(abort{})
 	}
+	if w.atStep != nil {
+		w.stopHere()
+	}
 	k.op.Mode, k.opKind = 0, stepNone // the rest of op is old, and cheaper to leave
 }
 
@@ -271,6 +274,9 @@ func (w *world) Park(t *sched.Task, class sched.ClassID) {
 	}
 	w.decide(k)
 	w.wait(k)
+	if w.atStep != nil {
+		w.stopHere()
+	}
 	*k.op, k.parkOn = sched.Op{}, nil
 }
 

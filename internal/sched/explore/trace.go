@@ -216,6 +216,13 @@ func (w *world) traceStep(k *task) {
 	k.ncallers = 0
 }
 
+// stopHere tells the Debugger of the step that the task on whose stack it is called begins.
+func (w *world) stopHere() {
+	if w.phase == exploring && w.curEv >= 0 {
+		w.atStep(int(w.curEv))
+	}
+}
+
 func (w *world) traceState() {
 	if len(w.ev) == 0 || len(w.states) == len(w.ev) {
 		return
@@ -239,8 +246,9 @@ func (k *task) keepStack(skip int) {
 // trace is the record of an execution for a reader. Reports read it, and what a search does never
 // depends on it.
 type trace struct {
-	tracing bool // Replay
-	verbose bool // stacks in panics
+	tracing bool           // Replay
+	atStep  func(step int) // Replay with a Debugger, the second time
+	verbose bool           // stacks in panics
 
 	names    []objectName
 	naming   any                       // what World.Name is called for

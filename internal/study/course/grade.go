@@ -56,6 +56,16 @@ type Options struct {
 	sandbox.Options
 }
 
+// Debug builds a program for a debugger, at bin, that stops at each step of one schedule of one
+// workload under the code in dir, or in the lab's own folder if it is empty. wrong says what is
+// wrong with the code, a line each.
+func Debug(ctx context.Context, root string, l *Lab, dir, workload, schedule, bin string) (wrong []string, err error) {
+	if dir == "" {
+		dir = l.Dir(root)
+	}
+	return judges.Debug(ctx, root, dir, l.judge, workload, schedule, bin)
+}
+
 // Grade grades lab l. An error is about the tools, or a *NoFilesError; what is wrong with the
 // student's files is in the report. When ctx ends, so does the grading, with its error.
 func Grade(ctx context.Context, root string, l *Lab, o Options) (*Report, error) {

@@ -237,7 +237,7 @@ var rejects = map[string]string{
 	"16/tells-the-group":        `^violated \(error\): a Sync has failed, and the next flush of connection 1 returns nil`,
 	"16/tells-one":              `^violated \(error\): a Sync has failed, and the next flush of connection 1 returns nil`,
 	"16/forgets":                `^violated \(error\): a Sync has failed, and the next flush of connection 1 returns nil`,
-	"16/predicts-one-sync":      ` 2 connections: Predict says 381 flushes a second`,
+	"16/predicts-one-sync":      ` 2 connections: Predict says 380 flushes a second`,
 	"16/predicts-half":          ` 2 connections: Predict says 255 flushes a second`,
 	"16/predicts-two":           ` 16 connections: Predict says 1986 flushes a second`,
 	"05/nothing":                `^violated \(exclusion\): task 1 got \[0, 8\) while task 0 holds \[0, 8\)`,

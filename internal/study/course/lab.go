@@ -46,6 +46,24 @@ func Levels() *Lab {
 	return Labs[slices.IndexFunc(Labs, func(l *Lab) bool { return l.Try == judges.Play })]
 }
 
+// Rows are what the grade asks, with its points, as a list in Markdown: one knows the names of the
+// workloads before one grades.
+func (l *Lab) Rows() string {
+	var b strings.Builder
+	for _, w := range judges.Rows(l.judge) {
+		fmt.Fprintf(&b, "- `%s`, %s: %s\n", w.Name, points(w.Max), w.Asks)
+	}
+	return b.String()
+}
+
+// points is a number of points, in words.
+func points(n float64) string {
+	if n == 1 {
+		return "1 point"
+	}
+	return fmt.Sprintf("%g points", n)
+}
+
 // Explored are the names of the lab's workloads that have schedules.
 func (l *Lab) Explored() []string { return judges.Explored(l.judge) }
 

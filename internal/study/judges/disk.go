@@ -24,14 +24,25 @@ import (
 type Disk struct {
 	New     func() kit.Flusher
 	Predict func(p kit.SyncProfile, connections int) kit.FlushRates
+	*Second
+
+	plant diskFault
+}
+
+// diskFault is what is wrong with a served disk, or what a question asks to see.
+type diskFault struct {
+	wakesOne    bool // Broadcast wakes one
+	asCalled    bool // a Sync takes what was answered when its flush was called
+	anyOrder    bool // two Syncs end in any order
+	sleepsTwice bool // a flush that sleeps again is seen
 }
 
 // About says what the lab is.
 func (Disk) About() *About {
-	return &About{N: 16, Folder: "16-serve-a-disk", Title: "Serve a disk", Minutes: 75, Blind: "a flush has no place: it has a connection, and power-cut has many", File: "disk.go",
+	return &About{N: 16, Folder: "16-serve-a-disk", Title: "Serve a disk", Minutes: 105, Blind: "a flush has no place: it has a connection, and power-cut has many", File: "disk.go",
 		Code: judged(sandbox.Rules{Allowed: []string{sandbox.KitPath, "cmp", "maps", "math", "slices"}, Entry: "New", Shared: true,
-			Want: "func New() *Flushes, which has Flush (t *kit.Task, d *kit.Disk) error, and func Predict(p kit.SyncProfile, connections int) kit.FlushRates"},
-			"judges.Disk{New: func() kit.Flusher { return student.New() }, Predict: student.Predict}", sandbox.KitPath),
+			Want: "func New() *Flushes, which has Flush (t *kit.Task, d *kit.Disk) error, func Predict(p kit.SyncProfile, connections int) kit.FlushRates and func Answers() map[string]string"},
+			"judges.Disk{New: func() kit.Flusher { return student.New() }, Predict: student.Predict, Second: &judges.Second{Answers: student.Answers}}", sandbox.KitPath),
 		Given: []string{"flush-alone", "flush-two", "flush-three", "flush-turns", "fail-alone"}}
 }
 
@@ -50,6 +61,7 @@ type servedDisk struct {
 	fails []int // the numbers of the Syncs that fail
 	// sharers, if not zero, is how many flushes must sleep before the first Sync ends.
 	sharers int
+	plant   diskFault
 
 	written       []servedWrite // in the order of their answers
 	flushes       int           // that were called
@@ -80,8 +92,8 @@ func (x *servedWrite) String() string {
 	return "cached"
 }
 
-func newServedDisk(w *explore.World, of kit.Flusher, connections int) *servedDisk {
-	d := &servedDisk{of: of, asleep: make([]bool, connections), answers: make([]string, connections), told: make([]int, connections), toldMax: make([]int, connections)}
+func (l Disk) served(w *explore.World, connections int) *servedDisk {
+	d := &servedDisk{of: l.New(), plant: l.plant, asleep: make([]bool, connections), answers: make([]string, connections), told: make([]int, connections), toldMax: make([]int, connections)}
 	d.at.Class = studentClass.ID
 	w.Name(&d.at, "the disk")
 	w.Watch("writes", func() string {
@@ -121,7 +133,14 @@ func (d *servedDisk) flush(t *sched.Task, c int) {
 		before, failures = len(d.written), d.failures
 		d.answers[c] = "asked"
 	})
-	err := kit.RunFlush(d.of, kit.Watched(t, func() { d.step(t, func() { d.asleep[c] = true }) }), &flushOf{d, c})
+	sleeps := 0
+	judge := kit.Judge{WakesOne: d.plant.wakesOne, Sleeps: func() {
+		d.step(t, func() { d.asleep[c] = true })
+		if sleeps++; d.plant.sleepsTwice && sleeps > 1 {
+			breaks(seen, "the flush of connection %d wakes up and goes to sleep again", c)
+		}
+	}}
+	err := kit.RunFlush(d.of, judge.On(t), &flushOf{d, c, before})
 	d.step(t, func() {
 		d.asleep[c] = false
 		if d.answers[c] = "nil"; err != nil {
@@ -164,8 +183,9 @@ func (d *servedDisk) refused(c, failures int, err error) {
 
 // flushOf is the disk as a flush of a connection sees it.
 type flushOf struct {
-	d *servedDisk
-	c int
+	d      *servedDisk
+	c      int
+	before int // writes that had been answered when it came
 }
 
 // Connection is the number of the one that asks.
@@ -187,12 +207,14 @@ func (f *flushOf) Sync(t *sched.Task) error {
 		}
 		n = d.begun
 		for i := range d.written {
-			if x := &d.written[i]; x.sync == 0 {
+			if x := &d.written[i]; x.sync == 0 && (!d.plant.asCalled || i < f.before) {
 				x.sync = n
 			}
 		}
 	})
-	d.at.Await(t, func(int) bool { return d.ended == n-1 && (n > 1 || d.sleepers() >= d.sharers) })
+	d.at.Await(t, func(int) bool {
+		return (d.ended == n-1 || d.plant.anyOrder) && (n > 1 || d.sleepers() >= d.sharers)
+	})
 	var err error
 	d.step(t, func() {
 		if d.ended++; slices.Contains(d.fails, n) {
@@ -226,7 +248,7 @@ func (d *servedDisk) sleepers() int {
 // write, f is a flush. The Syncs with the numbers in fails fail.
 func (l Disk) serving(fails []int, connections ...string) func(w *explore.World) {
 	return func(w *explore.World) {
-		d := newServedDisk(w, l.New(), len(connections))
+		d := l.served(w, len(connections))
 		d.fails = fails
 		d.connect(w, connections)
 	}
@@ -250,17 +272,39 @@ func (d *servedDisk) connect(w *explore.World, connections []string) {
 // a flush.
 func (l Disk) sharing(connections ...string) func(w *explore.World) {
 	return func(w *explore.World) {
-		d := newServedDisk(w, l.New(), len(connections))
+		d := l.served(w, len(connections))
 		d.sharers = len(connections) - 1
 		d.connect(w, connections)
 	}
 }
 
-// Workloads are flushes in every order; then power cuts, the rate, and how well it was foreseen, on
-// a file in virtual time.
-func (l Disk) Workloads() []Workload {
+// Workloads are those of the code, then the questions.
+func (l Disk) Workloads() []Workload { return append(l.rows(), l.second()...) }
+
+func (l Disk) read() (name string, wrong []string) { return l.ask(l.second()) }
+
+// second are the questions.
+func (l Disk) second() []Workload {
+	return questions(l.Second, diskFaults, func(plant func(Disk) Disk) []Workload {
+		x := plant(l)
+		// all sleep in flush-shared
+		return slices.DeleteFunc(x.rows(), func(w Workload) bool { return x.plant.sleepsTwice && w.name == "flush-shared" })
+	})
+}
+
+// diskFaults are mistakes of others below the code of lab 16, and a run.
+var diskFaults = []fault[Disk]{
+	{"wakes-one", "Broadcast wakes only the task that has waited the longest", 4, func(l Disk) Disk { l.plant.wakesOne = true; return l }},
+	{"sync-as-called", "Sync makes durable what had been answered when its Flush was called, and no more", 4, func(l Disk) Disk { l.plant.asCalled = true; return l }},
+	{"sync-any-order", "a Sync may end before one that began earlier", 4, func(l Disk) Disk { l.plant.anyOrder = true; return l }},
+	{"sleeps-twice", "no fault, but a run, elsewhere than in flush-shared: a flush wakes up and goes to sleep again", 4, func(l Disk) Disk { l.plant.sleepsTwice = true; return l }},
+}
+
+// rows are flushes in every order; then power cuts, the rate, and how well it was foreseen, on a
+// file in virtual time.
+func (l Disk) rows() []Workload {
 	w := func(name, asks string, points float64, p func(w *explore.World)) Workload {
-		return Workload{name: name, asks: asks, points: points, program: p}
+		return Workload{name: name, asks: asks, points: points, program: p, asked: true}
 	}
 	shared := w("flush-shared", "flushes that come while a Sync is under way: one more Sync answers them all", 14, l.sharing("wf", "wf", "wf"))
 	shared.stuck = "flushes that came while a Sync was under way wait for ever"
@@ -278,11 +322,11 @@ func (l Disk) Workloads() []Workload {
 		w("fail-alone", "a Sync fails: whoever flushed is told, once", 4, l.serving([]int{1}, "wfwf")),
 		w("fail-others", "a Sync fails: a connection that did not ask for it is told at its next flush, once", 12, l.serving([]int{1}, "wf", "wff")),
 		again,
-		{name: "power-cut", points: 8, ratio: l.powerCuts, judges: true,
+		{name: "power-cut", points: 4, ratio: l.powerCuts, judges: true,
 			asks: fmt.Sprintf("%d connections to a file in virtual time, and the power cut after each flush: what was promised is on the disk; then a Sync that fails", cutConnections)},
-		{name: "rate", points: 12, ratio: l.rate,
+		{name: "rate", points: 8, ratio: l.rate,
 			asks: fmt.Sprintf("%d connections: at least %d times the flushes a second of one, and at most one Sync for %d flushes", rateConnections, rateLeast, rateLeast)},
-		{name: "predict", points: 18, ratio: l.predict, judges: true,
+		{name: "predict", points: 10, ratio: l.predict, judges: true,
 			asks: fmt.Sprintf("flushes a second, and how long a write with its flush takes, for %d devices and guests: Predict is within %d %% of what is measured", len(served), servedMost)},
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"btrlab/internal/prose"
+	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
 	"btrlab/internal/study/grade"
 	"btrlab/internal/study/sandbox"
@@ -40,7 +41,7 @@ func (s *Second) said() map[string]string {
 
 // twist is a question about the student's code with one thing changed: the workload that tells,
 // with a schedule for it, or never. An answer is judged by what it does. The schedule runs in the
-// workload beside one task more, a reader, for which no search prints schedules; a workload alone,
+// workload beside one task more, for which no search prints schedules; a workload alone,
 // or with a schedule that breaks nothing, is searched as its row is, and has half the points if it
 // is broken; never is searched in all workloads. A workload must be kept by the code as it is, or
 // it says nothing of the change.
@@ -49,7 +50,7 @@ type twist struct {
 	points     float64
 	what, of   string // the change, and what it is in, in words
 	answers    func() map[string]string
-	// rows are the workloads with the change: those with a scenario.
+	// rows are the workloads with the change.
 	rows func() []Workload
 }
 
@@ -58,9 +59,20 @@ func (x *twist) workload() Workload {
 	return Workload{name: x.name, asks: x.asks, points: x.points, judge: x.judge, replay: x.replay}
 }
 
-// withReader is the workload of a scenario with a reader of the first block as task 0, which goes
-// first by default.
-func (w Workload) withReader() *Workload {
+// beside is the workload with one task more as task 0, which goes first by default: a reader of the
+// first block, or without a file one that does nothing.
+func (w Workload) beside() *Workload {
+	if w.scenario == nil {
+		prog := w.program
+		w.program = func(x *explore.World) {
+			var own explore.Atomic[int]
+			own.Class = studentClass.ID
+			x.Name(&own, "nothing")
+			x.Go("other", func(t *sched.Task) { own.Store(t, 1) })
+			prog(x)
+		}
+		return &w
+	}
 	x := *w.scenario
 	x.Tasks = append([]scenario.Task{{Name: "other reader", Ops: []scenario.Op{scenario.Read(0, 4*kib)}}}, x.Tasks...)
 	w.scenario = &x
@@ -87,7 +99,7 @@ func (x *twist) replay(answer string, r *grade.Row) error {
 		r.Misfit, r.Result = true, wrong
 		return nil
 	}
-	err := in.withReader().runOne(schedule, r)
+	err := in.beside().runOne(schedule, r)
 	r.Schedule = answer
 	return err
 }
@@ -124,7 +136,7 @@ func (x *twist) judge(j *judging, r *grade.Row) error {
 			r.Pass, r.Result = true, "found: "+seen.Result
 			return nil
 		default:
-			says = "nothing is violated by this schedule beside the reader"
+			says = "nothing is violated by this schedule beside task 0"
 		}
 	}
 	var found grade.Row
@@ -185,7 +197,7 @@ func questions[S any](s *Second, faults []fault[S], rows func(plant func(S) S) [
 	for _, f := range faults {
 		x := &twist{name: f.name, asks: f.asks + ": the workload that tells, and a schedule for it, or never", points: f.points, what: "fault", of: "code", answers: s.said,
 			rows: func() []Workload {
-				return slices.DeleteFunc(rows(f.plant), func(w Workload) bool { return w.scenario == nil })
+				return slices.DeleteFunc(rows(f.plant), func(w Workload) bool { return w.scenario == nil && !w.asked })
 			}}
 		l = append(l, x.workload())
 	}

@@ -78,7 +78,7 @@ func TestRewriteSwaps(t *testing.T) {
 			if err := w.explore(j, &row); err != nil || !row.Violated {
 				continue
 			}
-			if w.withReader().explore(j, &r) == nil && r.Violated {
+			if w.beside().explore(j, &r) == nil && r.Violated {
 				answer = w.name + "=" + r.Schedule
 			}
 		}
@@ -160,7 +160,7 @@ func TestSwapReplay(t *testing.T) {
 func TestSwapReader(t *testing.T) {
 	for _, w := range races(drainFirst) {
 		var r grade.Row
-		if w.withReader().explore(some(300), &r) != nil || !r.Pass {
+		if w.beside().explore(some(300), &r) != nil || !r.Pass {
 			t.Errorf("%s: %s", w.name, r.Result)
 		}
 	}

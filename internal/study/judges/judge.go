@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"path/filepath"
 	"slices"
 
 	"btrlab/internal/study/grade"
 	"btrlab/internal/study/sandbox"
+	"btrlab/internal/study/timeline"
 )
 
 // judging is a Run on its way.
@@ -139,10 +141,46 @@ func jobOf(l Lab) *sandbox.Job {
 	about := l.About()
 	j := &sandbox.Job{Code: about.Code, Name: fmt.Sprintf("%02d", about.N), Max: Points(l),
 		Finish: func(judged []grade.Row) []grade.Row { return finish(l, judged) }}
-	for _, w := range l.Workloads() {
-		j.Rows = append(j.Rows, grade.Row{Name: w.name, Asks: w.asks, Max: w.points})
-	}
+	j.Rows = Rows(l)
 	return j
+}
+
+// Rows are what the grade of a lab asks, before anything is graded.
+func Rows(l Lab) (rows []grade.Row) {
+	for _, w := range l.Workloads() {
+		rows = append(rows, grade.Row{Name: w.name, Asks: w.asks, Max: w.points})
+	}
+	return rows
+}
+
+// Debug builds a program for a debugger, at bin, that runs one schedule of one workload of lab l
+// under the code in a folder, and stops at each step. wrong says what is wrong with the code.
+func Debug(ctx context.Context, root, dir string, l Lab, workload, schedule, bin string) (wrong []string, err error) {
+	files, err := sandbox.Sources(dir)
+	if err != nil {
+		return nil, err
+	}
+	if len(files) == 0 {
+		return nil, &sandbox.NoFilesError{Dir: dir, Want: "Go file"}
+	}
+	j := jobOf(l)
+	return j.BuildDebug(ctx, root, files, fmt.Sprintf("judges.DebugMain(%s, os.Stdout, %q, %q)", j.Value, workload, schedule), bin)
+}
+
+// DebugMain is the main function of the program that Debug has built; it prints to w.
+func DebugMain(l Lab, w io.Writer, workload, schedule string) int {
+	if err := timeline.Debug(w); err != nil {
+		fmt.Fprintln(w, err)
+		return 2
+	}
+	code := 0
+	for _, r := range Judge(l, &sandbox.Run{Only: workload, Schedule: schedule}) {
+		fmt.Fprintf(w, "\n%s: %s\n", r.Name, r.Result)
+		if !r.Pass {
+			code = 1
+		}
+	}
+	return code
 }
 
 // profiled is a Lab that keeps a profile of what it has measured.

@@ -70,6 +70,7 @@ type Workload struct {
 	lab      iopath.Lab             // of the scenario's file system
 	limit    int                    // schedules of each pass; 0 is maxSchedules
 	quick    bool                   // one pass only
+	asked    bool                   // of a program: questions of the second half name it
 	spurious bool                   // try spurious wake-ups as well, where a task waits in a Cond
 	far      []farWorkload          // the same elsewhere, in the same row
 	// at, if set, says where in the student's code an execution has gone wrong.

@@ -69,7 +69,7 @@ func scored(rows []grade.Row) (sum float64) {
 // disjoint writes run as fast as they can; if that counted, a student would have points for a lock
 // that is none.
 func TestNoRatioOfTheWrong(t *testing.T) {
-	s := RangeLock{func() kit.RangeLocker { return nothing{} }}
+	s := RangeLock{New: func() kit.RangeLocker { return nothing{} }}
 	ok, text, err := speedup("locked", minRatio,
 		func() (int64, error) { return disjoint("locked", iopath.Lab{}, nil) },
 		func() (int64, error) {
@@ -84,7 +84,7 @@ func TestNoRatioOfTheWrong(t *testing.T) {
 	}
 	// The other one is wrong for short ranges only: writes are kept.
 	for name, s := range map[string]RangeLock{"nothing": s,
-		"forgetful": {func() kit.RangeLocker { return forgetful{rangelock.New()} }}} {
+		"forgetful": {New: func() kit.RangeLocker { return forgetful{rangelock.New()} }}} {
 		rows := Judge(s, &sandbox.Run{})
 		violated := 0
 		for _, r := range rows {
@@ -159,7 +159,7 @@ func TestLockStress(t *testing.T) {
 		"nothing":   {func() kit.RangeLocker { return nothing{} }, "violated (exclusion): writer "},
 		"forgetful": {func() kit.RangeLocker { return forgetful{right()} }, "violated (exclusion): writer "},
 	} {
-		ok, text, err := excluding(RangeLock{tt.lock}.make, stress)
+		ok, text, err := excluding(RangeLock{New: tt.lock}.make, stress)
 		if ok != (tt.want == "") || (err == nil) != ok || err != nil && !strings.HasPrefix(err.Error(), tt.want) {
 			t.Errorf("%s: %v %q %v, want %q", name, ok, text, err, tt.want)
 		}
@@ -226,9 +226,9 @@ func TestElsewhere(t *testing.T) {
 	}
 	const at = 1 << 20
 	for name, l := range map[string]Lab{
-		"offset": RangeLock{near(func(start, end uint64) bool { return start >= at })},
-		"end":    FairLock{RangeLock{near(func(start, end uint64) bool { return end >= 4<<30 && end < 1<<41 })}},
-		"length": RangeLock{near(func(start, end uint64) bool { return end-start > 48 && end-start < 4096 })},
+		"offset": RangeLock{New: near(func(start, end uint64) bool { return start >= at })},
+		"end":    FairLock{RangeLock: RangeLock{New: near(func(start, end uint64) bool { return end >= 4<<30 && end < 1<<41 })}},
+		"length": RangeLock{New: near(func(start, end uint64) bool { return end-start > 48 && end-start < 4096 })},
 	} {
 		rows := everywhere(l)
 		w := rows[slices.IndexFunc(rows, func(w Workload) bool { return w.name == "lock-nested" })]
@@ -249,7 +249,7 @@ func TestElsewhere(t *testing.T) {
 
 // TestCrowd: a lock that forgets the ninth of those who hold something is found by a measured row.
 func TestCrowd(t *testing.T) {
-	_, text, err := excluding(RangeLock{func() kit.RangeLocker { return &forgetsMany{RangeLocker: rangelock.New(), most: 60} }}.make, stress)
+	_, text, err := excluding(RangeLock{New: func() kit.RangeLocker { return &forgetsMany{RangeLocker: rangelock.New(), most: 60} }}.make, stress)
 	if err == nil || !strings.HasPrefix(err.Error(), "violated (exclusion)") {
 		t.Errorf("have %q %v", text, err)
 	}
@@ -303,7 +303,7 @@ func (l *forgetsMany) Unlock(t *kit.Task, start, end uint64) {
 
 // TestTailExcludes: a lock that gives all of the range of row tail to everybody waits for nobody.
 func TestTailExcludes(t *testing.T) {
-	l := FairLock{RangeLock{func() kit.RangeLocker {
+	l := FairLock{RangeLock: RangeLock{New: func() kit.RangeLocker {
 		return partly{rangelock.New(), func(start, end uint64) bool { return start == 0 && end == (tailTasks-1)*4096 }}
 	}}}
 	for _, w := range l.Workloads() {

@@ -15,7 +15,11 @@ import (
 )
 
 // RangeLock is lab 5: a lock on byte ranges.
-type RangeLock struct{ New func() kit.RangeLocker }
+type RangeLock struct {
+	New func() kit.RangeLocker
+
+	judge *kit.Judge // plants mistakes, if there is one
+}
 
 // About says what the lab is.
 func (RangeLock) About() *About {
@@ -29,7 +33,7 @@ func (RangeLock) About() *About {
 }
 
 // make makes a lock as the write path takes it.
-func (l RangeLock) make() inode.RangeLocker { return kit.Locker{RangeLocker: l.New()} }
+func (l RangeLock) make() inode.RangeLocker { return kit.Locker{RangeLocker: l.New(), Judge: l.judge} }
 
 // overlaps is the kind of violation in which two tasks hold one byte.
 const overlaps explore.Kind = "exclusion"

@@ -27,7 +27,7 @@ func judged(r sandbox.Rules, lab string, imports ...string) *sandbox.Code {
 	if r.May == nil {
 		r.May = mayUse
 	}
-	return &sandbox.Code{Rules: r, Main: "judges.Main(" + lab + ", os.Args[1:])", Imports: append([]string{Path}, imports...)}
+	return &sandbox.Code{Rules: r, Value: lab, Main: "judges.Main(" + lab + ", os.Args[1:])", Imports: append([]string{Path}, imports...)}
 }
 
 // Path is this package, which the programs import.

@@ -27,28 +27,170 @@ type Stable struct {
 	Write   kit.WaitPath
 	Device  kit.DevicePath
 	Predict func(h kit.HotPage) kit.Rewrites
+	*Second
+
+	plant func(r writeback.RunSteps) writeback.RunSteps // a fault, if there is one
+	look  *between                                      // a run that a question asks to see
 }
 
 // About says what the lab is.
 func (Stable) About() *About {
-	return &About{N: 14, Folder: "14-stable-pages", Title: "Stable pages", Minutes: 90, Narrow: true, File: "stable.go",
+	return &About{N: 14, Folder: "14-stable-pages", Title: "Stable pages", Minutes: 120, Narrow: true, File: "stable.go",
 		Code: judged(sandbox.Rules{Allowed: []string{sandbox.KitPath, "math"}, Entry: "Write",
-			Want: "func Write(t *kit.Task, w *kit.WaitedWrite) error, func Device(t *kit.Task, r *kit.DirtyRun) and func Predict(h kit.HotPage) kit.Rewrites"},
-			"judges.Stable{Write: student.Write, Device: student.Device, Predict: student.Predict}"),
+			Want: "func Write(t *kit.Task, w *kit.WaitedWrite) error, func Device(t *kit.Task, r *kit.DirtyRun), func Predict(h kit.HotPage) kit.Rewrites and func Answers() map[string]string"},
+			"judges.Stable{Write: student.Write, Device: student.Device, Predict: student.Predict, Second: &judges.Second{Answers: student.Answers}}"),
 		Given: []string{"stable-truncate", "stable-direct", "stable-space"}}
 }
 
 // lab is the student's write and writeback as the file system takes them.
 func (l Stable) lab() iopath.Lab {
 	return iopath.Lab{
-		Write:     func(t *sched.Task, w iopath.WriteSteps) error { return kit.RunWaits(l.Write, t, w) },
-		Writeback: func(t *sched.Task, r writeback.RunSteps) { l.Device.Run(t, r) },
+		Write: func(t *sched.Task, w iopath.WriteSteps) error {
+			if l.look != nil {
+				w = &writeBetween{w, l.look}
+			}
+			return kit.RunWaits(l.Write, t, w)
+		},
+		Writeback: func(t *sched.Task, r writeback.RunSteps) {
+			if l.plant != nil {
+				r = l.plant(r)
+			}
+			if l.look != nil {
+				x := &runBetween{RunSteps: r, look: l.look}
+				defer x.end()
+				r = x
+			}
+			l.Device.Run(t, r)
+		},
 	}
 }
 
-// Workloads are rewrites of pages on their way to the device, each followed by a look at every
+// Workloads are those of the code, then the questions.
+func (l Stable) Workloads() []Workload { return append(l.rows(), l.second()...) }
+
+func (l Stable) read() (name string, wrong []string) { return l.ask(l.second()) }
+
+// second are the questions.
+func (l Stable) second() []Workload {
+	return questions(l.Second, stableFaults, func(plant func(Stable) Stable) []Workload { return plant(l).rows() })
+}
+
+// stableFaults are mistakes of others in the steps of Device, and a run.
+var stableFaults = []fault[Stable]{
+	{"copy-nothing", "Copy copies nothing: the pages themselves are summed and sent", 4, func(l Stable) Stable {
+		l.plant = func(r writeback.RunSteps) writeback.RunSteps { return copiesNothing{r} }
+		return l
+	}},
+	{"copy-late", "Copy puts the copying off until Submit, which copies and sends", 4, func(l Stable) Stable {
+		l.plant = func(r writeback.RunSteps) writeback.RunSteps { return &copiesLate{RunSteps: r} }
+		return l
+	}},
+	{"unlock-late", "Unlock lets the pages go only when Submit has returned", 4, func(l Stable) Stable {
+		l.plant = func(r writeback.RunSteps) writeback.RunSteps { return &unlocksLate{RunSteps: r} }
+		return l
+	}},
+	{"between", "no fault, but a run: a write calls Copy after a Device's Copy and before its Submit has returned", 4, func(l Stable) Stable { l.look = newBetween(); return l }},
+}
+
+type copiesNothing struct{ writeback.RunSteps }
+
+func (copiesNothing) Copy(*sched.Task) {}
+
+type copiesLate struct {
+	writeback.RunSteps
+	asked bool
+}
+
+func (r *copiesLate) Copy(*sched.Task) { r.asked = true }
+
+func (r *copiesLate) Submit(t *sched.Task) {
+	if r.asked {
+		r.RunSteps.Copy(t)
+	}
+	r.RunSteps.Submit(t)
+}
+
+type unlocksLate struct {
+	writeback.RunSteps
+	asked, sent bool
+}
+
+func (r *unlocksLate) Unlock(t *sched.Task) {
+	if r.asked = true; r.sent {
+		r.RunSteps.Unlock(t)
+	}
+}
+
+func (r *unlocksLate) Submit(t *sched.Task) {
+	r.RunSteps.Submit(t)
+	if r.sent = true; r.asked {
+		r.RunSteps.Unlock(t)
+	}
+}
+
+// between is how many runs were copied and have not returned from Submit. Its steps are on one
+// object, so that the search tries their orders.
+type between struct {
+	at   explore.Atomic[int]
+	runs int
+}
+
+func newBetween() *between {
+	b := &between{}
+	b.at.Class = studentClass.ID
+	return b
+}
+
+func (b *between) step(t *sched.Task, add int) {
+	b.at.Update(t, func(int) int { b.runs += add; return b.runs })
+}
+
+// runBetween is a run that says so.
+type runBetween struct {
+	writeback.RunSteps
+	look *between
+	in   bool
+}
+
+func (r *runBetween) Copy(t *sched.Task) {
+	r.RunSteps.Copy(t)
+	if !r.in {
+		r.look.step(t, 1)
+		r.in = true
+	}
+}
+
+func (r *runBetween) Submit(t *sched.Task) {
+	r.RunSteps.Submit(t)
+	if r.in {
+		r.look.step(t, -1)
+		r.in = false
+	}
+}
+
+// end undoes what an execution leaves that is broken off.
+func (r *runBetween) end() {
+	if r.in {
+		r.look.runs--
+	}
+}
+
+type writeBetween struct {
+	iopath.WriteSteps
+	look *between
+}
+
+func (w *writeBetween) Copy(t *sched.Task) {
+	w.look.step(t, 0)
+	if w.look.runs > 0 {
+		breaks(seen, "a write copies into pages, and a Device has copied its own, and its Submit has not returned")
+	}
+	w.WriteSteps.Copy(t)
+}
+
+// rows are rewrites of pages on their way to the device, each followed by a look at every
 // checksum on the disk; then what a rewrite waits for, and how well that was foreseen.
-func (l Stable) Workloads() []Workload {
+func (l Stable) rows() []Workload {
 	data := []string{"i_rwsem", "page", "stable_page", "extent", "ordered_extent", "device"}
 	ordered := append([]string{"workqueue_idle"}, data...)
 	dirty := func(size int64, l ...oracle.Range) scenario.File {
@@ -80,11 +222,11 @@ func (l Stable) Workloads() []Workload {
 		space,
 		{name: "on-disk", points: 10, ratio: l.onDisk, judges: true,
 			asks: fmt.Sprintf("a device that reads the bytes %v after it was asked to, rewrites meanwhile, and a power cut: what is on the disk has its checksums, and is what was there before the rewrites", lateBy)},
-		{name: "goes-on", points: 14, ratio: l.goesOn,
+		{name: "goes-on", points: 10, ratio: l.goesOn,
 			asks: fmt.Sprintf("a device that takes %v for a page: a rewrite of it returns within %v", slowDevice, goesOnMost)},
-		{name: "hold", points: 12, ratio: holds(l.lab(), "bounce", hotJob),
+		{name: "hold", points: 8, ratio: holds(l.lab(), "bounce", hotJob),
 			asks: fmt.Sprintf("%d writers of blocks that are being written back: i_rwsem is held no longer than under policy bounce", holdTasks)},
-		{name: "predict", points: 20, ratio: l.predict, judges: true,
+		{name: "predict", points: 12, ratio: l.predict, judges: true,
 			asks: fmt.Sprintf("how often a page is rewritten, for %d devices and writers: Predict is within %d %% of what is measured, with stable pages and with copies", len(hotPages), hotMost)},
 	})
 }

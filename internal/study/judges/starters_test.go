@@ -37,7 +37,7 @@ var starters = map[int]Lab{
 		lockedbaseline.Predict, lockedbaseline.Enough},
 	3:  Locking{CanUnlock: unlocked.CanUnlock, Write: unlocked.Write, Second: &Second{Answers: unlocked.Answers}},
 	4:  &Truncate{Steps: truncaterace.Steps, Answers: truncaterace.Answers},
-	5:  RangeLock{func() kit.RangeLocker { return rangelock.New() }},
+	5:  RangeLock{New: func() kit.RangeLocker { return rangelock.New() }},
 	6:  Waits{Write: movethewaits.Write, Second: &Second{Answers: movethewaits.Answers}},
 	7:  Nowait{Extent: nowaitdirect.Extent, Second: &Second{Answers: nowaitdirect.Answers}},
 	8:  Ring{SubmitPath: kit.SubmitPath{Submit: ring.Submit, Work: ring.Work}},
@@ -45,9 +45,9 @@ var starters = map[int]Lab{
 	10: Sectors{Write: unaligned.Write, Second: &Second{Answers: unaligned.Answers}},
 	12: Policy{New: func() kit.Policy { return capstone.New() }},
 	11: &Orders{Locked: orderawrite.Locked, Unlocked: orderawrite.Unlocked, Answers: orderawrite.Answers},
-	14: Stable{stable.Write, stable.Device, stable.Predict},
-	16: Disk{New: func() kit.Flusher { return disk.New() }, Predict: disk.Predict},
-	13: FairLock{RangeLock{func() kit.RangeLocker { return fairlock.New() }}},
+	14: Stable{Write: stable.Write, Device: stable.Device, Predict: stable.Predict, Second: &Second{Answers: stable.Answers}},
+	16: Disk{New: func() kit.Flusher { return disk.New() }, Predict: disk.Predict, Second: &Second{Answers: disk.Answers}},
+	13: FairLock{RangeLock: RangeLock{New: func() kit.RangeLocker { return fairlock.New() }}, Second: &Second{Answers: fairlock.Answers}},
 }
 
 // some is a Run whose searches have so many schedules in each pass; 0 is as many as they have.

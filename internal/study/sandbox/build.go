@@ -30,10 +30,10 @@ import (
 // Code is Go of students: what it may be, and the program that judges it.
 type Code struct {
 	Rules
-	// Main is what main exits with, with student for the package of the code: a call of Main. Its
-	// other packages are Imports.
-	Main    string
-	Imports []string
+	// Main is what main exits with, with student for the package of the code: a call of Main. Value
+	// is the part of it that holds the functions of the code. Its other packages are Imports.
+	Main, Value string
+	Imports     []string
 }
 
 // Needs are the packages of the module that the program is built of.
@@ -62,13 +62,13 @@ import (
 func main() { os.Exit(%s) }
 `
 
-// program is the text of the program that judges the student's package.
-func (c *Code) program(student string) []byte {
+// program is the text of the program that exits with main about the student's package.
+func (c *Code) program(student, main string) []byte {
 	var imports strings.Builder
 	for _, p := range c.Imports {
 		fmt.Fprintf(&imports, "\t%q\n", p)
 	}
-	return fmt.Appendf(nil, mainText, student, imports.String(), c.Main)
+	return fmt.Appendf(nil, mainText, student, imports.String(), main)
 }
 
 // Job is Code with the rows that are judged about it.
@@ -105,7 +105,7 @@ func (j *Job) Judge(ctx context.Context, root string, paths []string, o Options)
 	if rows := o.Explored.find(code.canon); rows != nil {
 		return rows, nil
 	}
-	work, err := j.stage(root, files)
+	work, err := j.stage(root, files, j.Main)
 	if work != "" {
 		defer os.RemoveAll(work)
 	}
@@ -180,16 +180,45 @@ func compile(ctx context.Context, root, name, bin string, flags ...string) (out 
 	return string(b), nil
 }
 
-// stage makes a folder of the module with the student's files and a main for them. The caller
-// removes it, also after an error.
-func (j *Job) stage(root string, files []File) (work string, err error) {
+// BuildDebug checks the files of a package and builds a program for a debugger, at bin, that exits
+// with main in the place of Main and names the files by their own paths. wrong says what is wrong
+// with them, a line each.
+func (j *Job) BuildDebug(ctx context.Context, root string, paths []string, main, bin string) (wrong []string, err error) {
+	files, err := ReadAll(paths)
+	if err != nil {
+		return nil, err
+	}
+	code, err := Check(ctx, root, files, j.Rules)
+	if err != nil || len(code.Bad) > 0 {
+		return code.Bad, err
+	}
+	for i := range files {
+		path, err := filepath.Abs(files[i].Path)
+		if err != nil {
+			return nil, err
+		}
+		files[i].Data = append(fmt.Appendf(nil, "//line %s:1\n", path), files[i].Data...)
+	}
+	work, err := j.stage(root, files, main)
+	if work != "" {
+		defer os.RemoveAll(work)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return j.build(ctx, root, filepath.Base(work), bin)
+}
+
+// stage makes a folder of the module with the student's files and a program that exits with main
+// about them. The caller removes it, also after an error.
+func (j *Job) stage(root string, files []File, main string) (work string, err error) {
 	if work, err = newFolder(root, j.Name); err != nil {
 		return work, err
 	}
 	if err := writePackage(filepath.Join(work, "student"), files); err != nil {
 		return work, err
 	}
-	return work, os.WriteFile(filepath.Join(work, "main.go"), j.program(studentPath(filepath.Base(work))), 0o644)
+	return work, os.WriteFile(filepath.Join(work, "main.go"), j.program(studentPath(filepath.Base(work)), main), 0o644)
 }
 
 // newFolder makes a folder for a program in labs/_grade, which the go tool skips.

@@ -45,3 +45,12 @@ func Predict(h kit.HotPage) kit.Rewrites {
 	alone := 1e9 / (think + float64(h.Write))
 	return kit.Rewrites{Stable: alone * (every - waits) / every, Copied: alone}
 }
+
+func Answers() map[string]string {
+	return map[string]string{
+		"copy-nothing": "stable-sum=9:2",
+		"copy-late":    "stable-sum=9:2",
+		"unlock-late":  "never",
+		"between":      "stable-sum=5:2,14:0",
+	}
+}

@@ -80,3 +80,12 @@ func Predict(p kit.SyncProfile, connections int) kit.FlushRates {
 	}
 	return kit.FlushRates{PerSecond: 1e9 * float64(connections) / turn, Latency: turn - float64(p.Think)}
 }
+
+func Answers() map[string]string {
+	return map[string]string{
+		"wakes-one":      "never",
+		"sync-as-called": "flush-shared=",
+		"sync-any-order": "never",
+		"sleeps-twice":   "flush-turns=8:2,25:2",
+	}
+}

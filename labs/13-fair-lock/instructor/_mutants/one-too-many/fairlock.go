@@ -80,3 +80,5 @@ func (l *RangeLock) Unlock(t *kit.Task, start, end uint64) {
 	l.cond.Broadcast(t)
 	l.mu.Unlock(t)
 }
+
+func Answers() map[string]string { return nil }

@@ -70,3 +70,5 @@ func (l *RangeLock) Unlock(t *kit.Task, start, end uint64) {
 	}
 	l.mu.Unlock(t)
 }
+
+func Answers() map[string]string { return nil }

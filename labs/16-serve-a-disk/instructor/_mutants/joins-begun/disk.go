@@ -79,3 +79,5 @@ func Predict(p kit.SyncProfile, connections int) kit.FlushRates {
 	}
 	return kit.FlushRates{PerSecond: 1e9 * float64(connections) / turn, Latency: turn - float64(p.Think)}
 }
+
+func Answers() map[string]string { return nil }
