@@ -225,12 +225,26 @@ func (j *Job) stage(root string, files []File, main string) (work string, err er
 func newFolder(root, name string) (work string, err error) {
 	work = filepath.Join(root, "labs", "_grade")
 	if err = os.MkdirAll(work, 0o755); err == nil {
+		sweep(work)
 		work, err = os.MkdirTemp(work, name+"-")
 	}
 	if err != nil {
 		return "", fmt.Errorf("your code is built beside the labs, want a clone that can be written: %w", err)
 	}
 	return work, nil
+}
+
+// old is the age of a folder that nobody builds in: its program was killed.
+const old = 6 * time.Hour
+
+// sweep deletes what programs have left that were killed.
+func sweep(dir string) {
+	list, _ := os.ReadDir(dir) // what cannot be read is left
+	for _, e := range list {
+		if x, err := e.Info(); err == nil && e.IsDir() && time.Since(x.ModTime()) > old {
+			_ = os.RemoveAll(filepath.Join(dir, e.Name()))
+		}
+	}
 }
 
 // writePackage writes the files of a package to a new folder.
@@ -332,6 +346,9 @@ func killed(exit *exec.ExitError) bool {
 	s, ok := exit.Sys().(syscall.WaitStatus)
 	return ok && s.Signaled() && s.Signal() == syscall.SIGKILL
 }
+
+// errNoGo means that the go tool is not in PATH.
+var errNoGo = errors.New("there is no go tool in PATH: code in Go is judged with it; get Go 1.21 or newer from https://go.dev/dl")
 
 // Root finds the module's folder from dir upwards.
 func Root(dir string) (string, error) {

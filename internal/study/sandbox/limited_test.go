@@ -155,3 +155,37 @@ func TestHandedMany(t *testing.T) {
 		t.Errorf("have %v", err)
 	}
 }
+
+// Without a go tool the one line says what to get.
+func TestNoGo(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	_, err := exported(t.Context(), t.TempDir(), []string{"nothing"})
+	if err == nil || !strings.Contains(err.Error(), "get Go 1.21 or newer") {
+		t.Errorf("without go in PATH: %v", err)
+	}
+}
+
+// What was left by a program that was killed is deleted once it is old.
+func TestSweep(t *testing.T) {
+	dir := t.TempDir()
+	past := time.Now().Add(-2 * old)
+	for _, name := range []string{"05-1", "05-2", "score-05.json"} {
+		path := filepath.Join(dir, name)
+		if err := os.Mkdir(path, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if name != "05-2" {
+			if err := os.Chtimes(path, past, past); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	kept := filepath.Join(dir, "score-05.json")
+	if err := errors.Join(os.Remove(kept), os.WriteFile(kept, nil, 0o644), os.Chtimes(kept, past, past)); err != nil {
+		t.Fatal(err)
+	}
+	sweep(dir)
+	if left, err := filepath.Glob(filepath.Join(dir, "*")); err != nil || len(left) != 2 || filepath.Base(left[0]) != "05-2" {
+		t.Errorf("left %v, %v, want the new folder and the file", left, err)
+	}
+}

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"go/ast"
 	"go/importer"
@@ -37,7 +38,10 @@ func exported(ctx context.Context, root string, paths []string) (files map[strin
 	if len(missing) > 0 {
 		c := command(ctx, root, "go", append([]string{"list", "-export", "-f", "{{.ImportPath}}\t{{.Export}}", "--"}, missing...)...)
 		out, err := c.Output()
-		if err != nil {
+		switch {
+		case errors.Is(err, exec.ErrNotFound):
+			return nil, errNoGo
+		case err != nil:
 			why := ""
 			if x, ok := err.(*exec.ExitError); ok {
 				why = "\n" + string(x.Stderr)
