@@ -4,12 +4,20 @@
 #   run.sh OUT     executed notebooks and HTML pages go to OUT; an error in a cell fails the run.
 #                  LONG=N/TEXT: only one in N of them, those that TEXT draws
 #   run.sh --open  start JupyterLab here, with the kernel "btrlab (Go)"
+#   run.sh --kernel DIR    only build the kernel, and tell the Jupyter whose data folder DIR is of it
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 here=$PWD
 open=
-[ "${1:?output folder, or --open}" = --open ] && open=1
-[ -n "$open" ] || out=$(mkdir -p "../$1" && cd "../$1" && pwd)
+only=
+case "${1:?output folder, --open, or --kernel DIR}" in
+--open) open=1 ;;
+--kernel)
+	only=${2:?the data folder of a Jupyter}
+	case $only in /*) ;; *) only=$OLDPWD/$only ;; esac
+	;;
+esac
+[ -n "$open$only" ] || out=$(mkdir -p "../$1" && cd "../$1" && pwd)
 
 # quietly COMMAND... shows what the command printed only when it fails: nbconvert and the interpreter talk about what is no concern here.
 quietly() {
@@ -37,6 +45,19 @@ awk '{ print } /^\tir := interp\.New\(\)$/ { print "\tlisten(ir)" }' "$mod/kerne
 [ "$(grep -c '^	listen(ir)$' "$kernel/kernel.go")" = 1 ] || { echo "bad kernel.go of gophernotes, want one line that makes the interpreter" >&2; exit 1; }
 go build -o "$kernel/gophernotes" "./_kernel"
 
+# kernelspec FOLDER: tells the Jupyter whose data folder it is of the kernel.
+kernelspec() {
+	mkdir -p "$1/kernels/gophernotes"
+	cat >"$1/kernels/gophernotes/kernel.json" <<JSON
+{"argv": ["$kernel/gophernotes", "{connection_file}"], "display_name": "btrlab (Go)", "language": "go",
+ "name": "gophernotes", "interrupt_mode": "signal"}
+JSON
+}
+if [ -n "$only" ]; then
+	kernelspec "$only"
+	exit
+fi
+
 venv=$here/.venv
 export PIP_CACHE_DIR=$venv/.cache
 # pip_install STAMP PIN... installs what is not there yet.
@@ -54,11 +75,8 @@ pip_install pins nbclient==0.11.0 nbconvert==7.17.2
 
 jup=$here/.jupyter
 export JUPYTER_PATH=$jup/share JUPYTER_CONFIG_DIR=$jup/config JUPYTER_DATA_DIR=$jup/data JUPYTER_RUNTIME_DIR=$jup/run IPYTHONDIR=$jup/ipython
-mkdir -p "$jup/share/kernels/gophernotes" "$JUPYTER_CONFIG_DIR" "$JUPYTER_DATA_DIR" "$JUPYTER_RUNTIME_DIR" "$IPYTHONDIR"
-cat >"$jup/share/kernels/gophernotes/kernel.json" <<JSON
-{"argv": ["$kernel/gophernotes", "{connection_file}"], "display_name": "btrlab (Go)", "language": "go",
- "name": "gophernotes", "interrupt_mode": "signal"}
-JSON
+mkdir -p "$JUPYTER_CONFIG_DIR" "$JUPYTER_DATA_DIR" "$JUPYTER_RUNTIME_DIR" "$IPYTHONDIR"
+kernelspec "$jup/share"
 
 if [ -n "$open" ]; then
 	export JUPYTERLAB_SETTINGS_DIR=$jup/lab/settings JUPYTERLAB_WORKSPACES_DIR=$jup/lab/workspaces

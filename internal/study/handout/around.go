@@ -19,6 +19,7 @@ var around = map[string]string{
 	"grade.yml":         ".github/workflows/grade.yml",
 	"gitlab-ci.yml":     ".gitlab-ci.yml",
 	"Containerfile":     "Containerfile",
+	"binder":            ".binder/Dockerfile",
 }
 
 func aroundTree() (list []File, err error) {
