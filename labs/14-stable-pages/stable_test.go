@@ -13,7 +13,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(starter.Main(m, "stable.go", "582e762927090d1cbd5960153efb464e5eee46ad0db2b143a08976dbb74de3fa"))
+	os.Exit(starter.Main(m, "stable.go", "a03fd021ec65ac0259684a932bacf28cad368d5d93f72baee56607de0119147f"))
 }
 
 // fake is a write and a run by themselves. It notes what is done.

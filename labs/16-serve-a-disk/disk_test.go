@@ -13,7 +13,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(starter.Main(m, "disk.go", "9a5b130bde4685dcdfb9591b39cfbb0abe7e1df476fea592a3de60b15e654217"))
+	os.Exit(starter.Main(m, "disk.go", "3de43dc5a795e12c72c85adb9532b99102465c2f6d498fe546545643f0d64955"))
 }
 
 // cache is the disk of the test: writes that were answered, and how many of them are durable.
