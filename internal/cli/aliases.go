@@ -20,6 +20,12 @@ var aliases = []struct{ typed, verb string }{
 // groups are the words of btrfs that it takes shortened, whole: fi df, sub list.
 var groups = []string{"filesystem", "inspect-internal", "qgroup", "subvolume"}
 
+// isFioName reports whether a word of fio's command line begins a job.
+func isFioName(word string) bool {
+	key, _, _ := strings.Cut(word, "=")
+	return key == "--name" || key == "-name"
+}
+
 // aliased is the command line with our words for theirs. Run, with a job file after it, is bench.
 func aliased(args []string) []string {
 	if len(args) == 0 {
@@ -28,6 +34,9 @@ func aliased(args []string) []string {
 	if (args[0] == "df" || args[0] == "du") && len(args) > 2 {
 		// their sizes are for people as they are
 		args = slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return arg == "-h" })
+	}
+	if args[0] == "fio" && slices.ContainsFunc(args, isFioName) && !slices.Contains(args, "--") {
+		return append([]string{"bench", "--"}, args[1:]...)
 	}
 	words := slices.Clone(args[:min(len(args), 2)])
 	if words[0] == "run" && len(args) > 1 && strings.HasSuffix(args[1], ".fio") {
