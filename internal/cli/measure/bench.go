@@ -23,7 +23,7 @@ import (
 type benchFlags struct {
 	image, pol, model, linux string
 	set                      []string
-	asJSON, nocow            bool
+	asJSON, nocow, benchstat bool
 	format, output           string
 	syntax                   fio.Syntax
 	dirty                    app.ByteSize
@@ -68,6 +68,8 @@ Logs that a job asks for (write_lat_log=, write_bw_log=, write_iops_log=) become
 	app.JSONFlag(cmd, &c.asJSON)
 	f.Lookup("json").Usage = "print the result as JSON, as --output-format=json+ does"
 	f.StringVar(&c.format, "output-format", "normal", "print the result as "+strings.Join(fio.Formats, ", "))
+	benchstatFlag(cmd, &c.benchstat)
+	f.Lookup("benchstat").Usage = "print a line for each job as go test prints benchmarks, for benchstat -col /policy"
 	app.CompleteFixed(cmd, "output-format", fio.Formats)
 	c.dio.flags(cmd)
 	c.prof.Flags(cmd)
@@ -75,7 +77,7 @@ Logs that a job asks for (write_lat_log=, write_bw_log=, write_iops_log=) become
 	c.pic.flags(cmd)
 	app.CompletePolicies(cmd, "policy")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := errors.Join(app.Check(cmd, app.OneOf(c.format, fio.Formats, "output-format %q, want one of %s")), app.ParsePolicies(cmd, []string{c.pol}), app.ParseModel(cmd, c.model), c.rt.check(cmd, c.image), c.rt.checkLinux(cmd, c.linux), c.dio.check(cmd, c.image), c.pic.check(cmd, &c.rt)); err != nil {
+		if err := errors.Join(app.Check(cmd, app.OneOf(c.format, fio.Formats, "output-format %q, want one of %s"), app.Excludes("benchstat", "json output-format", "--%s is a form of its own, want neither --json nor --output-format")), app.ParsePolicies(cmd, []string{c.pol}), app.ParseModel(cmd, c.model), c.rt.check(cmd, c.image), c.rt.checkLinux(cmd, c.linux), c.dio.check(cmd, c.image), c.pic.check(cmd, &c.rt)); err != nil {
 			return err
 		}
 		return a.benchJob(cmd, &c, args)
@@ -149,6 +151,8 @@ func (a verbs) benchJob(cmd *cobra.Command, c *benchFlags, args []string) error 
 func (a verbs) printRun(run *stats.Run, c *benchFlags) error {
 	write := func(w io.Writer) error {
 		switch {
+		case c.benchstat:
+			return run.WriteBenchstat(w, c.pol, c.rt.processors())
 		case c.asJSON:
 			// json+: fio's own fio_jsonplus_clat2csv wants the bins, other readers pass over them.
 			return run.WriteJSON(w, true)

@@ -19,6 +19,7 @@ import (
 	"btrlab/internal/measure/report"
 	"btrlab/internal/measure/rig"
 	"btrlab/internal/measure/seeds"
+	"btrlab/internal/measure/stats"
 	"btrlab/internal/policy"
 	"btrlab/internal/sched/vtime"
 )
@@ -31,6 +32,7 @@ type compareFlags struct {
 	seconds                     float64
 	rounds, jobs                int
 	asJSON, ablation, nocow     bool
+	benchstat                   bool
 
 	prof app.Profiles
 	rt   runtimeFlags
@@ -65,7 +67,7 @@ func (a verbs) compare() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := a.printCompare(report.Meta{Title: seed.Title, Machine: c.rt.machine()}, results, c.asJSON, c.out); err != nil {
+		if err := a.printCompare(report.Meta{Title: seed.Title, Machine: c.rt.machine()}, results, &c); err != nil {
 			return err
 		}
 		for _, r := range results {
@@ -96,6 +98,7 @@ func (c *compareFlags) flags(cmd *cobra.Command) {
 	f.StringVar(&c.out, "out", "", "write a report, one HTML page, to this file, or its numbers if it ends in .json")
 	app.OutputFlag(cmd, "out")
 	app.JSONFlag(cmd, &c.asJSON)
+	benchstatFlag(cmd, &c.benchstat)
 	c.dio.flags(cmd)
 	c.prof.Flags(cmd)
 	c.rt.flags(cmd)
@@ -129,6 +132,7 @@ func (c *compareFlags) check(cmd *cobra.Command, seed *seeds.Seed) error {
 		app.Not(rows && f.Changed("policy"), "--policy is for seed 002: the rows of seed %s have policies of their own", seed.Name),
 		app.Not(c.ablation && !hasAblation(seed), "--ablation is for %s", seeds.With(hasAblation)),
 		app.Not(rows && c.jobPath != "", "--job is for the policies of seed 002: the rows of seed %s change the options of its job", seed.Name),
+		app.Excludes("benchstat", "json", "--%s and --json exclude each other"),
 		app.Needs("nocow", "job", "--nocow is for --job: the seeds say what their files are"),
 		app.Not(len(c.policies) == 0 || len(c.models) == 0, "nothing to compare, want at least one policy and one device model"))
 	if err != nil {
@@ -330,9 +334,21 @@ func (a verbs) runCompare(cfg rig.Config, o experiment.Options) (r *experiment.R
 	return experiment.Compare(a.Task, l, o)
 }
 
-func (a verbs) printCompare(meta report.Meta, results []*experiment.Result, asJSON bool, out string) error {
+// writeBenchstat writes the lines of all results for benchstat.
+func (a verbs) writeBenchstat(results []*experiment.Result, rt *runtimeFlags) error {
+	err := stats.BenchHead(a.Out)
+	for _, r := range results {
+		err = errors.Join(err, r.WriteBenchstat(a.Out, rt.processors()))
+	}
+	return err
+}
+
+func (a verbs) printCompare(meta report.Meta, results []*experiment.Result, c *compareFlags) error {
+	asJSON, out := c.asJSON, c.out
 	var err error
 	switch {
+	case c.benchstat:
+		err = a.writeBenchstat(results, &c.rt)
 	case asJSON && len(results) == 1:
 		err = results[0].WriteJSON(a.Out)
 	case asJSON:
@@ -359,7 +375,7 @@ func (a verbs) printCompare(meta report.Meta, results []*experiment.Result, asJS
 	if err != nil {
 		return fmt.Errorf("report %s: %w", out, err)
 	}
-	if !asJSON {
+	if !asJSON && !c.benchstat {
 		fmt.Fprintf(a.Out, "\nreport: %s\n", out)
 	}
 	return nil
