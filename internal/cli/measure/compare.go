@@ -70,6 +70,9 @@ func (a verbs) compare() *cobra.Command {
 		if err := a.printCompare(report.Meta{Title: seed.Title, Machine: c.rt.machine()}, results, &c); err != nil {
 			return err
 		}
+		if err := c.prof.PrintLocks(cmd, a.Run); err != nil {
+			return err
+		}
 		for _, r := range results {
 			if !r.OK() {
 				return app.ErrFound
