@@ -16,6 +16,7 @@ import (
 	"os/signal"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -172,6 +173,7 @@ An image is named by its path, a file in it as IMAGE:/path. Sizes take the suffi
 		Line:    func(a *app.Run, words []string) error { return serve.Line(a, image.OnOpen, words) },
 		Compare: measure.Compared, Machine: measure.Simulated(),
 	}), learn.Verbs(a.Run)...)...)
+	a.narrow(root)
 	root.AddCommand(a.man())
 	root.InitDefaultCompletionCmd() // for WrapArgs
 	a.FaultFlags(root)
@@ -184,6 +186,21 @@ An image is named by its path, a file in it as IMAGE:/path. Sizes take the suffi
 	})
 	app.WrapArgs(root)
 	return root
+}
+
+// wide are the verbs of Measure and Study whose output stays as it is: bench prints what fio does,
+// the others draw a screen or ask.
+var wide = []string{"bench", "step", "practice", "run", "watch"}
+
+// narrow makes the verbs that print tables fit a narrow terminal. The others print what is in an
+// image, for other programs.
+func (a cmdline) narrow(cmd *cobra.Command) {
+	for _, c := range cmd.Commands() {
+		if !slices.Contains(wide, c.Name()) && (c.GroupID == "measure" || c.GroupID == "study" || cmd.HasParent()) {
+			a.NarrowOutput(c)
+			a.narrow(c)
+		}
+	}
 }
 
 // programVersion is the module's version, and of a build in a checkout the commit; the Go that
