@@ -81,8 +81,8 @@ func (n *Narrow) set(block []string) []string {
 	return out
 }
 
-// joined is a block with the lines of a sentence in one: a line goes on the one before, which is too
-// long, further to the right, or, where nothing is set in columns, with a small letter.
+// joined is a block with the lines of a sentence in one: a line goes on the one before, which is
+// too long, further to the right, or, where nothing is set in columns, with a small letter.
 func joined(block []string, w int) (out []string) {
 	indent := func(l string) int { return len(l) - len(strings.TrimLeft(l, " ")) }
 	list := slices.ContainsFunc(block, func(l string) bool { return strings.Contains(strings.TrimSpace(l), "  ") })

@@ -264,19 +264,34 @@ func (a verbs) printExplored(s *scenario.Scenario, p *policy.Policy, r *scenario
 func (a verbs) matrix(cmd *cobra.Command, pols []string, o scenario.Options, sf *searchFlags, view *viewFlags, st *app.Status, asJSON bool) error {
 	limit := sf.limitCells(&o)
 	var all []*scenario.Scenario
+	var names []string
 	for _, s := range scenario.All() {
 		s, err := view.of(cmd, s)
 		if err != nil {
 			return err
 		}
-		all = append(all, s)
+		all, names = append(all, s), append(names, s.Name)
 	}
 	jobs := sf.cells(&o)
 	progress := func(done, all int) { st.Search(fmt.Sprintf("%d/%d", min(done+1, all), all)) }
 	if jobs > 1 {
 		progress = st.Parallel(&o)
 	}
-	results, err := scenario.Matrix(all, pols, o, jobs, progress)
+	var row func(string, []scenario.Result)
+	var table *scenario.Table
+	if !asJSON { // a row is printed once it has ended: all of them take hours
+		var err error
+		if table, err = scenario.NewTable(a.Out, names, pols, nil); err != nil {
+			return err
+		}
+		row = func(s string, results []scenario.Result) {
+			st.Done()
+			if err := table.Row(s, results); err != nil {
+				a.End() // nobody reads any more; the end of the table says why
+			}
+		}
+	}
+	results, err := scenario.Matrix(all, pols, o, jobs, progress, row)
 	st.Done()
 	if err != nil {
 		return err
@@ -284,7 +299,7 @@ func (a verbs) matrix(cmd *cobra.Command, pols []string, o scenario.Options, sf 
 	if asJSON {
 		err = a.PrintJSON(results)
 	} else {
-		err = scenario.WriteMatrix(a.Out, results, pols, limit)
+		err = table.End(results, limit)
 	}
 	if err != nil {
 		return err
