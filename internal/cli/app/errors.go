@@ -20,9 +20,11 @@ var (
 	// ErrFound ends a verb that has printed what it found.
 	ErrFound = errors.New("found something")
 	// SIGINT ends a verb with one of these: ErrInterrupted when it has changed an image, ErrStopped
-	// when it has printed what it found so far, ErrNothing when it has nothing to print, ErrUnmade
+	// when it has printed what it found so far, ErrMeasured and ErrRounds what it measured, ErrNothing when it has nothing to print, ErrUnmade
 	// when what it was making is no file system.
 	ErrInterrupted error = Interruption("interrupted; what was done before is committed")
+	ErrMeasured    error = Interruption("interrupted; the result is what was measured until then")
+	ErrRounds      error = Interruption("interrupted; the result has the rounds that ended")
 	ErrUnmade      error = Interruption("interrupted; the image is not made")
 	ErrStopped     error = Interruption("interrupted; the result is what was searched until then")
 	ErrNothing     error = Interruption("interrupted; there is no result")

@@ -144,7 +144,7 @@ func (a verbs) benchJob(cmd *cobra.Command, c *benchFlags, args []string) error 
 	if job, text, errno := run.FirstError(); errno != 0 {
 		return fmt.Errorf("job %s: %s", job, text)
 	}
-	return a.Interrupted()
+	return a.InterruptedIn(c.image, app.ErrMeasured)
 }
 
 // printRun prints the result in the format that the flags or fio's words ask for.

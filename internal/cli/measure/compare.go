@@ -67,6 +67,10 @@ func (a verbs) compare() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		results = slices.DeleteFunc(results, func(r *experiment.Result) bool { return len(r.Rows) == 0 })
+		if len(results) == 0 {
+			return app.ErrNothing
+		}
 		if err := a.printCompare(report.Meta{Title: seed.Title, Machine: c.rt.machine()}, results, &c); err != nil {
 			return err
 		}
@@ -78,7 +82,7 @@ func (a verbs) compare() *cobra.Command {
 				return app.ErrFound
 			}
 		}
-		return a.Interrupted()
+		return a.InterruptedIn(c.device, app.ErrRounds)
 	}
 	return cmd
 }

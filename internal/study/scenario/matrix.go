@@ -37,6 +37,7 @@ type Table struct {
 	policies []string
 	name     int // width of the first column
 	width    []int
+	printed  map[string]bool // by scenario
 }
 
 // cellWidth is that of a column whose cells are not known yet: a wider cell moves the others of its
@@ -46,7 +47,7 @@ const cellWidth = len("kept<=2")
 // NewTable prints the head of a table. A policy's name goes over several lines, cut after a hyphen
 // or before a toggle, so that the table stays narrow. The columns have room for known.
 func NewTable(w io.Writer, scenarios, policies []string, known []Result) (*Table, error) {
-	t := &Table{w: w, policies: policies, name: len("scenario")}
+	t := &Table{w: w, policies: policies, name: len("scenario"), printed: map[string]bool{}}
 	for _, s := range scenarios {
 		t.name = max(t.name, len(s))
 	}
@@ -96,6 +97,7 @@ func (t *Table) line(first string, cells func(i int) string) error {
 
 // Row prints the results of a scenario.
 func (t *Table) Row(scenario string, results []Result) error {
+	t.printed[scenario] = true
 	return t.line(scenario, func(i int) string {
 		for k := range results {
 			if r := &results[k]; r.Scenario == scenario && r.Policy == t.policies[i] {
@@ -106,9 +108,16 @@ func (t *Table) Row(scenario string, results []Result) error {
 	})
 }
 
-// End prints what the cells mean, how many there are of each kind, and the schedules of what is
-// broken. limit is that of each search, in words.
+// End prints the rows that are not whole, where the searches were stopped, what the cells mean, how
+// many there are of each kind, and the schedules of what is broken. limit is that of each search, in words.
 func (t *Table) End(results []Result, limit string) error {
+	for i := range results {
+		if s := results[i].Scenario; !t.printed[s] {
+			if err := t.Row(s, results); err != nil {
+				return err
+			}
+		}
+	}
 	var b strings.Builder
 	b.WriteString("\n" + prose.Wrap("kept: every schedule; kept<=B: every schedule with at most B preemptions; kept?N: N schedules, none level complete; "+
 		"broken: the contract is violated, by the schedule below.\n"+
