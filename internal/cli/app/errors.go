@@ -20,8 +20,8 @@ var (
 	// ErrFound ends a verb that has printed what it found.
 	ErrFound = errors.New("found something")
 	// SIGINT ends a verb with one of these: ErrInterrupted when it has changed an image, ErrStopped
-	// when it has printed what it found so far, ErrMeasured and ErrRounds what it measured, ErrNothing when it has nothing to print, ErrUnmade
-	// when what it was making is no file system.
+	// when it has printed what it found so far, ErrMeasured and ErrRounds what it measured,
+	// ErrNothing when it has nothing to print, ErrUnmade when what it was making is no file system.
 	ErrInterrupted error = Interruption("interrupted; what was done before is committed")
 	ErrMeasured    error = Interruption("interrupted; the result is what was measured until then")
 	ErrRounds      error = Interruption("interrupted; the result has the rounds that ended")
