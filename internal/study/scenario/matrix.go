@@ -109,8 +109,7 @@ func (t *Table) Row(scenario string, results []Result) error {
 }
 
 // End prints the rows that are not whole, where the searches were stopped, what the cells mean, how
-// many there are of each kind, and the schedules of what is broken. limit is that of each search, in
-// words.
+// many there are of each kind, and the schedules of what is broken. limit is that of each search.
 func (t *Table) End(results []Result, limit string) error {
 	for i := range results {
 		if s := results[i].Scenario; !t.printed[s] {
