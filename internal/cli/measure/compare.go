@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,6 +38,7 @@ type compareFlags struct {
 	prof app.Profiles
 	rt   runtimeFlags
 	dio  deviceIO
+	pic  pictures
 }
 
 func (a verbs) compare() *cobra.Command {
@@ -109,6 +111,10 @@ func (c *compareFlags) flags(cmd *cobra.Command) {
 	c.dio.flags(cmd)
 	c.prof.Flags(cmd)
 	c.rt.flags(cmd)
+	c.pic.flags(cmd)
+	for _, name := range []string{"gantt", "trace-json"} {
+		f.Lookup(name).Usage += "; a file for each row, with its name, of its first round"
+	}
 	f.Lookup("policy").DefValue = "every preset"
 	app.CompletePolicies(cmd, "policy")
 	app.CompleteFixed(cmd, "device-model", rig.Models())
@@ -151,7 +157,10 @@ func (c *compareFlags) check(cmd *cobra.Command, seed *seeds.Seed) error {
 	if c.jobPath != "" && !f.Changed("runtime-seconds") && !numeric {
 		c.seconds = 0
 	}
-	return c.rt.check(cmd, c.device)
+	if err := c.rt.check(cmd, c.device); err != nil {
+		return err
+	}
+	return errors.Join(c.pic.check(cmd, &c.rt), app.Check(cmd, app.Needs("gantt trace-json", "", "--%s shows one machine, want one --device-model").If(len(c.models) > 1)))
 }
 
 // files is how many files the tasks of the job use, 0 if they share one, and what kind of files.
@@ -203,6 +212,8 @@ func (a verbs) comparison(cmd *cobra.Command, seed *seeds.Seed, c *compareFlags)
 	if c.ablation {
 		opt.Variants = slices.Concat(opt.Variants, seed.Compare.Ablation)
 	}
+	pics := c.pic.ofRows(&c.rt)
+	pics.frame(&opt)
 	if seed.Compare.Cached && !c.dirty.Given {
 		c.dirty.N = 4 * c.size.N
 	}
@@ -223,7 +234,11 @@ func (a verbs) comparison(cmd *cobra.Command, seed *seeds.Seed, c *compareFlags)
 				break
 			}
 		}
-		return nil
+		names, err := pics.save(filepath.Base(jf.Name))
+		for _, name := range names {
+			a.Note("picture: " + name)
+		}
+		return err
 	})
 	return results, err
 }
@@ -322,7 +337,11 @@ func (a verbs) compareJob(cmd *cobra.Command, seed *seeds.Seed, c *compareFlags)
 			size = append(size, fmt.Sprintf("filesize=%d", each))
 		}
 	}
-	return jf, setOptions(cmd, jf, append(size, c.set...))
+	err = setOptions(cmd, jf, append(size, c.set...))
+	if err != nil && slices.ContainsFunc(c.set, func(kv string) bool { return strings.HasPrefix(kv, "runtime=") }) {
+		err = app.Usagef(cmd, "%w; --runtime-seconds takes seconds and parts of them", err)
+	}
+	return jf, err
 }
 
 func (a verbs) runCompare(cfg rig.Config, o experiment.Options) (r *experiment.Result, err error) {

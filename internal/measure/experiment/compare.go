@@ -244,6 +244,12 @@ func (r *run) do(t *sched.Task, row *rowSum) error {
 		Stamper:  r.stamper(),
 		Progress: func(p fio.Progress) { r.progress("run", p.Fraction, p.IOs) },
 		Stop:     r.opt.Stop,
+		Began: func(now int64) {
+			if r.opt.Began != nil {
+				r.opt.Began(r.name, r.round, now)
+			}
+		},
+		Ended: r.opt.Ended,
 	})
 	if n, ok := s.(Nowaiter); ok {
 		again, tried := n.Again()

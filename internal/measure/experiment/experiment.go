@@ -117,6 +117,9 @@ type Options struct {
 	NoPayload bool
 	// Progress, if set, is called about every 100 ms.
 	Progress func(Progress)
+	// Began and Ended, if set, are told when the tasks of a run begin and when they have ended.
+	Began func(row string, round int, now int64)
+	Ended func(now int64)
 	// Stop, if set, ends the comparison early and cleanly when it becomes true; the result holds
 	// what was done.
 	Stop *atomic.Bool
