@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"btrlab/internal/errno"
 	"btrlab/internal/kiocb"
@@ -359,17 +360,33 @@ func (x Syntax) Parse(name string, r io.Reader) (*JobFile, error) {
 			continue
 		}
 		if !begun {
-			return fail(fmt.Errorf("option %q before the first section", s))
+			if strings.ContainsRune(s, 0) || !utf8.ValidString(s) {
+				return fail(errNoText)
+			}
+			return fail(fmt.Errorf("option %q before the first section", shortened(s)))
 		}
 		key, val, has := strings.Cut(s, "=")
 		if err := p.option(at(line), strings.TrimSpace(key), strings.TrimSpace(val), has); err != nil {
 			return fail(err)
 		}
 	}
-	if err := sc.Err(); err != nil {
+	if err := sc.Err(); errors.Is(err, bufio.ErrTooLong) {
+		line++
+		return fail(errNoText)
+	} else if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return p.jobs(errors.New("no job: want a section other than [global]"), func(j *Job) string { return at(j.Line) })
+}
+
+var errNoText = errors.New("no text, want a job file; an image goes to --image")
+
+// shortened is the begin of a line that is shown in an error.
+func shortened(s string) string {
+	if r := []rune(s); len(r) > 60 {
+		return string(r[:60]) + "..."
+	}
+	return s
 }
 
 // sectionOf is the name in a line that begins with "[".
