@@ -2,7 +2,8 @@
 // folder have: image, serve, measure, study and learn. They parse, call the rooms below and print;
 // nothing below them prints. What they share, one run of the program, is package app.
 //
-// Exit codes: 0 done, 1 failed or found something, 2 usage, 130 interrupted. An error is one line
+// Exit codes: 0 done, 1 failed or found something, 2 usage, or no verdict of a kernel, 130
+// interrupted. An error is one line
 // on standard error that names the file, the place and what was expected. The first SIGINT lets the
 // operation in hand finish and commits what was done, or lets a search print what it has found so
 // far. A second one ends the process, and the image stays at its last commit.
@@ -64,6 +65,7 @@ func MainWith(built []own.Compiled, args []string, in io.Reader, out, errw io.Wr
 	}
 	var usage *app.UsageError
 	var stop app.Interruption
+	var silent *app.NoVerdict
 	var other exitCode
 	switch {
 	case errors.As(err, &other):
@@ -82,6 +84,9 @@ func MainWith(built []own.Compiled, args []string, in io.Reader, out, errw io.Wr
 		return app.ExitInterrupted
 	case errors.As(err, &usage):
 		complain(errw, fmt.Sprintf("%s; see '%s --help'", app.OneLine(err), usage.Path))
+		return app.ExitUsage
+	case errors.As(err, &silent):
+		complain(errw, app.OneLine(err))
 		return app.ExitUsage
 	default:
 		app.Each(err, func(err error) { complain(errw, app.OneLine(err)) })

@@ -12,7 +12,7 @@ import (
 const (
 	ExitOK          = 0
 	ExitFailed      = 1
-	ExitUsage       = 2
+	ExitUsage       = 2 // or no verdict of a kernel that was asked
 	ExitInterrupted = 130
 )
 
@@ -44,6 +44,23 @@ type UsageError struct {
 func (e *UsageError) Error() string { return e.Err.Error() }
 
 func (e *UsageError) Unwrap() error { return e.Err }
+
+// NoVerdict is why a kernel that was to be asked has not answered: exit 2.
+type NoVerdict struct{ Err error }
+
+func (e *NoVerdict) Error() string { return e.Err.Error() }
+
+func (e *NoVerdict) Unwrap() error { return e.Err }
+
+// Asked is the error of a verb that asks a kernel: whatever kept it from an answer is no verdict.
+func Asked(err error) error {
+	var usage *UsageError
+	var stop Interruption
+	if err == nil || errors.Is(err, ErrFound) || errors.As(err, &usage) || errors.As(err, &stop) {
+		return err
+	}
+	return &NoVerdict{err}
+}
 
 // OneLine is an error without line breaks.
 func OneLine(err error) string { return strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; ") }

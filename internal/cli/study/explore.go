@@ -1,12 +1,14 @@
 package study
 
 import (
+	"errors"
 	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
 
 	"btrlab/internal/cli/app"
+	"btrlab/internal/judge/park"
 	"btrlab/internal/policy"
 	"btrlab/internal/prose"
 	"btrlab/internal/sched/explore"
@@ -170,9 +172,12 @@ func (v *exploring) search(s *scenario.Scenario, o scenario.Options, st *app.Sta
 		if i > 0 && !v.asJSON {
 			fmt.Fprintln(v.Out)
 		}
-		if v.asJSON {
+		switch confirms := v.confirm != "" && r.Verdict == explore.Violated && !r.Stopped; {
+		case v.asJSON && confirms:
+			err = v.printConfirmed(s, p, r)
+		case v.asJSON:
 			err = v.PrintJSON(r)
-		} else {
+		default:
 			err = v.printExplored(s, p, &r, &v.sf, v.Layout(&v.lf))
 		}
 		if err != nil {
@@ -181,7 +186,7 @@ func (v *exploring) search(s *scenario.Scenario, o scenario.Options, st *app.Sta
 		if r.Stopped {
 			return app.ErrStopped
 		}
-		if v.confirm != "" && r.Verdict == explore.Violated {
+		if v.confirm != "" && r.Verdict == explore.Violated && !v.asJSON {
 			if _, err := v.replayLed(v.confirm, false, s, p, r.Schedule, v.asJSON); err != nil {
 				return err
 			}
@@ -191,6 +196,16 @@ func (v *exploring) search(s *scenario.Scenario, o scenario.Options, st *app.Sta
 		return app.ErrFound
 	}
 	return nil
+}
+
+// printConfirmed prints a result with what the kernel of --confirm does in its schedule, as one
+// document.
+func (v *exploring) printConfirmed(s *scenario.Scenario, p *policy.Policy, r scenario.Result) error {
+	x, err := v.verbs.confirm(v.confirm, s, p, r.Schedule)
+	return errors.Join(err, v.PrintJSON(struct {
+		scenario.Result
+		Confirmed *park.Replayed `json:"confirmed"`
+	}{r, x}))
 }
 
 func (a verbs) listScenarios(asJSON bool) error {
