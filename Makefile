@@ -17,9 +17,9 @@ RACE := ./internal/fs/... ./internal/sched ./internal/lock/... ./internal/blockd
 	./internal/iopath/... ./internal/measure/fio ./internal/measure/experiment ./internal/measure/profile
 
 # Packages with tests that Linux, btrfs-progs, fio or a browser judge, and those tests: those of internal/interop are no others.
-INTEROP := ./internal/blockdev ./internal/blockdev/guest ./internal/hostio ./internal/meta/fstree ./internal/progs/... ./internal/measure/stats \
+INTEROP := ./internal/blockdev ./internal/blockdev/guest ./internal/hostio ./internal/meta/fstree ./internal/progs/... ./internal/measure/fio ./internal/measure/stats \
 	./internal/study/timeline ./internal/site/pages ./internal/transfer
-JUDGED := Linux|Chromium|BtrfsCheck|Against|OnLoop|BlockDeviceAndMounted|Converted|Clat2CSV|ReadMkfsRootdir|FirstMove|Probe
+JUDGED := Linux|Chromium|BtrfsCheck|Against|OnLoop|BlockDeviceAndMounted|Converted|Clat2CSV|ReadMkfsRootdir|FirstMove|Probe|BesideFio
 
 # Which of the long tests run: none of them (0), all (LONG=), or those that a text draws, one in N (LONG=5/text).
 LONG ?= 0

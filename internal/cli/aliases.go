@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// aliases are words of btrfs, fio and the shell that mean here what they mean there: the first
-// words of a command line, and what stands in their place. What means something else is in
+// aliases are words of btrfs, guestfish, fio and the shell that mean here what they mean there: the
+// first words of a command line, and what stands in their place. What means something else is in
 // foreignWords.
 var aliases = []struct{ typed, verb string }{
 	{"fio", "bench"}, {"version", "--version"}, {"ll", "ls -l"}, {"del", "rm"}, {"unlink", "rm"}, {"move", "mv"}, {"rename", "mv"},
@@ -14,11 +14,19 @@ var aliases = []struct{ typed, verb string }{
 	{"filesystem df", "df"}, {"filesystem usage", "df"}, {"filesystem show", "info"}, {"filesystem du", "du"}, {"filesystem label", "label"},
 	{"qgroup show", "quota show"}, {"inspect-internal dump-super", "dump super"}, {"inspect-internal dump-tree", "dump tree"},
 	{"inspect-internal inode-resolve", "inspect inode-resolve"}, {"dump-super", "dump super"}, {"dump-tree", "dump tree"},
-	{"lsxattr", "getxattr"}, {"getfattr", "getxattr"},
+	{"mkdir-p", "mkdir -p"}, {"rm-rf", "rm -rf"}, {"rm-f", "rm -f"}, {"ln-s", "ln -s"}, {"df-h", "df"}, {"lstat", "stat"}, {"fsck.btrfs", "check"}, {"btrfs-fsck", "check"},
+	{"btrfs-subvolume-list", "subvolume list"}, {"btrfs-subvolume-create", "subvolume create"}, {"btrfs-subvolume-delete", "subvolume delete"},
+	{"btrfs-subvolume-snapshot", "snapshot"}, {"btrfs-filesystem-show", "info"}, {"lsxattr", "getxattr"}, {"getfattr", "getxattr"},
 }
 
 // groups are the words of btrfs that it takes shortened, whole: fi df, sub list.
 var groups = []string{"filesystem", "inspect-internal", "qgroup", "subvolume"}
+
+// isFioName reports whether a word of fio's command line begins a job.
+func isFioName(word string) bool {
+	key, _, _ := strings.Cut(word, "=")
+	return key == "--name" || key == "-name"
+}
 
 // aliased is the command line with our words for theirs. Run, with a job file after it, is bench.
 func aliased(args []string) []string {
@@ -28,6 +36,12 @@ func aliased(args []string) []string {
 	if (args[0] == "df" || args[0] == "du") && len(args) > 2 {
 		// their sizes are for people as they are
 		args = slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return arg == "-h" })
+	}
+	if args[0] == "btrfs" && len(args) > 1 {
+		args = args[1:]
+	}
+	if args[0] == "fio" && slices.ContainsFunc(args, isFioName) && !slices.Contains(args, "--") {
+		return append([]string{"bench", "--"}, args[1:]...)
 	}
 	words := slices.Clone(args[:min(len(args), 2)])
 	if words[0] == "run" && len(args) > 1 && strings.HasSuffix(args[1], ".fio") {

@@ -2,7 +2,8 @@
 // folder have: image, serve, measure, study and learn. They parse, call the rooms below and print;
 // nothing below them prints. What they share, one run of the program, is package app.
 //
-// Exit codes: 0 done, 1 failed or found something, 2 usage, 130 interrupted. An error is one line
+// Exit codes: 0 done, 1 failed or found something, 2 usage, or no verdict of a kernel, 130
+// interrupted. An error is one line
 // on standard error that names the file, the place and what was expected. The first SIGINT lets the
 // operation in hand finish and commits what was done, or lets a search print what it has found so
 // far. A second one ends the process, and the image stays at its last commit.
@@ -16,6 +17,7 @@ import (
 	"os/signal"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -63,6 +65,7 @@ func MainWith(built []own.Compiled, args []string, in io.Reader, out, errw io.Wr
 	}
 	var usage *app.UsageError
 	var stop app.Interruption
+	var silent *app.NoVerdict
 	var other exitCode
 	switch {
 	case errors.As(err, &other):
@@ -81,6 +84,9 @@ func MainWith(built []own.Compiled, args []string, in io.Reader, out, errw io.Wr
 		return app.ExitInterrupted
 	case errors.As(err, &usage):
 		complain(errw, fmt.Sprintf("%s; see '%s --help'", app.OneLine(err), usage.Path))
+		return app.ExitUsage
+	case errors.As(err, &silent):
+		complain(errw, app.OneLine(err))
 		return app.ExitUsage
 	default:
 		app.Each(err, func(err error) { complain(errw, app.OneLine(err)) })
@@ -172,6 +178,7 @@ An image is named by its path, a file in it as IMAGE:/path. Sizes take the suffi
 		Line:    func(a *app.Run, words []string) error { return serve.Line(a, image.OnOpen, words) },
 		Compare: measure.Compared, Machine: measure.Simulated(),
 	}), learn.Verbs(a.Run)...)...)
+	a.narrow(root)
 	root.AddCommand(a.man())
 	root.InitDefaultCompletionCmd() // for WrapArgs
 	a.FaultFlags(root)
@@ -184,6 +191,21 @@ An image is named by its path, a file in it as IMAGE:/path. Sizes take the suffi
 	})
 	app.WrapArgs(root)
 	return root
+}
+
+// wide are the verbs of Measure and Study whose output stays as it is: bench prints what fio does,
+// the others draw a screen or ask.
+var wide = []string{"bench", "step", "practice", "run", "watch"}
+
+// narrow makes the verbs that print tables fit a narrow terminal. The others print what is in an
+// image, for other programs.
+func (a cmdline) narrow(cmd *cobra.Command) {
+	for _, c := range cmd.Commands() {
+		if !slices.Contains(wide, c.Name()) && (c.GroupID == "measure" || c.GroupID == "study" || cmd.HasParent()) {
+			a.NarrowOutput(c)
+			a.narrow(c)
+		}
+	}
 }
 
 // programVersion is the module's version, and of a build in a checkout the commit; the Go that

@@ -41,6 +41,7 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "../../testdata/script",
 		Setup: func(env *testscript.Env) error {
+			env.Setenv("LANG", "C.UTF-8")
 			// Of make drawn: the programs have the fault.
 			for _, name := range []string{"BTRLAB_FAULT", "BTRLAB_FAULT_REACHED"} {
 				if v := os.Getenv(name); v != "" {

@@ -95,7 +95,7 @@ func (c printed) exists(targets []string) error {
 	a := newCmdline(nil, nil, nil)
 	root := a.root()
 	root.InitDefaultHelpCmd()
-	cmd, rest, err := root.Find(c.args)
+	cmd, rest, err := root.Find(aliased(c.args))
 	if err != nil || cmd == root {
 		return fmt.Errorf("no verb %s (%w)", c.args[0], err)
 	}

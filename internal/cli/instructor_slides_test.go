@@ -27,11 +27,11 @@ var slow = []string{
 	"compare --runtime vtime --device-model ssd-raid5",
 	"explore truncate-race --policy unlocked-drain --method naive",
 	"museum all",
-	"reproduce 001 --size 100000M --runtime-seconds 2",
-	"reproduce 002 --published --runtime-seconds 8 --warm 8",
+	"reproduce 001 --size 100000M --runtime-seconds 2 --all",
 	"reproduce 002 --runtime-seconds 8 --warm 8",
-	"reproduce 003 --size 64M --runtime-seconds 2.1",
-	"reproduce 004 --size 256M --runtime-seconds 0.1",
+	"reproduce 002 --runtime-seconds 8 --warm 8 --all",
+	"reproduce 003 --size 64M --runtime-seconds 2.1 --all",
+	"reproduce 004 --size 256M --runtime-seconds 0.1 --all",
 }
 
 // slide is a part of a lecture, between two lines "---".

@@ -26,8 +26,8 @@ func TestReproduce(t *testing.T) {
 		}
 		return out.String()
 	}
-	a := run("--json", "--save-calibration", cal)
-	if b := run("--json", "--calibration", cal); a != b {
+	a := run("--all", "--json", "--save-calibration", cal)
+	if b := run("--all", "--json", "--calibration", cal); a != b {
 		t.Errorf("not the same twice:\n%s\n%s", a, b)
 	}
 	var r struct {
@@ -50,7 +50,10 @@ func TestReproduce(t *testing.T) {
 		t.Errorf("%s", a)
 	}
 	text := strings.Join(strings.Fields(run()), " ")
-	for _, want := range []string{"lock calibrated", "unlocked predicted", "clat p99.99", "error", "not verified", `"cpu_factor"`, "What the prediction rests on"} {
+	if strings.Contains(text, "drain first not") || strings.Contains(text, "drain first 1") {
+		t.Errorf("without --all there are further rows:\n%s", text)
+	}
+	for _, want := range []string{"--all adds 8 rows: drain first, throttle out,", "lock calibrated", "unlocked predicted", "clat p99.99", "error", "not verified", `"cpu_factor"`, "What the prediction rests on"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
@@ -74,7 +77,7 @@ func TestReproduceProfiles(t *testing.T) {
 	dir := t.TempDir()
 	lock, cpu := filepath.Join(dir, "lock"), filepath.Join(dir, "cpu")
 	var out, errw bytes.Buffer
-	args := []string{"reproduce", "003", "--size", "16M", "--runtime-seconds", "0.1", "--published", "--lockprofile", lock, "--cpuprofile", cpu}
+	args := []string{"reproduce", "003", "--size", "16M", "--runtime-seconds", "0.1", "--lockprofile", lock, "--cpuprofile", cpu}
 	if code := Main(args, strings.NewReader(""), &out, &errw); code != 0 {
 		t.Fatalf("exit %d: %s", code, errw.String())
 	}

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// foreignWords are verbs of btrfs, debugfs, mkfs and the shell, with what does that here.
+// foreignWords are verbs of btrfs, guestfish, debugfs, builders of images, mkfs and the shell, with
+// what does that here.
 var foreignWords = map[string]string{
 	"filesystem resize": "resize",
 	"filesystem sync":   "sh, with the line sync", "filesystem mkswapfile": "fallocate",
@@ -28,6 +29,26 @@ var foreignWords = map[string]string{
 	"hardlink": "ln", "md": "mkdir", "setfattr": "setxattr", "ea_list": "getxattr", "ea_get": "getxattr", "ea_set": "setxattr",
 	"attr": "getxattr or setxattr", "getfacl": "getxattr", "set_inode_field": "chmod, chown or touch", "sif": "chmod, chown or touch",
 	"fallocate-punch": "fallocate --punch-hole", "punch": "fallocate --punch-hole",
+	"guestfish": "sh", "mkosi": "mkfs --rootdir or --plan", "genimage": "mkfs --rootdir or --plan",
+	"systemd-repart": "mkfs --rootdir or --plan", "repart": "mkfs --rootdir or --plan", "wic": "mkfs --rootdir or --plan", "build": "mkfs --rootdir or --plan",
+	"image": "mkfs --rootdir or --plan", "rootfs": "mkfs --rootdir", "populate": "mkfs --rootdir, or put -r", "summary": "info", "clean": "nothing: an image is one file",
+	"boot": "serve --nbd, for a virtual machine", "vm": "serve --nbd, for a virtual machine", "qemu": "serve --nbd, for a virtual machine",
+	"btrfs-image": "nothing: copy the image, or rescue copy", "btrfs-convert": "mkfs --rootdir with the files of the other file system",
+	"btrfs-filesystem-resize": "resize", "btrfs-balance": "nothing: chunks are made as they are needed",
+	"list-filesystems": "info, with --partition for one of a disk", "launch": "nothing: each verb opens its image", "open": "nothing: each verb opens its image, and sh keeps one open",
+	"close": "nothing: each verb closes its image", "exit": "nothing: only sh has it", "params": "info", "features": "info", "dirty": "nothing: each verb commits",
+	"tar-in": "put --from-tar", "tgz-in": "put --from-tar, of what gzip -d writes", "tar-out": "get --tar", "tgz-out": "get --tar, and gzip",
+	"edit": "get, an editor and put, or mount", "vi": "get, an editor and put, or mount", "nano": "get, an editor and put, or mount", "sparse": "mkfs --size", "part-disk": "nothing: a partition is taken by --partition",
+	"find0": "ls -R", "cp-a": "put, get, or reflink within an image", "cp-r": "put -r or get -r", "truncate-size": "truncate --size",
+	"zerofree": "nothing: holes stay holes", "fstrim": "nothing: what is freed is discarded", "trim": "nothing: what is freed is discarded", "discard": "nothing: what is freed is discarded",
+	"filesize": "stat", "exists": "stat", "is-file": "stat", "is-dir": "stat", "checksum": "cat, and a sum of its output", "head": "cat, and head", "tail": "cat, and tail", "grep": "cat, and grep",
+	"wc": "cat, and wc", "strings": "cat, and strings", "hexdump": "cat, and hexdump", "mkfifo": "mknod IMAGE:/path p", "readlink": "stat", "realpath": "stat",
+	"blocks": "inspect offset", "bmap": "inspect offset", "extents": "inspect offset, or dump tree", "dump_extents": "inspect offset, or dump tree",
+	"undel": "rescue older-root, which has files of before", "lsdel": "rescue older-root, which has files of before", "freefrag": "df, or dump free-space", "chroot": "nothing: paths are whole",
+	"pwd": "nothing: paths are whole", "lcd": "nothing: paths are whole", "statvfs": "df", "imap": "inspect inode-resolve", "inode_dump": "dump tree", "clri": "rm",
+	"modify_inode": "chmod, chown or touch", "set_super_value": "uuid or label", "inspect-os": "nothing: cat reads what is in the image", "e2image": "nothing: copy the image",
+	"e2fsck": "check", "blkid": "info", "lsblk": "info", "wipefs": "mkfs --force", "losetup": "nothing: no loop device is needed", "parted": "nothing: a partition is taken by --partition",
+	"fdisk": "nothing: a partition is taken by --partition", "dd": "write, or cat", "swapon": "fallocate", "perf": "bench --lockprofile -", "fsync": "sh, with the line fsync",
 	"logdump": "dump log", "journal": "dump log", "benchmark": "bench", "run": "bench", "shell": "sh", "debugfs": "sh",
 }
 

@@ -51,13 +51,13 @@ func TestAliases(t *testing.T) {
 		}
 	}
 	for typed, want := range map[string]string{"fi df x": "df x", "sub list x": "subvolume list x", "su li x": "subvolume li x", "run a.fio --json": "bench a.fio --json",
-		"run a": "run a", "ls x": "ls x", "df -h x": "df x", "df -h": "df -h", "filesystem resize 1 x": "filesystem resize 1 x", "subvolume snapshot x:/ /y": "snapshot x:/ /y"} {
+		"run a": "run a", "fio a.fio --json": "bench a.fio --json", "fio --bs=4k --name=j": "bench -- --bs=4k --name=j", "ls x": "ls x", "df -h x": "df x", "df -h": "df -h", "filesystem resize 1 x": "filesystem resize 1 x", "subvolume snapshot x:/ /y": "snapshot x:/ /y"} {
 		if have := strings.Join(aliased(strings.Fields(typed)), " "); have != want {
 			t.Errorf("%q: have %q want %q", typed, have, want)
 		}
 	}
 	for typed, want := range map[string]string{"practice --seed x": `bad --seed, have "x" want a number`, "mkfs -x": "there is no flag -x",
-		"replay a 1 --out x.PDF": "writes no PDF, want a page (.html)", "compare 9": `seed "009", want 000`} {
+		"replay a 1 --out x.PDF": "writes no PDF, want a page (.html)", "compare 9": `seed "009", want 000`, "bench --name=x": "want fio's words after --"} {
 		var errw bytes.Buffer
 		if code := Main(strings.Fields(typed), nil, &bytes.Buffer{}, &errw); code != app.ExitUsage || !strings.Contains(errw.String(), want) {
 			t.Errorf("%s: have %d, %q, want %q", typed, code, errw.String(), want)

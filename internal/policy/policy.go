@@ -97,7 +97,7 @@ func Parse(spec string) (Policy, error) {
 		if n := prose.Nearest(name, known); n != "" {
 			return Policy{}, fmt.Errorf("unknown policy %q (did you mean %q?)", name, n)
 		}
-		return Policy{}, fmt.Errorf("unknown policy %q, want one of %s", name, strings.Join(known, ", "))
+		return Policy{}, fmt.Errorf("unknown policy %q, want one of %s, or another of 'btrlab policy list'", name, strings.Join(Names(), ", "))
 	}
 	p := all[i]
 	for rest != "" {

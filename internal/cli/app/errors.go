@@ -12,7 +12,7 @@ import (
 const (
 	ExitOK          = 0
 	ExitFailed      = 1
-	ExitUsage       = 2
+	ExitUsage       = 2 // or no verdict of a kernel that was asked
 	ExitInterrupted = 130
 )
 
@@ -20,9 +20,11 @@ var (
 	// ErrFound ends a verb that has printed what it found.
 	ErrFound = errors.New("found something")
 	// SIGINT ends a verb with one of these: ErrInterrupted when it has changed an image, ErrStopped
-	// when it has printed what it found so far, ErrNothing when it has nothing to print, ErrUnmade
-	// when what it was making is no file system.
+	// when it has printed what it found so far, ErrMeasured and ErrRounds what it measured,
+	// ErrNothing when it has nothing to print, ErrUnmade when what it was making is no file system.
 	ErrInterrupted error = Interruption("interrupted; what was done before is committed")
+	ErrMeasured    error = Interruption("interrupted; the result is what was measured until then")
+	ErrRounds      error = Interruption("interrupted; the result has the rounds that ended")
 	ErrUnmade      error = Interruption("interrupted; the image is not made")
 	ErrStopped     error = Interruption("interrupted; the result is what was searched until then")
 	ErrNothing     error = Interruption("interrupted; there is no result")
@@ -42,6 +44,23 @@ type UsageError struct {
 func (e *UsageError) Error() string { return e.Err.Error() }
 
 func (e *UsageError) Unwrap() error { return e.Err }
+
+// NoVerdict is why a kernel that was to be asked has not answered: exit 2.
+type NoVerdict struct{ Err error }
+
+func (e *NoVerdict) Error() string { return e.Err.Error() }
+
+func (e *NoVerdict) Unwrap() error { return e.Err }
+
+// Asked is the error of a verb that asks a kernel: whatever kept it from an answer is no verdict.
+func Asked(err error) error {
+	var usage *UsageError
+	var stop Interruption
+	if err == nil || errors.Is(err, ErrFound) || errors.As(err, &usage) || errors.As(err, &stop) {
+		return err
+	}
+	return &NoVerdict{err}
+}
 
 // OneLine is an error without line breaks.
 func OneLine(err error) string { return strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; ") }

@@ -56,6 +56,15 @@ func SetHelp(root *cobra.Command) {
 		}
 	}
 	examples(root)
+	help := root.HelpFunc()
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		if w := TerminalWidth(cmd.OutOrStdout()); w < prose.Width {
+			n := &prose.Narrow{W: cmd.OutOrStdout(), Columns: w}
+			defer n.Close()
+			cmd.SetOut(n)
+		}
+		help(cmd, args)
+	})
 	root.SetHelpTemplate(strings.ReplaceAll(root.HelpTemplate(), ". | trimTrailingWhitespaces", "fill ."))
 	root.SetUsageTemplate(strings.NewReplacer(
 		"FlagUsages |", fmt.Sprintf("FlagUsagesWrapped %d |", prose.Width),

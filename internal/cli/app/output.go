@@ -51,7 +51,7 @@ func writable(path string) error {
 	st, err := os.Stat(path)
 	isNew := errors.Is(err, fs.ErrNotExist)
 	// to open a pipe waits for its reader
-	if path == "" || err == nil && !st.Mode().IsRegular() && !st.IsDir() {
+	if path == "" || path == "-" || err == nil && !st.Mode().IsRegular() && !st.IsDir() {
 		return nil
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644)

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 
@@ -13,7 +14,10 @@ import (
 type Profiles struct {
 	paths profile.Paths
 	addr  string
+	locks bytes.Buffer // the text of --lockprofile -
 }
+
+const lockUsage = "write lock waits by class, operation and policy to this file, for go tool pprof; - prints the longest as a text"
 
 // Flags adds the flags to cmd.
 func (p *Profiles) Flags(cmd *cobra.Command) {
@@ -21,7 +25,7 @@ func (p *Profiles) Flags(cmd *cobra.Command) {
 	f.StringVar(&p.paths.CPU, "cpuprofile", "", "write a CPU profile to this file")
 	f.StringVar(&p.paths.Mutex, "mutexprofile", "", "write Go's mutex profile to this file")
 	f.StringVar(&p.paths.Block, "blockprofile", "", "write Go's block profile to this file")
-	f.StringVar(&p.paths.Lock, "lockprofile", "", "write lock waits by class, operation and policy to this file, for go tool pprof")
+	f.StringVar(&p.paths.Lock, "lockprofile", "", lockUsage)
 	f.StringVar(&p.addr, "pprof", "", "serve net/http/pprof on this address while it runs, such as localhost:6060")
 }
 
@@ -33,13 +37,28 @@ func ProfileFlags(a *Run, cmd *cobra.Command, locks bool) {
 	f.StringVar(&p.paths.CPU, "cpuprofile", "", "write a CPU profile to this file, for go tool pprof")
 	OutputFlag(cmd, "cpuprofile")
 	if locks {
-		f.StringVar(&p.paths.Lock, "lockprofile", "", "write lock waits by class, operation and policy to this file, for go tool pprof")
+		f.StringVar(&p.paths.Lock, "lockprofile", "", lockUsage)
 		OutputFlag(cmd, "lockprofile")
 	}
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return p.Around(a, func() error { return run(cmd, args) })
+		err := p.Around(a, func() error { return run(cmd, args) })
+		return errors.Join(err, p.PrintLocks(cmd, a))
 	}
+}
+
+// PrintLocks prints the text of --lockprofile -, if it was asked for: after the result, or on
+// standard error where that is for a program.
+func (p *Profiles) PrintLocks(cmd *cobra.Command, a *Run) error {
+	if p.locks.Len() == 0 {
+		return nil
+	}
+	w := a.Out
+	if len(given(cmd, "json benchstat")) > 0 {
+		w = a.Err
+	}
+	_, err := fmt.Fprintf(w, "\n%s", p.locks.Bytes())
+	return err
 }
 
 // Around runs f while the profiles record.
@@ -52,6 +71,7 @@ func (p *Profiles) Around(a *Run, f func() error) (err error) {
 		defer s.Close()
 		fmt.Fprintf(a.Err, "btrlab: profiles on http://%s/debug/pprof/\n", s.Addr())
 	}
+	p.paths.LockText = &p.locks
 	stop, err := profile.Start(p.paths)
 	if err != nil {
 		return err

@@ -85,6 +85,15 @@ func (s *Stopping) Interrupted() error {
 	return nil
 }
 
+// InterruptedIn is Interrupted of a measurement: on an image what was written is committed, in
+// memory there is only what was printed, of which made is the word.
+func (s *Stopping) InterruptedIn(image string, made error) error {
+	if image == "" && s.Stop.Load() {
+		return made
+	}
+	return s.Interrupted()
+}
+
 // Context ends when parent does or SIGINT comes.
 func (s *Stopping) Context(parent context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(parent)

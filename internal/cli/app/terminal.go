@@ -1,12 +1,15 @@
 package app
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
+	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
 	"btrlab/internal/prose"
@@ -14,6 +17,9 @@ import (
 
 // IsTerminal reports whether w is a terminal.
 func IsTerminal(w io.Writer) bool {
+	if n, ok := w.(*prose.Narrow); ok {
+		w = n.W
+	}
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
@@ -37,21 +43,46 @@ func (l LineWriter) Write(p []byte) (int, error) {
 	return len(p), err
 }
 
-// Width is that of the terminal that the output goes to, in characters; 80 without one, or on a
-// narrower one.
+// Width is that of the output, in characters: see TerminalWidth.
 func (a *Run) Width() int { return TerminalWidth(a.Out) }
 
-// TerminalWidth is the columns of the terminal that w is, prose.Width if it is none or narrower.
+// minWidth is the width of a line on a terminal that has less, or says nonsense.
+const minWidth = 20
+
+// TerminalWidth is the columns of the terminal that w is; of another file those that the variable
+// COLUMNS has, or prose.Width.
 func TerminalWidth(w io.Writer) int {
-	f, ok := w.(*os.File)
-	if !ok {
-		return prose.Width
+	if n, ok := w.(*prose.Narrow); ok {
+		return n.Columns
 	}
-	columns, _, err := term.GetSize(int(f.Fd()))
-	if err != nil {
-		return prose.Width
+	if f, ok := w.(*os.File); ok {
+		if columns, _, err := term.GetSize(int(f.Fd())); err == nil && columns > 0 {
+			return max(columns, minWidth)
+		}
 	}
-	return max(columns, prose.Width)
+	if columns, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && columns > 0 {
+		return max(columns, minWidth)
+	}
+	return prose.Width
+}
+
+// NarrowOutput makes a verb whose text and tables are set for 80 columns fit a narrower output.
+// What is for a program (--json, --benchstat) and what draws a screen (--step) stays as it is.
+func (a *Run) NarrowOutput(cmd *cobra.Command) {
+	run := cmd.RunE
+	if run == nil {
+		return
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		w := a.Width()
+		if w >= prose.Width || len(given(cmd, "json benchstat step")) > 0 {
+			return run(cmd, args)
+		}
+		n := &prose.Narrow{W: a.Out, Columns: w}
+		a.Out = n
+		defer func() { a.Out = n.W }()
+		return errors.Join(run(cmd, args), n.Close())
+	}
 }
 
 // Say prints heading and text, wrapped at the output's width; further lines are indented by the

@@ -13,6 +13,7 @@ import (
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
+	"btrlab/internal/prose"
 )
 
 func (a verbs) tree() *cobra.Command {
@@ -33,7 +34,7 @@ func (a verbs) tree() *cobra.Command {
 		}
 		image, path, _ := a.SplitSpec(args[0])
 		w := bufio.NewWriterSize(a.Out, 64<<10)
-		d := &drawnTree{verbs: a, w: w, level: level, dirsOnly: dirs}
+		d := &drawnTree{verbs: a, w: w, level: level, dirsOnly: dirs, lines: treeLines()}
 		err := a.ReadFS(image, func(x *fs.FS) error {
 			d.x = x
 			at, err := x.Stat(a.Task, path)
@@ -77,6 +78,15 @@ type drawnTree struct {
 	level       int
 	dirsOnly    bool
 	dirs, files int
+	lines       [3]string // before a name, below it, before the last name
+}
+
+// treeLines are the lines of a drawing, those of tree(1): with the letters of the locale.
+func treeLines() [3]string {
+	if prose.UTF8() {
+		return [3]string{"├── ", "│   ", "└── "}
+	}
+	return [3]string{"|-- ", "|   ", "`-- "}
 }
 
 // below draws the names in path; indent is what is before them.
@@ -99,9 +109,9 @@ func (d *drawnTree) below(path, indent string, depth int) error {
 		if err := d.Interrupted(); err != nil {
 			return err
 		}
-		branch, next := "├── ", indent+"│   "
+		branch, next := d.lines[0], indent+d.lines[1]
 		if i == len(list)-1 {
-			branch, next = "└── ", indent+"    "
+			branch, next = d.lines[2], indent+"    "
 		}
 		full := gopath.Join(path, e.Name)
 		name := app.Shown(d.Out, e.Name)

@@ -1,12 +1,17 @@
 package measure
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"btrlab/internal/cli/app"
 	"btrlab/internal/measure/fio"
@@ -18,7 +23,8 @@ import (
 type benchFlags struct {
 	image, pol, model, linux string
 	set                      []string
-	asJSON, nocow            bool
+	asJSON, nocow, benchstat bool
+	format, output           string
 	syntax                   fio.Syntax
 	dirty                    app.ByteSize
 	prof                     app.Profiles
@@ -30,16 +36,25 @@ type benchFlags struct {
 func (a verbs) bench() *cobra.Command {
 	var c benchFlags
 	cmd := &cobra.Command{
-		Use:   "bench JOB.fio",
-		Short: "run a fio job file against files in an image",
-		Long: `Bench runs the jobs of a fio job file (- is standard input); a filename= is a path in the image. It prints what fio
-prints, or with --json the JSON of fio 3.x. Without --image it works on a fresh image in memory.`,
+		Use:   "bench {JOB.fio | -- --name=JOB ...}",
+		Short: "run fio jobs against files in an image",
+		Long: `Bench runs the jobs of a fio job file (- is standard input), or those of fio's own words after --: each --name= begins
+a job, and the words before the first one are for all. A filename= is a path in the image. It prints what fio prints: text, or with
+--output-format its terse line (version 3) or JSON. Without --image it works on a fresh image in memory.
+
+Logs that a job asks for (write_lat_log=, write_bw_log=, write_iops_log=) become files of the working directory, with fio's names and columns.`,
 		Example: `  btrlab bench internal/measure/seeds/seed-002.fio --set size=256M --set runtime=10 --nocow --policy unlocked
   btrlab bench job.fio --image disk.img --device-model ssd-raid5 --lockprofile lock.pprof
+  btrlab bench --policy unlocked --nocow -- --name=w --rw=randwrite --bs=4k --size=64m --numjobs=4 --filename=f
   btrlab bench job.fio --nocow --linux /mnt/btrfs
   btrlab bench job.fio --runtime vtime --cpus 16 --seed 1 --device-model nvme --no-payload
   btrlab bench internal/measure/seeds/seed-002.fio --set runtime=1 --set size=256M --nocow --runtime vtime --device-model ssd-raid5 --gantt locks.html`,
-		Args: cobra.ExactArgs(1),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if cmd.ArgsLenAtDash() == 0 && len(args) > 0 {
+				return nil // fio's words
+			}
+			return cobra.ExactArgs(1)(cmd, args)
+		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&c.image, "image", "", "image or block device that holds a btrfs (default: a fresh one in memory)")
@@ -51,24 +66,49 @@ prints, or with --json the JSON of fio 3.x. Without --image it works on a fresh 
 	f.Var(&c.dirty, "dirty-limit", "dirty bytes at which writers are throttled; writeback starts at half of it (default 128M)")
 	linuxFlag(cmd, &c.linux)
 	app.JSONFlag(cmd, &c.asJSON)
+	f.Lookup("json").Usage = "print the result as JSON, as --output-format=json+ does"
+	f.StringVar(&c.format, "output-format", "normal", "print the result as "+strings.Join(fio.Formats, ", "))
+	benchstatFlag(cmd, &c.benchstat)
+	f.Lookup("benchstat").Usage = "print a line for each job as go test prints benchmarks, for benchstat -col /policy"
+	app.CompleteFixed(cmd, "output-format", fio.Formats)
 	c.dio.flags(cmd)
 	c.prof.Flags(cmd)
 	c.rt.flags(cmd)
 	c.pic.flags(cmd)
 	app.CompletePolicies(cmd, "policy")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := errors.Join(app.ParsePolicies(cmd, []string{c.pol}), app.ParseModel(cmd, c.model), c.rt.check(cmd, c.image), c.rt.checkLinux(cmd, c.linux), c.dio.check(cmd, c.image), c.pic.check(cmd, &c.rt)); err != nil {
+		if err := errors.Join(app.Check(cmd, app.OneOf(c.format, fio.Formats, "output-format %q, want one of %s"), app.Excludes("benchstat", "json output-format", "--%s is a form of its own, want neither --json nor --output-format")), app.ParsePolicies(cmd, []string{c.pol}), app.ParseModel(cmd, c.model), c.rt.check(cmd, c.image), c.rt.checkLinux(cmd, c.linux), c.dio.check(cmd, c.image), c.pic.check(cmd, &c.rt)); err != nil {
 			return err
 		}
-		return a.benchJob(cmd, &c, args[0])
+		return a.benchJob(cmd, &c, args)
 	}
 	a.CacheFlag(cmd)
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		var unknown *pflag.NotExistError
+		if errors.As(err, &unknown) && slices.Contains(fio.OptionNames(), unknown.GetSpecifiedName()) {
+			return app.Usagef(cmd, "--%s is fio's, want fio's words after --, as btrlab bench -- --name=JOB --rw=write --size=1m", unknown.GetSpecifiedName())
+		}
+		return &app.UsageError{Err: app.FlagError(err), Path: cmd.CommandPath()}
+	})
 	return cmd
 }
 
-// benchJob runs the job of a file, and prints the result.
-func (a verbs) benchJob(cmd *cobra.Command, c *benchFlags, file string) error {
-	jf, err := a.ReadJob(c.syntax, file)
+// jobs are those of a file, or of fio's words after --.
+func (a verbs) jobs(cmd *cobra.Command, c *benchFlags, args []string) (*fio.JobFile, error) {
+	if cmd.ArgsLenAtDash() < 0 {
+		return a.ReadJob(c.syntax, args[0])
+	}
+	jf, prog, err := c.syntax.ParseArgs(args)
+	if err != nil {
+		return nil, app.Usagef(cmd, "%v", err)
+	}
+	c.format, c.output = cmp.Or(prog.Format, c.format), prog.Output
+	return jf, nil
+}
+
+// benchJob runs jobs, and prints the result.
+func (a verbs) benchJob(cmd *cobra.Command, c *benchFlags, args []string) error {
+	jf, err := a.jobs(cmd, c, args)
 	if err != nil {
 		return err
 	}
@@ -95,22 +135,38 @@ func (a verbs) benchJob(cmd *cobra.Command, c *benchFlags, file string) error {
 	if err != nil {
 		return app.Named(c.image, err)
 	}
-	if err := c.pic.save(filepath.Base(file), c.pol); err != nil {
+	if err := c.pic.save(filepath.Base(jf.Name), c.pol); err != nil {
 		return err
 	}
-	if c.asJSON {
-		// json+: fio's own fio_jsonplus_clat2csv wants the bins, other readers pass over them.
-		err = run.WriteJSON(a.Out, true)
-	} else {
-		err = run.WriteText(a.Out)
-	}
-	if err != nil {
+	if err := errors.Join(a.printRun(run, c), c.prof.PrintLocks(cmd, a.Run)); err != nil {
 		return err
 	}
 	if job, text, errno := run.FirstError(); errno != 0 {
 		return fmt.Errorf("job %s: %s", job, text)
 	}
-	return a.Interrupted()
+	return a.InterruptedIn(c.image, app.ErrMeasured)
+}
+
+// printRun prints the result in the format that the flags or fio's words ask for.
+func (a verbs) printRun(run *stats.Run, c *benchFlags) error {
+	write := func(w io.Writer) error {
+		switch {
+		case c.benchstat:
+			return run.WriteBenchstat(w, c.pol, c.rt.processors())
+		case c.asJSON:
+			// json+: fio's own fio_jsonplus_clat2csv wants the bins, other readers pass over them.
+			return run.WriteJSON(w, true)
+		case strings.HasPrefix(c.format, "json"):
+			return run.WriteJSON(w, c.format == "json+")
+		case c.format == "terse":
+			return run.WriteTerse(w)
+		}
+		return run.WriteText(w)
+	}
+	if c.output != "" {
+		return app.ReplaceFile(c.output, write)
+	}
+	return write(a.Out)
 }
 
 // setOptions applies key=value words to every job.
@@ -142,6 +198,7 @@ func (a verbs) runBench(jf *fio.JobFile, cfg rig.Config, pol string, nocow bool,
 	defer func() { err = errors.Join(err, files.Close(a.Task)) }()
 	o := a.benchOptions("", bar)
 	o.Open = files.Open
+	o.Log = func(name string) (io.WriteCloser, error) { return os.Create(name) }
 	pic.frame(&o)
 	return fio.Run(a.Task, jf, o)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +20,7 @@ import (
 	"btrlab/internal/measure/report"
 	"btrlab/internal/measure/rig"
 	"btrlab/internal/measure/seeds"
+	"btrlab/internal/measure/stats"
 	"btrlab/internal/policy"
 	"btrlab/internal/sched/vtime"
 )
@@ -31,10 +33,12 @@ type compareFlags struct {
 	seconds                     float64
 	rounds, jobs                int
 	asJSON, ablation, nocow     bool
+	benchstat                   bool
 
 	prof app.Profiles
 	rt   runtimeFlags
 	dio  deviceIO
+	pic  pictures
 }
 
 func (a verbs) compare() *cobra.Command {
@@ -65,7 +69,14 @@ func (a verbs) compare() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := a.printCompare(report.Meta{Title: seed.Title, Machine: c.rt.machine()}, results, c.asJSON, c.out); err != nil {
+		results = slices.DeleteFunc(results, func(r *experiment.Result) bool { return len(r.Rows) == 0 })
+		if len(results) == 0 {
+			return app.ErrNothing
+		}
+		if err := a.printCompare(report.Meta{Title: seed.Title, Machine: c.rt.machine()}, results, &c); err != nil {
+			return err
+		}
+		if err := c.prof.PrintLocks(cmd, a.Run); err != nil {
 			return err
 		}
 		for _, r := range results {
@@ -73,7 +84,7 @@ func (a verbs) compare() *cobra.Command {
 				return app.ErrFound
 			}
 		}
-		return a.Interrupted()
+		return a.InterruptedIn(c.device, app.ErrRounds)
 	}
 	return cmd
 }
@@ -96,9 +107,14 @@ func (c *compareFlags) flags(cmd *cobra.Command) {
 	f.StringVar(&c.out, "out", "", "write a report, one HTML page, to this file, or its numbers if it ends in .json")
 	app.OutputFlag(cmd, "out")
 	app.JSONFlag(cmd, &c.asJSON)
+	benchstatFlag(cmd, &c.benchstat)
 	c.dio.flags(cmd)
 	c.prof.Flags(cmd)
 	c.rt.flags(cmd)
+	c.pic.flags(cmd)
+	for _, name := range []string{"gantt", "trace-json"} {
+		f.Lookup(name).Usage += "; a file for each row, with its name, of its first round"
+	}
 	f.Lookup("policy").DefValue = "every preset"
 	app.CompletePolicies(cmd, "policy")
 	app.CompleteFixed(cmd, "device-model", rig.Models())
@@ -129,6 +145,7 @@ func (c *compareFlags) check(cmd *cobra.Command, seed *seeds.Seed) error {
 		app.Not(rows && f.Changed("policy"), "--policy is for seed 002: the rows of seed %s have policies of their own", seed.Name),
 		app.Not(c.ablation && !hasAblation(seed), "--ablation is for %s", seeds.With(hasAblation)),
 		app.Not(rows && c.jobPath != "", "--job is for the policies of seed 002: the rows of seed %s change the options of its job", seed.Name),
+		app.Excludes("benchstat", "json", "--%s and --json exclude each other"),
 		app.Needs("nocow", "job", "--nocow is for --job: the seeds say what their files are"),
 		app.Not(len(c.policies) == 0 || len(c.models) == 0, "nothing to compare, want at least one policy and one device model"))
 	if err != nil {
@@ -140,7 +157,10 @@ func (c *compareFlags) check(cmd *cobra.Command, seed *seeds.Seed) error {
 	if c.jobPath != "" && !f.Changed("runtime-seconds") && !numeric {
 		c.seconds = 0
 	}
-	return c.rt.check(cmd, c.device)
+	if err := c.rt.check(cmd, c.device); err != nil {
+		return err
+	}
+	return errors.Join(c.pic.check(cmd, &c.rt), app.Check(cmd, app.Needs("gantt trace-json", "", "--%s shows one machine, want one --device-model").If(len(c.models) > 1)))
 }
 
 // files is how many files the tasks of the job use, 0 if they share one, and what kind of files.
@@ -192,6 +212,8 @@ func (a verbs) comparison(cmd *cobra.Command, seed *seeds.Seed, c *compareFlags)
 	if c.ablation {
 		opt.Variants = slices.Concat(opt.Variants, seed.Compare.Ablation)
 	}
+	pics := c.pic.ofRows(&c.rt)
+	pics.frame(&opt)
 	if seed.Compare.Cached && !c.dirty.Given {
 		c.dirty.N = 4 * c.size.N
 	}
@@ -212,7 +234,11 @@ func (a verbs) comparison(cmd *cobra.Command, seed *seeds.Seed, c *compareFlags)
 				break
 			}
 		}
-		return nil
+		names, err := pics.save(filepath.Base(jf.Name))
+		for _, name := range names {
+			a.Note("picture: " + name)
+		}
+		return err
 	})
 	return results, err
 }
@@ -311,7 +337,11 @@ func (a verbs) compareJob(cmd *cobra.Command, seed *seeds.Seed, c *compareFlags)
 			size = append(size, fmt.Sprintf("filesize=%d", each))
 		}
 	}
-	return jf, setOptions(cmd, jf, append(size, c.set...))
+	err = setOptions(cmd, jf, append(size, c.set...))
+	if err != nil && slices.ContainsFunc(c.set, func(kv string) bool { return strings.HasPrefix(kv, "runtime=") }) {
+		err = app.Usagef(cmd, "%w; --runtime-seconds takes seconds and parts of them", err)
+	}
+	return jf, err
 }
 
 func (a verbs) runCompare(cfg rig.Config, o experiment.Options) (r *experiment.Result, err error) {
@@ -330,9 +360,21 @@ func (a verbs) runCompare(cfg rig.Config, o experiment.Options) (r *experiment.R
 	return experiment.Compare(a.Task, l, o)
 }
 
-func (a verbs) printCompare(meta report.Meta, results []*experiment.Result, asJSON bool, out string) error {
+// writeBenchstat writes the lines of all results for benchstat.
+func (a verbs) writeBenchstat(results []*experiment.Result, rt *runtimeFlags) error {
+	err := stats.BenchHead(a.Out)
+	for _, r := range results {
+		err = errors.Join(err, r.WriteBenchstat(a.Out, rt.processors()))
+	}
+	return err
+}
+
+func (a verbs) printCompare(meta report.Meta, results []*experiment.Result, c *compareFlags) error {
+	asJSON, out := c.asJSON, c.out
 	var err error
 	switch {
+	case c.benchstat:
+		err = a.writeBenchstat(results, &c.rt)
 	case asJSON && len(results) == 1:
 		err = results[0].WriteJSON(a.Out)
 	case asJSON:
@@ -359,7 +401,7 @@ func (a verbs) printCompare(meta report.Meta, results []*experiment.Result, asJS
 	if err != nil {
 		return fmt.Errorf("report %s: %w", out, err)
 	}
-	if !asJSON {
+	if !asJSON && !c.benchstat {
 		fmt.Fprintf(a.Out, "\nreport: %s\n", out)
 	}
 	return nil

@@ -1,17 +1,24 @@
 package measure
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"btrlab/internal/cli/app"
+	"btrlab/internal/measure/experiment"
 	"btrlab/internal/measure/fio"
 	"btrlab/internal/measure/gantt"
+	"btrlab/internal/sched"
+	"btrlab/internal/sched/vtime"
 )
 
 // pictures are the flags that draw CPUs and locks of a run in virtual time.
@@ -74,6 +81,81 @@ func (p *pictures) frame(o *fio.Options) {
 	if len(p.all) > 0 {
 		o.Began, o.Ended = p.all.Begin, p.all.End
 	}
+}
+
+// rowPictures are the pictures of a comparison, those of each row's first round. It is the watcher
+// of the machine and tells the row that runs.
+type rowPictures struct {
+	from *pictures
+	cpus int
+	rows map[string]*pictures
+	now  gantt.Watchers // of the row that runs; nil between runs and after the first round
+}
+
+// ofRows are the pictures of a comparison, nil if none was asked for.
+func (p *pictures) ofRows(r *runtimeFlags) *rowPictures {
+	if p.path == "" && p.tracePath == "" {
+		return nil
+	}
+	l := &rowPictures{from: p, cpus: r.cpus, rows: map[string]*pictures{}}
+	r.watch = l
+	return l
+}
+
+// frame tells of the runs of a comparison.
+func (l *rowPictures) frame(o *experiment.Options) {
+	if l == nil {
+		return
+	}
+	o.Began = func(row string, round int, now int64) {
+		if round > 1 {
+			return
+		}
+		own := &pictures{path: rowFile(l.from.path, row), spans: l.from.spans, at: l.from.at, tracePath: rowFile(l.from.tracePath, row),
+			traceAt: l.from.traceAt, traceSpan: l.from.traceSpan}
+		own.record(&runtimeFlags{cpus: l.cpus})
+		l.rows[row], l.now = own, own.all
+		l.now.Begin(now)
+	}
+	o.Ended = func(now int64) {
+		l.now.End(now)
+		l.now = nil
+	}
+}
+
+// save writes the pictures of the rows and gives their names.
+func (l *rowPictures) save(job string) (names []string, err error) {
+	if l == nil {
+		return nil, nil
+	}
+	for _, row := range slices.Sorted(maps.Keys(l.rows)) {
+		p := l.rows[row]
+		err = errors.Join(err, p.save(job, row))
+		for _, name := range []string{p.path, p.tracePath} {
+			if name != "" {
+				names = append(names, name)
+			}
+		}
+	}
+	return names, err
+}
+
+// rowFile is the name of a row's file: that of the flag, with the row before its kind.
+func rowFile(path, row string) string {
+	if path == "" {
+		return ""
+	}
+	ext := filepath.Ext(path)
+	return strings.TrimSuffix(path, ext) + "-" + strings.NewReplacer("/", "-", " ", "-").Replace(row) + ext
+}
+
+func (l *rowPictures) Ran(t *sched.Task, cpu int, from, to int64)  { l.now.Ran(t, cpu, from, to) }
+func (l *rowPictures) Spun(t *sched.Task, cpu int, from, to int64) { l.now.Spun(t, cpu, from, to) }
+func (l *rowPictures) Held(t *sched.Task, id vtime.LockID, from, to int64) {
+	l.now.Held(t, id, from, to)
+}
+func (l *rowPictures) Waited(t *sched.Task, id vtime.LockID, from, to int64) {
+	l.now.Waited(t, id, from, to)
 }
 
 func (p *pictures) save(job, policy string) error {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"sync"
 
 	"github.com/spf13/cobra"
@@ -13,6 +14,7 @@ import (
 	"btrlab/internal/cli/app"
 	"btrlab/internal/measure/reproduce"
 	"btrlab/internal/measure/seeds"
+	"btrlab/internal/prose"
 	"btrlab/internal/sched/cost"
 )
 
@@ -31,7 +33,7 @@ type reproduceFlags struct {
 	calFile, saveFile, costFile, out, choice string
 	policies, rows                           []string
 	fit                                      int
-	asJSON, sensitivity, surface, published  bool
+	asJSON, sensitivity, surface, all        bool
 }
 
 func (a verbs) reproduce() *cobra.Command {
@@ -40,6 +42,8 @@ func (a verbs) reproduce() *cobra.Command {
 		Use:   "reproduce SEED",
 		Short: "repeat a published experiment in virtual time, beside its published figures",
 		Long: seeds.Paragraphs(func(s *seeds.Seed) string { return s.Study.About }) + `
+
+The published rows are simulated, by themselves; --all adds those that show what a patch, a design or a guess is worth.
 
 --calibrate fits the machine's speed, its idle exit and its noise, and the device's depth, garbage collection and interrupts. What it makes small is
 the misfit: squared logarithms of simulated by published, 30 times that of iops, 5 of the mean, 1 of the standard deviation, 0.7 of
@@ -53,6 +57,7 @@ a minute.
 --surface, for ` + seeds.With(func(s *seeds.Seed) bool { return s.Study.Surface != nil }) + `, says how the gain hangs on two choices that the publication leaves open: at each point
 of a grid the calibrated row is fitted again and the gain is simulated; some minutes.`,
 		Example: `  btrlab reproduce 002
+  btrlab reproduce 002 --all --runtime-seconds 8 --warm 8
   btrlab reproduce 000 --runtime-seconds 40
   btrlab reproduce 001 --runtime-seconds 10
   btrlab reproduce 003 --size 256M --runtime-seconds 2.1
@@ -75,7 +80,7 @@ of a grid the calibrated row is fitted again and the gain is simulated; some min
 		if err != nil {
 			return err
 		}
-		o := reproduce.Options{Calibration: seed.Study.Calibration, Seconds: c.seconds, Warm: c.warm, Size: c.size.N, Choice: c.choice, Published: c.published, Policies: c.policies, Stop: &a.Stop}
+		o := reproduce.Options{Calibration: seed.Study.Calibration, Seconds: c.seconds, Warm: c.warm, Size: c.size.N, Choice: c.choice, Published: !c.all && len(c.rows) == 0, Policies: c.policies, Stop: &a.Stop}
 		if err := c.read(&o); err != nil {
 			return err
 		}
@@ -98,7 +103,9 @@ func (c *reproduceFlags) flags(cmd *cobra.Command) {
 	f.BoolVar(&c.sensitivity, "sensitivity", false, "change each choice of the calibration by a fifth, and say what that does to both rows")
 	f.StringSliceVar(&c.policies, "policy", nil, "add a row with this policy")
 	app.CompletePolicies(cmd, "policy")
-	f.BoolVar(&c.published, "published", false, "leave out the rows of which nothing was published")
+	f.BoolVar(&c.all, "all", false, "also run the rows of which nothing was published")
+	f.Bool("published", true, "what is done without --all") // before there was --all
+	f.Lookup("published").Hidden = true
 	f.StringArrayVar(&c.rows, "row", nil, "run this row only, with what it is compared with; may be repeated")
 	f.BoolVar(&c.surface, "surface", false, "say how the gain hangs on two choices, at the points of a grid")
 	f.StringVar(&c.choice, "choice", "", "change this choice of the --sensitivity table only, by its name there")
@@ -118,7 +125,8 @@ func (c *reproduceFlags) check(cmd *cobra.Command, seed *seeds.Seed) error {
 		app.AtLeast(c.size.N, 1<<20, "size %d, want at least 1M").If(c.size.Given),
 		app.AtLeast(c.fit, 0, "calibrate %d, want at least 0 runs"),
 		app.Needs("choice", "sensitivity", "--choice is for --sensitivity"),
-		app.Excludes("row", "sensitivity surface published", "--row goes with none of --sensitivity, --surface and --published"),
+		app.Excludes("row", "sensitivity surface all", "--row goes with none of --sensitivity, --surface and --all"),
+		app.Excludes("all", "sensitivity surface", "--all goes with neither --sensitivity nor --surface"),
 		app.OneOf(c.choice, reproduce.Choices(), "choice %q, want one of: %s").If(c.choice != ""),
 		app.Excludes("policy", "sensitivity surface", "--policy goes with neither --sensitivity nor --surface"),
 		app.Excludes("sensitivity", "out", "--sensitivity has no page for --out"))
@@ -186,6 +194,10 @@ func (a verbs) reproduceSeed(seed *seeds.Seed, o reproduce.Options, c *reproduce
 		}
 	}
 	seed = reproduce.Only(seed, c.rows)
+	var left []string
+	if o.Published && !c.surface && !c.sensitivity {
+		seed, left = reproduce.Published(seed)
+	}
 	bar := a.NewBar("reproduce", true)
 	o.Progress = shares(bar, func(step string) float64 { return reproduce.Share(seed, step) })
 	if c.surface {
@@ -220,7 +232,12 @@ func (a verbs) reproduceSeed(seed *seeds.Seed, o reproduce.Options, c *reproduce
 	if c.asJSON {
 		return errors.Join(a.PrintJSON(r), saved)
 	}
-	return errors.Join(r.WriteText(a.Out), saved)
+	if err := errors.Join(r.WriteText(a.Out), saved); err != nil || len(left) == 0 {
+		return err
+	}
+	fmt.Fprintln(a.Out)
+	a.Say("", fmt.Sprintf("--all adds %s: %s.", prose.Count(len(left), "row"), strings.Join(left, ", ")))
+	return nil
 }
 
 func saveCalibration(path string, c *seeds.Calibration) error {

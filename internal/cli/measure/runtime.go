@@ -3,6 +3,7 @@ package measure
 import (
 	"fmt"
 	"os"
+	"runtime"
 	"strings"
 	"time"
 
@@ -64,6 +65,19 @@ func (r *runtimeFlags) check(cmd *cobra.Command, image string) error {
 	}
 	_, err = r.table()
 	return err
+}
+
+// processors is how many processors the runtime has.
+func (r *runtimeFlags) processors() int {
+	if r.name == "vtime" {
+		return r.cpus
+	}
+	return runtime.GOMAXPROCS(0)
+}
+
+// benchstatFlag adds --benchstat to cmd.
+func benchstatFlag(cmd *cobra.Command, v *bool) {
+	cmd.Flags().BoolVar(v, "benchstat", false, "print lines as go test prints benchmarks, for benchstat -col /policy: one for each round")
 }
 
 // machine is what a page calls the machine of the measurement, nil for this one.

@@ -285,6 +285,14 @@ type canvas struct {
 	w, h int
 }
 
+// letter is what the locale has of a letter and of its stand-in in ASCII.
+func letter(r, ascii rune) rune {
+	if prose.UTF8() {
+		return r
+	}
+	return ascii
+}
+
 // put writes text into the cells [x, x+w) of row y; the rest of them stay blank.
 func (c canvas) put(x, y, w int, style tcell.Style, text string) {
 	w = min(w, c.w-x)
@@ -293,7 +301,7 @@ func (c canvas) put(x, y, w int, style tcell.Style, text string) {
 	}
 	r := []rune(text)
 	if len(r) > w {
-		r = append(r[:w-1], '…')
+		r = append(r[:w-1], letter('…', '.'))
 	}
 	for i := range w {
 		ch := ' '
@@ -363,7 +371,7 @@ func (st *Stepper) draw(screen tcell.Screen) {
 		}
 	}
 	for x := range w {
-		c.SetContent(x, y+rows, '─', nil, plain)
+		c.SetContent(x, y+rows, letter('─', '-'), nil, plain)
 	}
 	st.history(c, y+rows+1, h-2-len(foot), colw, tasks)
 }
@@ -412,7 +420,7 @@ func (st *Stepper) foot(w, n int) []string {
 	if room := max(n-len(head)-len(end), 1); len(l) > room {
 		l = l[:room]
 		if r := []rune(l[room-1]); len(r) > 0 {
-			l[room-1] = string(r[:min(len(r), w-2)]) + " …"
+			l[room-1] = string(r[:min(len(r), w-2)]) + " " + string(letter('…', '.'))
 		}
 	}
 	return append(append(head, l...), end...)

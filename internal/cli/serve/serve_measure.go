@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -75,13 +76,18 @@ writeback has them, for the lock of the inode or of a range of it, and for order
 		o.Stop = a.Interrupted
 		rows, err := served.Run(a.Task, o)
 		b.Done()
-		if err != nil {
+		if errors.Is(err, app.ErrInterrupted) {
+			if err = app.ErrRounds; len(rows) == 0 || len(rows[0].Rate) == 0 {
+				return app.ErrNothing
+			}
+		}
+		if err != nil && !errors.Is(err, app.ErrRounds) {
 			return err
 		}
 		if asJSON {
-			return a.PrintJSON(rows)
+			return errors.Join(a.PrintJSON(rows), err)
 		}
-		return printServed(a.Out, rows)
+		return errors.Join(printServed(a.Out, rows), err)
 	}
 	return cmd
 }

@@ -1,12 +1,14 @@
 package study
 
 import (
+	"errors"
 	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
 
 	"btrlab/internal/cli/app"
+	"btrlab/internal/judge/park"
 	"btrlab/internal/policy"
 	"btrlab/internal/prose"
 	"btrlab/internal/sched/explore"
@@ -170,9 +172,12 @@ func (v *exploring) search(s *scenario.Scenario, o scenario.Options, st *app.Sta
 		if i > 0 && !v.asJSON {
 			fmt.Fprintln(v.Out)
 		}
-		if v.asJSON {
+		switch confirms := v.confirm != "" && r.Verdict == explore.Violated && !r.Stopped; {
+		case v.asJSON && confirms:
+			err = v.printConfirmed(s, p, r)
+		case v.asJSON:
 			err = v.PrintJSON(r)
-		} else {
+		default:
 			err = v.printExplored(s, p, &r, &v.sf, v.Layout(&v.lf))
 		}
 		if err != nil {
@@ -181,7 +186,7 @@ func (v *exploring) search(s *scenario.Scenario, o scenario.Options, st *app.Sta
 		if r.Stopped {
 			return app.ErrStopped
 		}
-		if v.confirm != "" && r.Verdict == explore.Violated {
+		if v.confirm != "" && r.Verdict == explore.Violated && !v.asJSON {
 			if _, err := v.replayLed(v.confirm, false, s, p, r.Schedule, v.asJSON); err != nil {
 				return err
 			}
@@ -191,6 +196,16 @@ func (v *exploring) search(s *scenario.Scenario, o scenario.Options, st *app.Sta
 		return app.ErrFound
 	}
 	return nil
+}
+
+// printConfirmed prints a result with what the kernel of --confirm does in its schedule, as one
+// document.
+func (v *exploring) printConfirmed(s *scenario.Scenario, p *policy.Policy, r scenario.Result) error {
+	x, err := v.verbs.confirm(v.confirm, s, p, r.Schedule)
+	return errors.Join(err, v.PrintJSON(struct {
+		scenario.Result
+		Confirmed *park.Replayed `json:"confirmed"`
+	}{r, x}))
 }
 
 func (a verbs) listScenarios(asJSON bool) error {
@@ -264,19 +279,34 @@ func (a verbs) printExplored(s *scenario.Scenario, p *policy.Policy, r *scenario
 func (a verbs) matrix(cmd *cobra.Command, pols []string, o scenario.Options, sf *searchFlags, view *viewFlags, st *app.Status, asJSON bool) error {
 	limit := sf.limitCells(&o)
 	var all []*scenario.Scenario
+	var names []string
 	for _, s := range scenario.All() {
 		s, err := view.of(cmd, s)
 		if err != nil {
 			return err
 		}
-		all = append(all, s)
+		all, names = append(all, s), append(names, s.Name)
 	}
 	jobs := sf.cells(&o)
 	progress := func(done, all int) { st.Search(fmt.Sprintf("%d/%d", min(done+1, all), all)) }
 	if jobs > 1 {
 		progress = st.Parallel(&o)
 	}
-	results, err := scenario.Matrix(all, pols, o, jobs, progress)
+	var row func(string, []scenario.Result)
+	var table *scenario.Table
+	if !asJSON { // a row is printed once it has ended: all of them take hours
+		var err error
+		if table, err = scenario.NewTable(a.Out, names, pols, nil); err != nil {
+			return err
+		}
+		row = func(s string, results []scenario.Result) {
+			st.Done()
+			if err := table.Row(s, results); err != nil {
+				a.End() // nobody reads any more; the end of the table says why
+			}
+		}
+	}
+	results, err := scenario.Matrix(all, pols, o, jobs, progress, row)
 	st.Done()
 	if err != nil {
 		return err
@@ -284,7 +314,7 @@ func (a verbs) matrix(cmd *cobra.Command, pols []string, o scenario.Options, sf 
 	if asJSON {
 		err = a.PrintJSON(results)
 	} else {
-		err = scenario.WriteMatrix(a.Out, results, pols, limit)
+		err = table.End(results, limit)
 	}
 	if err != nil {
 		return err

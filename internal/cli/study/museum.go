@@ -46,8 +46,8 @@ also says whether that policy falls into the same hole. It tries at most %d sche
 With --kernel it boots a kernel that make fetch has fetched, and leads it through the schedules of those exhibits that a kernel
 of a distribution has or had; with --recorded as well it shows what that kernel did when btrlab was made, and boots none. With
 --reproducer it then writes the exhibit as a folder for somebody who has no btrlab.
-Exit code 1 means that an exhibit did not prove itself, that the policy of --policy is broken, or that the kernel of --kernel breaks
-otherwise than is known.`, scenario.CellSchedules),
+Exit code 1 means that an exhibit did not prove itself or that the policy of --policy is broken. With --kernel it is 1 if the kernel
+breaks in an exhibit, 0 if it keeps what it promises or refuses the order in each, and 2 if there is no verdict.`, scenario.CellSchedules),
 		Example: "  btrlab museum\n  btrlab museum 23\n  btrlab museum all\n  btrlab museum 1 --policy modern\n  btrlab museum 41 --kernel 6.1\n  btrlab museum 41 --kernel 6.1 --reproducer mail",
 		Args:    cobra.MaximumNArgs(1),
 
@@ -89,7 +89,7 @@ func (v *visit) run(args []string) error {
 		if v.policy != "" {
 			return app.Usagef(v.cmd, "have --kernel and --policy, want one: a kernel has its own order of steps")
 		}
-		return v.leadMuseum(v.kernel, number)
+		return app.Asked(v.leadMuseum(v.kernel, number))
 	}
 	shown, stopped, err := v.show(number)
 	if err != nil {

@@ -184,7 +184,7 @@ func (a verbs) exploreOwnPolicy(cmd *cobra.Command, o *policyTestFlags, p *polic
 	if err != nil {
 		return err
 	}
-	r.Explored, err = scenario.Matrix(all, []string{p.Name}, s, jobs, progress)
+	r.Explored, err = scenario.Matrix(all, []string{p.Name}, s, jobs, progress, nil)
 	st.Done()
 	if err != nil {
 		return err

@@ -51,7 +51,9 @@ schedules. With --reproducer it then writes a folder for somebody who has no btr
 in C with the calls, a script that leads a kernel through the schedule, the disk, and a README.
 With --debug it runs in Delve (dlv) and stops at each step, on the stack of the task that does it; onward, a command of dlv there,
 goes to the next one.
-Exit code 1 means that the schedule violates the contract, or that the kernel ends otherwise.`,
+Exit code 1 means that the schedule violates the contract. With --kernel it is what the kernel does that counts: 1 means that it
+breaks, too, or ends otherwise than an engine that keeps its promises, 0 that it keeps them or refuses the order, and 2 that there is
+no verdict.`,
 		Example: `  btrlab replay truncate-race 11:1 --policy unlocked
   btrlab replay truncate-race 11:1 --policy unlocked --out race.html
   btrlab replay truncate-race '' --policy modern
@@ -77,7 +79,12 @@ Exit code 1 means that the schedule violates the contract, or that the kernel en
 	app.JSONFlag(cmd, &r.asJSON)
 	app.CompletePolicies(cmd, "policy")
 	cmd.ValidArgsFunction = completeSchedule
-	cmd.RunE = func(_ *cobra.Command, args []string) error { return r.run(args) }
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		if r.kernel != "" {
+			return app.Asked(r.run(args))
+		}
+		return r.run(args)
+	}
 	return cmd
 }
 
@@ -138,24 +145,24 @@ func (r *replaying) run(args []string) error {
 	if err == nil && r.page != "" {
 		err = writeTimeline(r.page, tr, steps)
 	}
-	other := false
+	found := tr.Kind != explore.OK
 	if err == nil && r.kernel != "" {
-		other, err = r.throughKernel(s, p, tr.Schedule)
+		found, err = r.throughKernel(s, p, tr.Schedule)
 	}
-	if err == nil && (other || tr.Kind != explore.OK) {
+	if err == nil && found {
 		err = app.ErrFound
 	}
 	return err
 }
 
 // throughKernel leads the kernel through the schedule, writes the reproducer if one is wanted, and
-// reports whether the kernel ends otherwise than the engine.
-func (r *replaying) throughKernel(s *scenario.Scenario, p *policy.Policy, schedule string) (other bool, err error) {
+// reports whether the kernel breaks.
+func (r *replaying) throughKernel(s *scenario.Scenario, p *policy.Policy, schedule string) (breaks bool, err error) {
 	x, err := r.replayLed(r.kernel, r.recorded, s, p, schedule, r.asJSON)
 	if err != nil || r.folder == "" {
-		return err == nil && !x.Breaks(), err
+		return err == nil && failed(x), err
 	}
-	return !x.Breaks(), r.reproduce(r.folder, r.asJSON, &reproducer.Subject{Title: s.Name + ": " + s.About, Scenario: s, Policy: p, Led: x})
+	return failed(x), r.reproduce(r.folder, r.asJSON, &reproducer.Subject{Title: s.Name + ": " + s.About, Scenario: s, Policy: p, Led: x})
 }
 
 func isPicture(name string) bool { return strings.HasSuffix(name, ".svg") }

@@ -106,7 +106,7 @@ func (a verbs) exploreRandom(cmd *cobra.Command, more *moreScenarios, pols []str
 	if jobs > 1 {
 		progress = st.Parallel(&o)
 	}
-	results, err := scenario.Matrix(drawn, pols, o, jobs, progress)
+	results, err := scenario.Matrix(drawn, pols, o, jobs, progress, nil)
 	st.Done()
 	if err != nil {
 		return err

@@ -244,6 +244,12 @@ func (r *run) do(t *sched.Task, row *rowSum) error {
 		Stamper:  r.stamper(),
 		Progress: func(p fio.Progress) { r.progress("run", p.Fraction, p.IOs) },
 		Stop:     r.opt.Stop,
+		Began: func(now int64) {
+			if r.opt.Began != nil {
+				r.opt.Began(r.name, r.round, now)
+			}
+		},
+		Ended: r.opt.Ended,
 	})
 	if n, ok := s.(Nowaiter); ok {
 		again, tried := n.Again()
@@ -327,6 +333,7 @@ type rowSum struct {
 	Variant
 	job            *fio.JobFile
 	iops           []float64
+	rounds         []Round
 	clat           *stats.Hist
 	waits          []stats.Wait
 	nowait         *stats.Nowait
@@ -344,21 +351,24 @@ type rowSum struct {
 
 func (s *rowSum) add(r *run, res *stats.Run, f *findings, found []string) {
 	ios, ns := uint64(0), int64(0)
+	var clat stats.Hist // of this round
 	for _, j := range res.Jobs {
 		n, bytes := j.Total()
 		ios += n
 		s.bytes += bytes
 		ns = max(ns, j.Read.RunNs, j.Write.RunNs)
 		s.taskNs += j.RunNs
-		s.clat.Merge(&j.Write.Clat)
-		s.clat.Merge(&j.Read.Clat)
+		clat.Merge(&j.Write.Clat)
+		clat.Merge(&j.Read.Clat)
 		s.waits = stats.MergeWaits(s.waits, j.Waits)
 		s.nowait = stats.MergeNowait(s.nowait, j.Nowait)
 		s.ring = stats.MergeRing(s.ring, j.Ring)
 		s.log = stats.MergeLog(s.log, j.Log)
 	}
+	s.clat.Merge(&clat)
 	if ns > 0 && !r.opt.stopped() {
 		s.iops = append(s.iops, float64(ios)*1e9/float64(ns))
+		s.rounds = append(s.rounds, Round{ios, s.iops[len(s.iops)-1], clat.Percentile(99)})
 	}
 	note := func(have *string, what string) {
 		if *have != "" {
@@ -394,7 +404,7 @@ func (r *Result) finish(rows []*rowSum, pairs [][2]string) {
 		}
 	}
 	for _, s := range rows {
-		row := &Row{Policy: s.Name, Published: s.Published, PublishedMiB: s.PublishedMiB, About: s.About, IOPS: stats.Median(s.iops), RoundIOPS: s.iops, Hist: s.clat, Content: "ok", Check: "clean",
+		row := &Row{Policy: s.Name, Published: s.Published, PublishedMiB: s.PublishedMiB, About: s.About, IOPS: stats.Median(s.iops), RoundIOPS: s.iops, Rounds: s.rounds, Hist: s.clat, Content: "ok", Check: "clean",
 			Clat: Clat{Mean: s.clat.Mean(), P50: s.clat.Percentile(50), P99: s.clat.Percentile(99), P999: s.clat.Percentile(99.9), Max: s.clat.Max()}}
 		row.Versus = stats.Compare(s.iops, base)
 		if s.Name == r.Baseline {

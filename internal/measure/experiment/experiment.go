@@ -4,6 +4,7 @@
 package experiment
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"io"
@@ -116,6 +117,9 @@ type Options struct {
 	NoPayload bool
 	// Progress, if set, is called about every 100 ms.
 	Progress func(Progress)
+	// Began and Ended, if set, are told when the tasks of a run begin and when they have ended.
+	Began func(row string, round int, now int64)
+	Ended func(now int64)
 	// Stop, if set, ends the comparison early and cleanly when it becomes true; the result holds
 	// what was done.
 	Stop *atomic.Bool
@@ -177,6 +181,15 @@ type Row struct {
 	Hist *stats.Hist `json:"-"`
 	// RoundIOPS is the iops of each round.
 	RoundIOPS []float64 `json:"-"`
+	// Rounds is what benchstat is told of each round.
+	Rounds []Round `json:"-"`
+}
+
+// Round is one run of a row.
+type Round struct {
+	IOs  uint64
+	IOPS float64
+	P99  int64 // of the completion latency, in ns
 }
 
 // Result is a comparison.
@@ -228,6 +241,20 @@ func (r *Result) OK() bool {
 // Compare runs the comparison. An image or a content that is wrong is a result, not an error; the
 // error is for what kept the experiment from being made.
 func Compare(t *sched.Task, rig Rig, opt Options) (*Result, error) { return compare(t, rig, opt) }
+
+// WriteBenchstat writes a line for each round, as go test prints a benchmark: benchstat with -col
+// /policy compares the rows.
+func (r *Result) WriteBenchstat(w io.Writer, cpus int) error {
+	for _, row := range r.Rows {
+		for _, x := range row.Rounds {
+			keys := []string{"job=" + r.Job, "model=" + cmp.Or(r.Model, "none"), "policy=" + row.Policy}
+			if err := stats.BenchLine(w, "Compare", keys, cpus, x.IOs, x.IOPS, x.P99); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
 
 // WriteText writes the table.
 func (r *Result) WriteText(w io.Writer) error { return r.writeText(w) }

@@ -11,12 +11,14 @@ import (
 type Distribution struct {
 	Zones []Zone
 	Theta float64 // of zipf; 0: not zipf
+	// blocks one after the other, over and over; nil: not a sequence
+	Sequence []uint64
 }
 
 // Zone is a part of the region and its share of the requests.
 type Zone struct{ Access, Size int } // percent
 
-const wantDistribution = wantError("random, zipf:THETA or zoned:ACCESS/SIZE:..., in percent")
+const wantDistribution = wantError("random, zipf:THETA, zoned:ACCESS/SIZE:... in percent, or sequence:BLOCK,BLOCK,...")
 
 // parseDistribution reads random_distribution=. An entry of zoned without a percentage gets its
 // share of what the others leave.
@@ -37,6 +39,16 @@ func parseDistribution(v string) (Distribution, error) {
 	case "zoned":
 		z, err := parseZones(rest)
 		return Distribution{Zones: z}, err
+	case "sequence":
+		var blocks []uint64
+		for _, e := range strings.Split(rest, ",") {
+			n, err := strconv.ParseUint(e, 10, 63)
+			if err != nil {
+				return Distribution{}, wantDistribution
+			}
+			blocks = append(blocks, n)
+		}
+		return Distribution{Sequence: blocks}, nil
 	}
 	return Distribution{}, wantDistribution
 }
@@ -92,14 +104,34 @@ type picker interface {
 }
 
 // picker is nil for a uniform distribution.
-func (d *Distribution) picker(blocks uint64) picker {
+func (d *Distribution) picker(blocks uint64, stride bool) picker {
 	switch {
+	case d.Sequence != nil:
+		return &sequence{blocks: d.Sequence, stride: stride}
 	case d.Zones != nil:
 		return zoned(d.Zones)
 	case d.Theta != 0:
 		return newZipf(blocks, d.Theta)
 	}
 	return nil
+}
+
+// sequence picks its blocks in turn. With stride each round lies the sequence's length further on.
+// Models fio lib/rand.c's random_distribution=sequence, which is newer than 3.33.
+type sequence struct {
+	blocks []uint64
+	stride bool
+	at     uint64
+}
+
+func (s *sequence) pick(_ *random, n uint64) uint64 {
+	length := uint64(len(s.blocks))
+	b := s.blocks[s.at%length]
+	if s.stride {
+		b += s.at / length * length
+	}
+	s.at++
+	return b % n
 }
 
 type zoned []Zone

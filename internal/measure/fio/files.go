@@ -110,6 +110,14 @@ func (j *Job) sizeOf(sizes *random) int64 {
 	return max(n-n%int64(j.minBS()), int64(j.minBS()))
 }
 
+// maxFill is how long a file of fill_device may become, in bytes.
+const maxFill = 1 << 50
+
+// fills reports whether the job writes until there is no space left.
+func (j *Job) fills() bool {
+	return j.FillDevice && j.Write && !j.Random && j.Size == 0 && j.SizePercent == 0
+}
+
 // place finds the region of p and makes its file large enough. It returns how many bytes of it a
 // pass moves.
 func (k *worker) place(t *sched.Task, p *part, want int64, rnd random) (int64, error) {
@@ -127,14 +135,17 @@ func (k *worker) place(t *sched.Task, p *part, want int64, rnd random) (int64, e
 	}
 	off += int64(k.of) * j.OffsetStep
 	length := whole - off
+	fills := j.fills() && want == 0
 	switch {
+	case fills:
+		length = maxFill
 	case j.SizePercent > 0:
 		length = whole * int64(j.SizePercent) / 100
 	case want > 0:
 	case j.Size > 0:
 		length = j.Size / int64(len(k.parts))
 	}
-	if want == 0 && j.SizePercent == 0 && j.Size == 0 && size == 0 {
+	if want == 0 && j.SizePercent == 0 && j.Size == 0 && size == 0 && !fills {
 		return 0, fmt.Errorf("the file is empty and no size is given")
 	}
 	if off+length > whole && (want > 0 || j.SizePercent > 0) {
@@ -143,18 +154,20 @@ func (k *worker) place(t *sched.Task, p *part, want int64, rnd random) (int64, e
 	if length < unit {
 		return 0, fmt.Errorf("nothing to do: %d bytes at offset %d hold no block of %d", max(length, 0), off, unit)
 	}
-	if err := k.layout(t, p.target, max(off+length, want)); err != nil {
-		return 0, fmt.Errorf("lay out: %w", err)
+	if j.Engine != Null && !fills {
+		if err := k.layout(t, p.target, max(off+length, want)); err != nil {
+			return 0, fmt.Errorf("lay out: %w", err)
+		}
 	}
 	p.gen = region{rnd: rnd, start: off, unit: unit, blocks: uint64(length / unit), random: j.Random,
 		bs: j.BS, mixRead: uint64(j.RWMixRead), both: j.Read && j.Write, skip: j.Skip / unit, follow: j.Follow}
 	if j.Random {
-		p.gen.dist = j.Distribution.picker(p.gen.blocks)
+		p.gen.dist = j.Distribution.picker(p.gen.blocks, j.SequenceStride)
 	}
 	if j.Write {
 		p.gen.onlyDir = DirWrite
 	}
-	if j.Random && !j.NoRandomMap && j.BlockAlign == 0 { // as fio
+	if j.Random && !j.NoRandomMap && j.BlockAlign == 0 && j.Distribution.Sequence == nil { // as fio
 		p.gen.bmap = newBlockMap(p.gen.blocks)
 	}
 	if j.Verify && j.Write && j.DoVerify {

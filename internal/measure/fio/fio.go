@@ -16,6 +16,8 @@
 //     one is queued.
 //   - io_uring: as libaio, but a request that would wait is given to a worker; force_async=1 gives
 //     them all, as before seed 001.
+//   - null: no file, and nothing is moved: what the job itself costs. ftruncate: a write sets the
+//     size of its file to the write's offset.
 //   - libaio and io_uring on a target with queues of its own (QueueTarget): what goes on in them is
 //     the target's affair.
 //
@@ -88,6 +90,8 @@ type Options struct {
 	// saw its end, in nanoseconds of Task.Now. Tasks of the job call it, several at once in the
 	// real runtime.
 	Request func(from, to int64)
+	// Log, if set, makes a file of the logs that a job asks for; without it there are none.
+	Log func(name string) (io.WriteCloser, error)
 	// Stop, if set, ends the run early and cleanly when it becomes true.
 	Stop *atomic.Bool
 	// Notice, if set, gets fio's notes: an option that has no effect here, ...

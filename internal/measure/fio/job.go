@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"btrlab/internal/errno"
 	"btrlab/internal/kiocb"
@@ -24,19 +25,29 @@ type Engine uint8
 
 // The engines.
 const (
-	PSync   Engine = iota // pread, pwrite
-	Sync                  // lseek, read, write; here as psync
-	PVSync2               // preadv2, pwritev2, which have flags
-	LibAIO                // io_submit, io_getevents
-	IOUring               // io_uring_enter
+	PSync     Engine = iota // pread, pwrite
+	Sync                    // lseek, read, write; here as psync
+	PVSync2                 // preadv2, pwritev2, which have flags
+	LibAIO                  // io_submit, io_getevents
+	IOUring                 // io_uring_enter
+	Null                    // nothing: what the job itself costs
+	FTruncate               // a write is ftruncate to its offset
 )
 
-var engineNames = [...]string{"psync", "sync", "pvsync2", "libaio", "io_uring"}
+var engineNames = [...]string{"psync", "sync", "pvsync2", "libaio", "io_uring", "null", "ftruncate"}
+
+// wantEngine is the error of another name.
+const wantEngine = wantError("psync, sync, pvsync2, libaio, io_uring, ftruncate or null")
+
+// standIn are engines of fio that another one here stands for, with the reason.
+var standIn = map[string]string{
+	"posixaio": "glibc's aio_read and aio_write are pread and pwrite of a thread, so iodepth has no effect",
+}
 
 func (e Engine) String() string { return engineNames[e] }
 
 // async says whether an engine may have several requests of a task at a time.
-func (e Engine) async() bool { return e >= LibAIO }
+func (e Engine) async() bool { return e == LibAIO || e == IOUring }
 
 // Fallocate is how a file that is too small is made larger before its job starts.
 type Fallocate uint8
@@ -77,51 +88,53 @@ type Job struct {
 	Read, Write bool
 	Random      bool
 	// bytes between a sequential request's end and the next one's begin; negative goes backwards
-	Skip          int64
-	Follow        int             // requests that go on where a random one ended, with it
-	Distribution  Distribution    // of random offsets
-	BS            [2][]BlockShare // by direction; one entry unless bssplit or bsrange
-	Filenames     []string        // files of each task; nil: made up by NameFormat
-	NameFormat    string          // with $jobname, $jobnum and $filenum
-	NumFiles      int             // files of a task, without Filenames
-	Service       Service         // which of them is next
-	Directory     string
-	Size          int64 // bytes of all files of a task; 0: the whole files
-	SizePercent   int   // of each file; 0: Size counts
-	FileSizeMin   int64 // bytes each file is made, at least
-	FileSizeMax   int64 // and at most; 0: Size, in equal parts
-	IOSize        int64 // bytes to move; 0: Size
-	Offset        int64 // bytes
-	OffsetPercent int
-	OffsetStep    int64 // bytes that each further task of the job begins later
-	NumJobs       int
-	Runtime       time.Duration
-	TimeBased     bool
-	Ramp          time.Duration // runs before anything is measured
-	Loops         int           // passes over the region
-	StartDelay    time.Duration
-	Think         time.Duration // pause after every ThinkBlocks requests
-	ThinkBlocks   int
-	BlockAlign    int // bytes: random offsets are multiples of it; 0: the smallest block
-	Flow          int // weight of a share of the requests of its flow; 0: none
-	FlowID        int
-	WaitFor       string // name of the job that ends first; empty: none
-	ExitAll       bool   // the end of one of the job's tasks ends others
-	ExitWhat      Exit
-	NumberIOs     uint64 // 0: no bound
-	Engine        Engine
-	IODepth       int
-	BatchSubmit   int // requests submitted at once; 0: IODepth
-	BatchMin      int // of completions to wait for when IODepth are in flight
-	BatchMax      int // and to take at once; 0: BatchMin
-	DepthLow      int // how many are left in flight then; 0: IODepth
-	ForceAsync    int // one of so many requests of io_uring goes to a worker at once; 0: none
-	Nowait        bool
-	IgnoreError   [2][]errno.Errno // by direction: errors that do not end the job
-	IgnoreAll     [2]bool          // by direction: none does
-	Direct        bool
-	Fsync         int // writes between fsyncs; 0: none
-	Fdatasync     int // writes between calls of fdatasync, which is fsync here; 0: none
+	Skip         int64
+	Follow       int          // requests that go on where a random one ended, with it
+	Distribution Distribution // of random offsets
+	// the blocks of a sequence move on by its length each time
+	SequenceStride bool
+	BS             [2][]BlockShare // by direction; one entry unless bssplit or bsrange
+	Filenames      []string        // files of each task; nil: made up by NameFormat
+	NameFormat     string          // with $jobname, $jobnum and $filenum
+	NumFiles       int             // files of a task, without Filenames
+	Service        Service         // which of them is next
+	Directory      string
+	Size           int64 // bytes of all files of a task; 0: the whole files
+	SizePercent    int   // of each file; 0: Size counts
+	FileSizeMin    int64 // bytes each file is made, at least
+	FileSizeMax    int64 // and at most; 0: Size, in equal parts
+	IOSize         int64 // bytes to move; 0: Size
+	Offset         int64 // bytes
+	OffsetPercent  int
+	OffsetStep     int64 // bytes that each further task of the job begins later
+	NumJobs        int
+	Runtime        time.Duration
+	TimeBased      bool
+	Ramp           time.Duration // runs before anything is measured
+	Loops          int           // passes over the region
+	StartDelay     time.Duration
+	Think          time.Duration // pause after every ThinkBlocks requests
+	ThinkBlocks    int
+	BlockAlign     int // bytes: random offsets are multiples of it; 0: the smallest block
+	Flow           int // weight of a share of the requests of its flow; 0: none
+	FlowID         int
+	WaitFor        string // name of the job that ends first; empty: none
+	ExitAll        bool   // the end of one of the job's tasks ends others
+	ExitWhat       Exit
+	NumberIOs      uint64 // 0: no bound
+	Engine         Engine
+	IODepth        int
+	BatchSubmit    int // requests submitted at once; 0: IODepth
+	BatchMin       int // of completions to wait for when IODepth are in flight
+	BatchMax       int // and to take at once; 0: BatchMin
+	DepthLow       int // how many are left in flight then; 0: IODepth
+	ForceAsync     int // one of so many requests of io_uring goes to a worker at once; 0: none
+	Nowait         bool
+	IgnoreError    [2][]errno.Errno // by direction: errors that do not end the job
+	IgnoreAll      [2]bool          // by direction: none does
+	Direct         bool
+	Fsync          int // writes between fsyncs; 0: none
+	Fdatasync      int // writes between calls of fdatasync, which is fsync here; 0: none
 	// every write is durable when it ends, as if the file was opened with O_SYNC or O_DSYNC
 	Sync           bool
 	EndFsync       bool
@@ -137,6 +150,8 @@ type Job struct {
 	Poisson        bool     // the pauses of a rate are random
 	Verify         bool     // crc32c
 	DoVerify       bool     // with Verify: read back what was written
+	FillDevice     bool     // ENOSPC is the end of the job and no error
+	Logs           Logs     // what is logged of each request
 	RandSeed       uint64
 	Thread         bool // accepted; tasks are always threads of one process
 }
@@ -247,14 +262,83 @@ func clean(line string) string {
 	return variable.ReplaceAllStringFunc(strings.TrimSpace(line), func(v string) string { return os.Getenv(v[2 : len(v)-1]) })
 }
 
+// parser makes the jobs of sections and options, which come from a file or from a command line.
+type parser struct {
+	syntax Syntax
+	jf     *JobFile
+	global Job
+	job    *Job // of the section at hand; nil in [global] and before the first one
+}
+
+func newParser(x Syntax, name string) *parser {
+	return &parser{syntax: x, jf: &JobFile{Name: name}, global: defaults()}
+}
+
+// section begins a section, which is a job unless it is called global. A job has what [global] said
+// up to here.
+func (p *parser) section(name string, line int) {
+	p.job = nil
+	if !strings.EqualFold(name, "global") {
+		j := p.global
+		p.job = &j
+		p.job.Name, p.job.Line = name, line
+		p.jf.Jobs = append(p.jf.Jobs, p.job)
+	}
+}
+
+// option sets an option of the section at hand; where is its place in a note.
+func (p *parser) option(where, key, val string, has bool) error {
+	note := func(format string, a ...any) {
+		p.jf.Notes = append(p.jf.Notes, where+": "+fmt.Sprintf(format, a...))
+	}
+	if why := p.syntax.skips(key); why != "" {
+		note("option %s %s", key, why)
+		return nil
+	}
+	if key == "verify" && slices.Contains(strings.Fields(otherSums), val) {
+		note("verify=%s is done as crc32c", val)
+	}
+	if why := standIn[val]; key == "ioengine" && why != "" {
+		note("%s", standInNote(val, why))
+	}
+	target, list := &p.global, &p.jf.Global
+	if p.job != nil {
+		target, list = p.job, &p.job.Options
+	}
+	if err := target.set(key, val, has); err != nil {
+		return err
+	}
+	*list = append(*list, stats.Option{Key: key, Value: val})
+	return nil
+}
+
+func standInNote(engine, why string) string {
+	return fmt.Sprintf("ioengine=%s is done as psync: %s", engine, why)
+}
+
+// jobs is the parsed jobs, checked; place is where a job stands, for errors.
+func (p *parser) jobs(none error, place func(j *Job) string) (*JobFile, error) {
+	if len(p.jf.Jobs) == 0 {
+		return nil, fmt.Errorf("%s: %w", p.jf.Name, none)
+	}
+	for i, j := range p.jf.Jobs {
+		err := j.check()
+		if err == nil && j.WaitFor != "" && !slices.ContainsFunc(p.jf.Jobs[:i], func(o *Job) bool { return o.Name == j.WaitFor }) {
+			err = fmt.Errorf("wait_for=%s: no job before this one has the name", j.WaitFor)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: job %s: %w", place(j), j.Name, err)
+		}
+	}
+	return p.jf, nil
+}
+
 // Parse reads a job file; name is used in errors.
 func (x Syntax) Parse(name string, r io.Reader) (*JobFile, error) {
-	jf := &JobFile{Name: name}
-	global := defaults()
-	var job *Job
-	section := ""
-	line := 0
-	fail := func(err error) (*JobFile, error) { return nil, fmt.Errorf("%s:%d: %w", name, line, err) }
+	p := newParser(x, name)
+	line, begun := 0, false
+	at := func(line int) string { return fmt.Sprintf("%s:%d", name, line) }
+	fail := func(err error) (*JobFile, error) { return nil, fmt.Errorf("%s: %w", at(line), err) }
 	sc := bufio.NewScanner(r)
 	sc.Buffer(nil, 1<<20)
 	for sc.Scan() {
@@ -267,60 +351,42 @@ func (x Syntax) Parse(name string, r io.Reader) (*JobFile, error) {
 			continue
 		}
 		if s[0] == '[' {
-			var err error
-			if section, err = sectionOf(s); err != nil {
+			section, err := sectionOf(s)
+			if err != nil {
 				return fail(err)
 			}
-			job = nil
-			if !strings.EqualFold(section, "global") {
-				j := global // what [global] said up to here
-				job = &j
-				job.Name, job.Line = section, line
-				jf.Jobs = append(jf.Jobs, job)
-			}
+			p.section(section, line)
+			begun = true
 			continue
 		}
-		if section == "" {
-			return fail(fmt.Errorf("option %q before the first section", s))
+		if !begun {
+			if strings.ContainsRune(s, 0) || !utf8.ValidString(s) {
+				return fail(errNoText)
+			}
+			return fail(fmt.Errorf("option %q before the first section", shortened(s)))
 		}
 		key, val, has := strings.Cut(s, "=")
-		key, val = strings.TrimSpace(key), strings.TrimSpace(val)
-		if why := x.skips(key); why != "" {
-			jf.Notes = append(jf.Notes, fmt.Sprintf("%s:%d: option %s %s", name, line, key, why))
-			continue
-		}
-		if key == "verify" && slices.Contains(strings.Fields(otherSums), val) {
-			jf.Notes = append(jf.Notes, fmt.Sprintf("%s:%d: verify=%s is done as crc32c", name, line, val))
-		}
-		target := &global
-		if job != nil {
-			target = job
-		}
-		if err := target.set(key, val, has); err != nil {
+		if err := p.option(at(line), strings.TrimSpace(key), strings.TrimSpace(val), has); err != nil {
 			return fail(err)
 		}
-		if job != nil {
-			job.Options = append(job.Options, stats.Option{Key: key, Value: val})
-		} else {
-			jf.Global = append(jf.Global, stats.Option{Key: key, Value: val})
-		}
 	}
-	if err := sc.Err(); err != nil {
+	if err := sc.Err(); errors.Is(err, bufio.ErrTooLong) {
+		line++
+		return fail(errNoText)
+	} else if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	if len(jf.Jobs) == 0 {
-		return nil, fmt.Errorf("%s: no job: want a section other than [global]", name)
+	return p.jobs(errors.New("no job: want a section other than [global]"), func(j *Job) string { return at(j.Line) })
+}
+
+var errNoText = errors.New("no text, want a job file; an image goes to --image")
+
+// shortened is the begin of a line that is shown in an error.
+func shortened(s string) string {
+	if r := []rune(s); len(r) > 60 {
+		return string(r[:60]) + "..."
 	}
-	for i, j := range jf.Jobs {
-		err := j.check()
-		if err == nil && j.WaitFor != "" && !slices.ContainsFunc(jf.Jobs[:i], func(o *Job) bool { return o.Name == j.WaitFor }) {
-			err = fmt.Errorf("wait_for=%s: no job before this one has the name", j.WaitFor)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%s:%d: job %s: %w", name, j.Line, j.Name, err)
-		}
-	}
-	return jf, nil
+	return s
 }
 
 // sectionOf is the name in a line that begins with "[".
@@ -368,6 +434,9 @@ func (j *Job) check() error {
 	if j.Flow > 0 && j.WaitFor != "" {
 		return fmt.Errorf("flow and wait_for exclude each other: the job would wait for one that waits for its share")
 	}
+	if err := j.checkEngine(); err != nil {
+		return err
+	}
 	if j.Verify && j.BlockAlign > 0 {
 		return fmt.Errorf("verify and blockalign exclude each other")
 	}
@@ -383,6 +452,21 @@ func (j *Job) check() error {
 				}
 			}
 		}
+	}
+	return nil
+}
+
+// checkEngine looks at what an engine that moves no data cannot do.
+func (j *Job) checkEngine() error {
+	switch {
+	case j.Engine == FTruncate && j.Read:
+		return fmt.Errorf("ioengine ftruncate is for rw=write and randwrite, have %s", j.RW)
+	case (j.Engine == FTruncate || j.Engine == Null) && j.Verify:
+		return fmt.Errorf("ioengine %s keeps no data, so verify has nothing to read", j.Engine)
+	case j.fills() && j.Verify && j.DoVerify:
+		return errors.New("fill_device with verify needs a size, or do_verify=0")
+	case j.FillDevice && j.Random && j.Size == 0:
+		return errors.New("fill_device with random offsets needs a size")
 	}
 	return nil
 }
@@ -487,6 +571,13 @@ func (jf *JobFile) Set(key, val string) error {
 }
 
 func (jf *JobFile) change(key, val string) error {
+	if why := (Syntax{}).skips(key); why != "" {
+		jf.Notes = append(jf.Notes, fmt.Sprintf("option %s %s", key, why))
+		return nil
+	}
+	if why := standIn[val]; key == "ioengine" && why != "" {
+		jf.Notes = append(jf.Notes, standInNote(val, why))
+	}
 	for _, j := range jf.Jobs {
 		if err := j.set(key, val, val != ""); err != nil {
 			return err

@@ -46,10 +46,10 @@ func (k *worker) fill(p []byte, at *part, off int64) (write uint64) {
 	switch {
 	case k.stamp != nil:
 		return k.stamp.Stamp(p, off)
-	case at.lastWrite != nil:
+	case k.job.Verify:
 		k.rescramble(p, off)
 		sealUnits(p, off, int(at.gen.unit), k.num, k.number)
-		for b := (off - at.gen.start) / at.gen.unit; b < (off-at.gen.start+int64(len(p)))/at.gen.unit; b++ {
+		for b := (off - at.gen.start) / at.gen.unit; at.lastWrite != nil && b < (off-at.gen.start+int64(len(p)))/at.gen.unit; b++ {
 			at.lastWrite[b] = k.number
 		}
 	default:
@@ -178,6 +178,11 @@ func (k *worker) call(t *sched.Task, u *unit) (now int64) {
 func (k *worker) syscall(t *sched.Task, u *unit, flags kiocb.Flags) (int, error) {
 	f, direct, write := u.part, flags&kiocb.Direct != 0, u.dir == DirWrite
 	switch {
+	case k.job.Engine == FTruncate:
+		if err := f.target.Truncate(t, u.off); err != nil {
+			return 0, err
+		}
+		return len(u.left), nil
 	case flags&(kiocb.Nowait|kiocb.DSync) != 0: // preadv2, pwritev2, or an open file that says so
 		rq := kiocb.Request{Pos: uint64(u.off), Flags: flags}
 		if write {
@@ -263,6 +268,9 @@ func (k *worker) commit(t *sched.Task) (now int64) {
 		if !u.again {
 			k.res.Depth[stats.DepthLevel(k.fly)]++
 			k.dir(u).Slat.Add(now - u.start)
+			if k.logs != nil {
+				k.logs.submitted(u, now)
+			}
 		}
 		u.issued = now
 		if k.overs != nil && k.overs.Over(u.tag) {
@@ -339,6 +347,9 @@ func (k *worker) done(u *unit, now int64) {
 	case u.err != nil && k.job.ignores(u.dir, u.err):
 		k.res.Ignore(numberOf(u.err))
 		return
+	case u.err != nil && u.dir == DirWrite && k.job.FillDevice && errors.Is(u.err, errno.ENOSPC):
+		k.full = true
+		return
 	case u.err != nil:
 		k.fail(u.err)
 		return
@@ -348,6 +359,9 @@ func (k *worker) done(u *unit, now int64) {
 	s.Bytes += uint64(len(u.whole))
 	s.Clat.Add(now - u.issued)
 	s.Lat.Add(now - u.start)
+	if k.logs != nil {
+		k.logs.done(u, now)
+	}
 }
 
 func (k *worker) fsync(t *sched.Task, p *part) {

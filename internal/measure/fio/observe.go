@@ -47,6 +47,9 @@ func (k *worker) ramped(t *sched.Task, now int64) {
 	if k.ring != nil {
 		k.rampRing = k.ring.stats(t)
 	}
+	if k.logs != nil {
+		k.logs.ramped(now)
+	}
 	k.counts, k.rampSleeps = sched.Counts{}, slices.Clone(t.NowaitSleeps())
 }
 

@@ -147,24 +147,24 @@ var inert = map[string]string{}
 
 func init() {
 	for why, names := range map[string]string{
-		"btrlab always measures latencies":                         "gtod_reduce disable_lat disable_clat disable_slat disable_bw_measurement clocksource gtod_cpu unified_rw_reporting",
-		"the percentiles are fio's defaults":                       "clat_percentiles lat_percentiles slat_percentiles percentile_list significant_figures",
-		"there are no logs":                                        "write_bw_log write_lat_log write_iops_log write_hist_log log_avg_msec log_hist_msec log_hist_coarseness log_max_value log_offset log_prio log_compression log_store_compressed log_unix_epoch per_job_logs bwavgtime iopsavgtime",
-		"offsets are the same every time; randseed= changes them":  "randrepeat allrandrepeat random_generator",
-		"the Go scheduler places the tasks":                        "cpus_allowed cpus_allowed_policy cpumask numa_cpu_nodes numa_mem_policy nice prio prioclass cmdprio_percentage cmdprio_class cmdprio cmdprio_bssplit cgroup cgroup_weight cgroup_nodelete uid gid",
-		"files stay":                                               "unlink unlink_each_loop allow_file_create allow_mounted_write create_serialize create_fsync create_on_open overwrite file_append fadvise_hint",
-		"buffers are random and differ from write to write":        "refill_buffers scramble_buffers zero_buffers buffer_compress_percentage buffer_compress_chunk dedupe_percentage dedupe_mode dedupe_global dedupe_working_set_percentage buffer_pattern randrepeat_buffers",
-		"memory is the Go runtime's":                               "mem iomem iomem_align mem_align lockmem hugepage-size",
-		"the ring is a model":                                      "sqthread_poll sqthread_poll_cpu registerfiles fixedbufs nonvectored uncached userspace_reap libaio_vectored",
-		"each task submits its own requests":                       "io_submit_mode",
-		"every block that was written is checked once, at the end": "verify_fatal verify_dump verify_backlog verify_backlog_batch verify_async verify_async_cpus verifysort verify_state_save verify_state_load verify_only verify_pattern verify_interval verify_write_sequence error_dump",
-		"RWF_ATOMIC is about a power cut, and none comes":          "atomic",
-		"no job ends because it is steady":                         "steadystate steadystate_duration steadystate_ramp_time steadystate_check_interval ss ss_dur ss_ramp",
-		"no job ends because it is slow":                           "exec_prerun exec_postrun ratemin rate_min ratecycle rate_cycle rate_iops_min",
-		"a job that has had its share waits for the others":        "flow_sleep",
-		"all files of a task stay open":                            "openfiles",
-		"devices here have no write streams":                       "write_hint",
-		"":                                                         "kb_base unit_base profile ioscheduler disk_util eta eta_interval status_interval minimal",
+		"btrlab always measures latencies":                                    "gtod_reduce disable_lat disable_clat disable_slat disable_bw_measurement clocksource gtod_cpu unified_rw_reporting",
+		"the percentiles are fio's defaults":                                  "clat_percentiles lat_percentiles slat_percentiles percentile_list significant_figures",
+		"logs are of latency, bandwidth and iops, with fio's default columns": "write_hist_log log_hist_msec log_hist_coarseness log_max_value log_prio log_compression log_store_compressed log_unix_epoch bwavgtime iopsavgtime",
+		"offsets are the same every time; randseed= changes them":             "randrepeat allrandrepeat random_generator",
+		"the Go scheduler places the tasks":                                   "cpus_allowed cpus_allowed_policy cpumask numa_cpu_nodes numa_mem_policy nice prio prioclass cmdprio_percentage cmdprio_class cmdprio cmdprio_bssplit cgroup cgroup_weight cgroup_nodelete uid gid",
+		"files stay":                                                          "unlink unlink_each_loop allow_file_create allow_mounted_write create_serialize create_fsync create_on_open overwrite file_append fadvise_hint",
+		"buffers are random and differ from write to write":                   "refill_buffers scramble_buffers zero_buffers buffer_compress_percentage buffer_compress_chunk dedupe_percentage dedupe_mode dedupe_global dedupe_working_set_percentage buffer_pattern randrepeat_buffers",
+		"memory is the Go runtime's":                                          "mem iomem iomem_align mem_align lockmem hugepage-size",
+		"the ring is a model":                                                 "sqthread_poll sqthread_poll_cpu registerfiles fixedbufs nonvectored uncached userspace_reap libaio_vectored",
+		"each task submits its own requests":                                  "io_submit_mode",
+		"every block that was written is checked once, at the end":            "verify_fatal verify_dump verify_backlog verify_backlog_batch verify_async verify_async_cpus verifysort verify_state_save verify_state_load verify_only verify_pattern verify_interval verify_write_sequence error_dump",
+		"RWF_ATOMIC is about a power cut, and none comes":                     "atomic",
+		"no job ends because it is steady":                                    "steadystate steadystate_duration steadystate_ramp_time steadystate_check_interval ss ss_dur ss_ramp",
+		"no job ends because it is slow":                                      "exec_prerun exec_postrun ratemin rate_min ratecycle rate_cycle rate_iops_min",
+		"a job that has had its share waits for the others":                   "flow_sleep",
+		"all files of a task stay open":                                       "openfiles",
+		"devices here have no write streams":                                  "write_hint",
+		"":                                                                    "kb_base unit_base profile ioscheduler disk_util eta eta_interval status_interval minimal",
 	} {
 		for _, n := range strings.Fields(names) {
 			inert[n] = why
@@ -446,7 +446,11 @@ var options = []option{
 				return nil
 			}
 		}
-		return wantError("psync, sync, pvsync2, libaio or io_uring")
+		if standIn[v] != "" {
+			j.Engine = PSync
+			return nil
+		}
+		return wantEngine
 	}},
 	boolOption("group_reporting", func(j *Job) *bool { return &j.GroupReporting }),
 	boolOption("new_group", func(j *Job) *bool { return &j.NewGroup }),
@@ -499,6 +503,20 @@ var options = []option{
 		}
 		return nil
 	}},
+	boolOption("fill_device", func(j *Job) *bool { return &j.FillDevice }, "fill_fs"),
+	logOption("write_bw_log", func(l *Logs) *LogName { return &l.BW }),
+	logOption("write_lat_log", func(l *Logs) *LogName { return &l.Lat }),
+	logOption("write_iops_log", func(l *Logs) *LogName { return &l.IOPS }),
+	intOption("log_avg_msec", 0, math.MaxInt32, func(j *Job, n int64) { j.Logs.Window = time.Duration(n) * time.Millisecond }),
+	boolOption("log_offset", func(j *Job) *bool { return &j.Logs.Offset }),
+	{name: "per_job_logs", flag: true, set: func(j *Job, v string) error {
+		each, err := parseBool(v)
+		if err == nil {
+			j.Logs.One = !each
+		}
+		return err
+	}},
+	intOption("random_sequence_stride", 0, 1, func(j *Job, n int64) { j.SequenceStride = n == 1 }),
 	boolOption("do_verify", func(j *Job) *bool { return &j.DoVerify }),
 	intOption("randseed", 0, math.MaxInt64, func(j *Job, n int64) { j.RandSeed = uint64(n) }),
 }

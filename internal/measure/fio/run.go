@@ -69,6 +69,8 @@ type worker struct {
 	sinceIdle int      // requests since the last thinktime
 	halt      *atomic.Bool
 	over      atomic.Bool
+	full      bool    // fill_device: there is no space left
+	logs      *logger // nil without
 
 	rampAt           int64 // Now at which measuring starts; MaxInt64 once it has
 	sampleAt, tickAt int64
@@ -164,6 +166,9 @@ func run(t *sched.Task, jf *JobFile, opt Options) (*stats.Run, error) {
 			out.Jobs = append(out.Jobs, &k.res)
 		}
 	}
+	if err := writeLogs(waves, opt.Log); err != nil {
+		return out, err
+	}
 	out.ElapsedNs = t.Now() - began
 	out.End = time.Now()
 	if t.Runtime() != nil {
@@ -177,8 +182,8 @@ func run(t *sched.Task, jf *JobFile, opt Options) (*stats.Run, error) {
 func openParts(t *sched.Task, j *Job, of int, files map[string]*file, opt *Options) (parts []part, err error) {
 	for i, name := range j.fileNames(of) {
 		f := files[name]
-		if f == nil {
-			target, err := opt.Open(t, j, name)
+		if f == nil || j.Engine == Null || isNull(f.target) {
+			target, err := j.open(t, name, opt)
 			if err != nil {
 				return nil, fmt.Errorf("job %s: open %s: %w", j.Name, name, err)
 			}
@@ -194,6 +199,14 @@ func openParts(t *sched.Task, j *Job, of int, files map[string]*file, opt *Optio
 		parts = append(parts, part{file: f, of: i})
 	}
 	return parts, nil
+}
+
+// open opens a file of the job, or nothing.
+func (j *Job) open(t *sched.Task, name string, opt *Options) (Target, error) {
+	if j.Engine == Null {
+		return nullTarget{}, nil
+	}
+	return opt.Open(t, j, name)
 }
 
 // invalidate drops what the jobs of the wave will use from the cache, as fio does by
@@ -292,6 +305,9 @@ func (k *worker) main(t *sched.Task) {
 	k.awaits(t)
 	k.rampWaits = slices.Clone(t.Waits)
 	k.start = t.Now()
+	if k.logs != nil {
+		k.logs.epoch = k.start
+	}
 	k.end, k.rampAt = math.MaxInt64, math.MaxInt64
 	if k.job.Ramp > 0 {
 		k.rampAt = k.start + int64(k.job.Ramp)
@@ -338,7 +354,7 @@ func (k *worker) main(t *sched.Task) {
 // due reports whether the worker has more to do at time now; it starts the next pass of a
 // time_based job.
 func (k *worker) due(now int64) bool {
-	if now >= k.end || k.opt.Stop != nil && k.opt.Stop.Load() || k.halt.Load() {
+	if now >= k.end || k.opt.Stop != nil && k.opt.Stop.Load() || k.halt.Load() || k.full {
 		return false
 	}
 	if k.passBytes >= k.ioSize || k.job.NumberIOs > 0 && k.passIOs >= k.job.NumberIOs {

@@ -47,6 +47,7 @@ func (k *worker) setup(t *sched.Task) error {
 			k.rateStep[d] = int64(time.Second) / int64(r)
 		}
 	}
+	k.logs = k.newLogger()
 	k.loops, k.pauses = j.Loops-1, pauses
 	k.res.HasSlat = j.Engine.async()
 	if k.opt.Stamper != nil && j.Write {

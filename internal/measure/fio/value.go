@@ -88,6 +88,9 @@ func parseTimeIn(s string, plain time.Duration) (time.Duration, error) {
 	if err != nil {
 		return 0, want
 	}
+	if strings.HasPrefix(l[i:], ".") { // fio takes it for what is before the point
+		return 0, wantError("a whole number, such as 500ms for 0.5s")
+	}
 	var u time.Duration
 	switch l[i:] {
 	case "":

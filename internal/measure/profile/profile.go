@@ -219,9 +219,11 @@ func (l *Locks) WriteLocks(w io.Writer) error {
 	return p.Write(w)
 }
 
-// Paths says which profiles to write and where; an empty path is none.
+// Paths says which profiles to write and where; an empty path is none. Lock is written as a text to
+// LockText where it is "-".
 type Paths struct {
 	CPU, Mutex, Block, Lock string
+	LockText                io.Writer
 }
 
 // Start begins the profiles. Stop ends them and writes the files; call it once.
@@ -238,20 +240,18 @@ func Start(p Paths) (stop func() error, err error) {
 		return errors.Join(errs...)
 	}
 	// Files are made first: a path that cannot be written is said before the run, not after it.
-	create := func(path string) (*os.File, error) {
-		if path == "" {
-			return nil, nil
-		}
-		return os.Create(path)
-	}
 	for _, want := range p.profiles() {
-		f, err := create(want.path)
-		if f == nil && err == nil {
+		if want.path == "" {
 			continue
+		}
+		var f *os.File
+		var err error
+		if want.path != "-" || want.text == nil {
+			f, err = os.Create(want.path)
 		}
 		var end func(*os.File) error
 		if err == nil {
-			if end, err = want.begin(f); err != nil {
+			if end, err = want.begin(f); err != nil && f != nil {
 				f.Close()
 			}
 		}
@@ -266,13 +266,14 @@ func Start(p Paths) (stop func() error, err error) {
 // one is a profile to begin; the end that begin returns writes and closes the file.
 type one struct {
 	path  string
+	text  io.Writer // where the text goes if path is "-"; nil if there is no text
 	begin func(f *os.File) (end func(f *os.File) error, err error)
 }
 
 // profiles are all there are, those without a path as well.
 func (p Paths) profiles() []one {
 	return []one{
-		{p.CPU, func(f *os.File) (func(*os.File) error, error) {
+		{p.CPU, nil, func(f *os.File) (func(*os.File) error, error) {
 			err := rtpprof.StartCPUProfile(f)
 			trace.SetLabels(labeller())
 			return func(f *os.File) error {
@@ -281,21 +282,21 @@ func (p Paths) profiles() []one {
 				return f.Close()
 			}, err
 		}},
-		{p.Mutex, func(*os.File) (func(*os.File) error, error) {
+		{p.Mutex, nil, func(*os.File) (func(*os.File) error, error) {
 			was := runtime.SetMutexProfileFraction(1)
 			return func(f *os.File) error {
 				runtime.SetMutexProfileFraction(was)
 				return finish(f, func(w io.Writer) error { return rtpprof.Lookup("mutex").WriteTo(w, 0) })
 			}, nil
 		}},
-		{p.Block, func(*os.File) (func(*os.File) error, error) {
+		{p.Block, nil, func(*os.File) (func(*os.File) error, error) {
 			runtime.SetBlockProfileRate(1)
 			return func(f *os.File) error {
 				runtime.SetBlockProfileRate(0)
 				return finish(f, func(w io.Writer) error { return rtpprof.Lookup("block").WriteTo(w, 0) })
 			}, nil
 		}},
-		{p.Lock, func(*os.File) (func(*os.File) error, error) {
+		{p.Lock, p.LockText, func(*os.File) (func(*os.File) error, error) {
 			l := NewLocks()
 			was := trace.SetSink(l)
 			// Serve began one: it goes on, and this file gets all of it
@@ -305,6 +306,9 @@ func (p Paths) profiles() []one {
 			}
 			return func(f *os.File) error {
 				trace.SetSink(was)
+				if f == nil {
+					return l.WriteText(p.LockText)
+				}
 				return finish(f, l.WriteLocks)
 			}, nil
 		}},

@@ -153,12 +153,22 @@ func Only(seed *seeds.Seed, names []string) *seeds.Seed {
 	return &fewer
 }
 
+// Published is the seed with the published rows alone, and the names of those that it leaves out.
+func Published(seed *seeds.Seed) (fewer *seeds.Seed, left []string) {
+	own := *seed
+	own.Rows = slices.DeleteFunc(slices.Clone(own.Rows), func(r seeds.Row) bool {
+		if r.Ablates != "" {
+			left = append(left, r.Name)
+		}
+		return r.Ablates != ""
+	})
+	return &own, left
+}
+
 // Run simulates all rows, as many at a time as there are processors.
 func Run(seed *seeds.Seed, o Options) (*Result, error) {
 	if o.Published {
-		own := *seed
-		own.Rows = slices.DeleteFunc(slices.Clone(own.Rows), func(r seeds.Row) bool { return r.Ablates != "" })
-		seed = &own
+		seed, _ = Published(seed)
 	}
 	seed = withPolicies(seed, o.Policies)
 	s := newStudy(seed, o)

@@ -44,7 +44,7 @@ type Options struct {
 	Seed     uint64
 	// Progress, if set, is told of each run before it begins.
 	Progress func(round int, policy string)
-	// Stop, if set, is asked before each run; its error ends all.
+	// Stop, if set, is asked before each run; its error ends all but leaves the rounds that ended.
 	Stop func() error
 }
 
@@ -63,7 +63,7 @@ type Row struct {
 }
 
 // Run measures the policies in alternating rounds, each on a file that is written and NOCOW, as a
-// disk that has been used.
+// disk that has been used. With the error of Stop the rows have the rounds that ended before it.
 func Run(t *sched.Task, o Options) ([]Row, error) {
 	rows := make([]Row, len(o.Policies))
 	for i, p := range o.Policies {
@@ -80,6 +80,7 @@ func Run(t *sched.Task, o Options) ([]Row, error) {
 		for i := range rows {
 			if o.Stop != nil {
 				if err = o.Stop(); err != nil {
+					only(rows, round)
 					break
 				}
 			}
@@ -94,6 +95,16 @@ func Run(t *sched.Task, o Options) ([]Row, error) {
 		}
 	}
 	return rows, errors.Join(err, r.Close())
+}
+
+// only leaves the first rounds of rows.
+func only(rows []Row, rounds int) {
+	for i := range rows {
+		r := &rows[i]
+		for _, list := range []*[]float64{&r.Rate, &r.Ratio, &r.P50, &r.P99, &r.Stable, &r.Lock, &r.Ordered} {
+			*list = (*list)[:min(rounds, len(*list))]
+		}
+	}
 }
 
 // used is a rig whose file is a disk that has been used: NOCOW, and each block written.

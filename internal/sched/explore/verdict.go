@@ -81,7 +81,7 @@ func (v Violation) String() string {
 		s += "\n" + v.More
 	}
 	if v.Kind == KindPanic && len(v.At) > 0 {
-		s += "\n" + strings.TrimSuffix(v.At.String(), "\n")
+		s += "\n" + strings.TrimSuffix(v.At.own().String(), "\n")
 	}
 	for _, x := range v.Sides {
 		s += "\n" + x.String()
@@ -134,6 +134,24 @@ func (s Stack) String() string {
 		b.WriteString(f.String() + "\n")
 	}
 	return b.String()
+}
+
+// own is the part of the stack that somebody wrote in a lab or as a policy, without the path of the
+// package; without such frames it is the stack. The kit and the engine under it say nothing of
+// where the mistake is.
+func (s Stack) own() Stack {
+	var mine Stack
+	for _, f := range s {
+		_, after, inLabs := strings.Cut(f.Func, "/labs/")
+		if inLabs && !strings.HasPrefix(after, "kit.") {
+			dot := strings.IndexByte(after[strings.LastIndexByte(after, '/')+1:], '.') + strings.LastIndexByte(after, '/') + 2
+			mine = append(mine, Frame{after[dot:], f.File, f.Line})
+		}
+	}
+	if mine == nil {
+		return s
+	}
+	return mine
 }
 
 // MarshalText makes the text form.

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -30,64 +31,94 @@ func (r *Result) Cell() string {
 	return fmt.Sprintf("kept?%d", r.Schedules)
 }
 
-// WriteMatrix prints results as a table of scenarios and policies, and under it the schedules of
-// what is broken. limit is that of each search, in words.
-func WriteMatrix(w io.Writer, results []Result, policies []string, limit string) error {
-	var rows []string
-	cell := map[[2]string]*Result{}
-	name := len("scenario")
-	for i := range results {
-		r := &results[i]
-		if !slices.Contains(rows, r.Scenario) {
-			rows = append(rows, r.Scenario)
-			name = max(name, len(r.Scenario))
-		}
-		cell[[2]string{r.Scenario, r.Policy}] = r
+// Table prints results as a table of scenarios and policies, row by row.
+type Table struct {
+	w        io.Writer
+	policies []string
+	name     int // width of the first column
+	width    []int
+	printed  map[string]bool // by scenario
+}
+
+// cellWidth is that of a column whose cells are not known yet: a wider cell moves the others of its
+// row.
+const cellWidth = len("kept<=2")
+
+// NewTable prints the head of a table. A policy's name goes over several lines, cut after a hyphen
+// or before a toggle, so that the table stays narrow. The columns have room for known.
+func NewTable(w io.Writer, scenarios, policies []string, known []Result) (*Table, error) {
+	t := &Table{w: w, policies: policies, name: len("scenario"), printed: map[string]bool{}}
+	for _, s := range scenarios {
+		t.name = max(t.name, len(s))
 	}
-	text := func(s, p string) string {
-		if r := cell[[2]string{s, p}]; r != nil {
-			return r.Cell()
-		}
-		return "-"
-	}
-	// A policy's name goes over several lines, cut after a hyphen or before a toggle, so that the
-	// table stays narrow.
 	heads := make([][]string, len(policies))
-	width := make([]int, len(policies))
 	high := 0
 	for i, p := range policies {
 		heads[i] = strings.Split(strings.NewReplacer("-", "-\n", "+", "\n+", "!", "\n!").Replace(p), "\n")
 		high = max(high, len(heads[i]))
+		width := 0
 		for _, h := range heads[i] {
-			width[i] = max(width[i], len(h))
+			width = max(width, len(h))
 		}
-		for _, s := range rows {
-			width[i] = max(width[i], len(text(s, p)))
+		for k := range known {
+			if known[k].Policy == p {
+				width = max(width, len(known[k].Cell()))
+			}
 		}
+		if known == nil {
+			width = max(width, cellWidth)
+		}
+		t.width = append(t.width, width)
 	}
-	var b strings.Builder
-	line := func(first string, cells func(i int) string) {
-		l := fmt.Sprintf("%-*s", name, first)
-		for i := range policies {
-			l += fmt.Sprintf("  %-*s", width[i], cells(i))
-		}
-		b.WriteString(strings.TrimRight(l, " ") + "\n")
-	}
+	var err error
 	for k := range high {
 		first := ""
 		if k == high-1 {
 			first = "scenario"
 		}
-		line(first, func(i int) string {
+		err = errors.Join(err, t.line(first, func(i int) string {
 			if at := k - (high - len(heads[i])); at >= 0 {
 				return heads[i][at]
 			}
 			return ""
-		})
+		}))
 	}
-	for _, s := range rows {
-		line(s, func(i int) string { return text(s, policies[i]) })
+	return t, err
+}
+
+func (t *Table) line(first string, cells func(i int) string) error {
+	l := fmt.Sprintf("%-*s", t.name, first)
+	for i := range t.policies {
+		l += fmt.Sprintf("  %-*s", t.width[i], cells(i))
 	}
+	_, err := fmt.Fprintln(t.w, strings.TrimRight(l, " "))
+	return err
+}
+
+// Row prints the results of a scenario.
+func (t *Table) Row(scenario string, results []Result) error {
+	t.printed[scenario] = true
+	return t.line(scenario, func(i int) string {
+		for k := range results {
+			if r := &results[k]; r.Scenario == scenario && r.Policy == t.policies[i] {
+				return r.Cell()
+			}
+		}
+		return "-"
+	})
+}
+
+// End prints the rows that are not whole, where the searches were stopped, what the cells mean, how
+// many there are of each kind, and the schedules of what is broken. limit is that of each search.
+func (t *Table) End(results []Result, limit string) error {
+	for i := range results {
+		if s := results[i].Scenario; !t.printed[s] {
+			if err := t.Row(s, results); err != nil {
+				return err
+			}
+		}
+	}
+	var b strings.Builder
 	b.WriteString("\n" + prose.Wrap("kept: every schedule; kept<=B: every schedule with at most B preemptions; kept?N: N schedules, none level complete; "+
 		"broken: the contract is violated, by the schedule below.\n"+
 		"Schedules switch at the scenario's switch points only. Judged is "+judged(results)+".\n"+
@@ -98,8 +129,23 @@ func WriteMatrix(w io.Writer, results []Result, policies []string, limit string)
 			b.WriteString(prose.Command("  ", r.Replay, prose.Width) + "\n")
 		}
 	}
-	_, err := io.WriteString(w, b.String())
+	_, err := io.WriteString(t.w, b.String())
 	return err
+}
+
+// WriteMatrix prints results that are there as a table, with its end.
+func WriteMatrix(w io.Writer, results []Result, policies []string, limit string) error {
+	var rows []string
+	for i := range results {
+		if r := &results[i]; !slices.Contains(rows, r.Scenario) {
+			rows = append(rows, r.Scenario)
+		}
+	}
+	t, err := NewTable(w, rows, policies, results)
+	for _, s := range rows {
+		err = errors.Join(err, t.Row(s, results))
+	}
+	return errors.Join(err, t.End(results, limit))
 }
 
 // counts says how many of the cells are what.

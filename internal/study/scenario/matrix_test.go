@@ -90,7 +90,7 @@ func TestMatrix(t *testing.T) {
 			c.NoShrink = true
 		}}
 		only := regexp.MustCompile(*matrixOnly)
-		results, err := Matrix(slices.DeleteFunc(slices.Clone(scenarios), func(s *Scenario) bool { return !only.MatchString(s.Name) }), names, o, runtime.GOMAXPROCS(0), nil)
+		results, err := Matrix(slices.DeleteFunc(slices.Clone(scenarios), func(s *Scenario) bool { return !only.MatchString(s.Name) }), names, o, runtime.GOMAXPROCS(0), nil, nil)
 		must(t, err)
 		w := tabwriter.NewWriter(&table, 0, 1, 2, ' ', 0)
 		fmt.Fprintf(w, "%s\t%s\n", judged, strings.Join(names, "\t"))
@@ -268,12 +268,20 @@ func TestMatrixByJobs(t *testing.T) {
 	o := Options{Config: func(c *explore.Config) { c.Schedules = smallCell }}
 	var want []Result
 	for _, jobs := range []int{1, 4} {
-		told := -1
+		told, rows := -1, []string(nil)
 		have, err := Matrix(scenarios, policy.Names(), o, jobs, func(done, all int) {
 			if told++; done != told || all != len(scenarios)*len(policy.Names()) {
 				t.Errorf("call %d: %d of %d", told, done, all)
 			}
+		}, func(s string, results []Result) {
+			// a row comes as soon as it has ended, and not at the end of all
+			if rows = append(rows, s); len(results) != len(policy.Names()) || results[0].Scenario != s || jobs == 1 && told != len(rows)*len(results) {
+				t.Errorf("row %d, %s: %d results after %d searches", len(rows), s, len(results), told)
+			}
 		})
+		if !slices.Equal(rows, []string{"truncate-race", "two-writers-overlap", "stable-pages"}) {
+			t.Errorf("%d jobs: rows %q", jobs, rows)
+		}
 		must(t, err)
 		for i := range have {
 			have[i].Seconds = 0

@@ -75,9 +75,10 @@ func Merge(parts []Result) (Result, error) {
 
 // Matrix explores scenarios under policies, so many cells at a time, each as if it were alone. It
 // returns the results in the order of the cells. Progress, unless it is nil, is called before the
-// first cell and after each, one call at a time, with the number of cells done and of all. No
-// search begins after one that was stopped.
-func Matrix(scenarios []*Scenario, policies []string, o Options, jobs int, progress func(done, all int)) ([]Result, error) {
+// first cell and after each, one call at a time, with the number of cells done and of all. Row,
+// unless it is nil, is called in the same way with the results of each scenario, in order, once all
+// of them and of those before are there. No search begins after one that was stopped.
+func Matrix(scenarios []*Scenario, policies []string, o Options, jobs int, progress func(done, all int), row func(scenario string, results []Result)) ([]Result, error) {
 	type cell struct {
 		s      *Scenario
 		policy *policy.Policy
@@ -98,7 +99,7 @@ func Matrix(scenarios []*Scenario, policies []string, o Options, jobs int, progr
 	}
 	var mu sync.Mutex // protects the variables below, and what progress does
 	var failed error
-	next, done, stopped := 0, 0, false
+	next, done, stopped, told := 0, 0, false, 0
 	if progress == nil {
 		progress = func(int, int) {}
 	}
@@ -112,6 +113,20 @@ func Matrix(scenarios []*Scenario, policies []string, o Options, jobs int, progr
 		next++
 		return &cells[next-1]
 	}
+	tell := func() { // rows that have ended
+		for row != nil && told < len(cells) {
+			s, end := cells[told].s, told
+			var results []Result
+			for ; end < len(cells) && cells[end].s == s; end++ {
+				if cells[end].result == nil {
+					return
+				}
+				results = append(results, *cells[end].result)
+			}
+			row(s.Name, results)
+			told = end
+		}
+	}
 	work := func() {
 		for c := take(); c != nil; c = take() {
 			r, err := Run(c.s, c.policy, o)
@@ -122,6 +137,7 @@ func Matrix(scenarios []*Scenario, policies []string, o Options, jobs int, progr
 			failed = cmp.Or(failed, err)
 			done++
 			progress(done, len(cells))
+			tell()
 			mu.Unlock()
 		}
 	}
