@@ -94,7 +94,7 @@ func TestFlushes(t *testing.T) {
 	} {
 		failed, why := "", ""
 		for _, r := range Judge(tt.x.lab(), &sandbox.Run{Schedules: 3000}) {
-			if !r.Pass && failed == "" && r.Name != "predict" {
+			if !r.Pass && failed == "" && r.Name != "predict" && r.Result != NoAnswer {
 				failed, why = r.Name, r.Result
 			}
 		}

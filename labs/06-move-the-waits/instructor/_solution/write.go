@@ -45,7 +45,7 @@ func Answers() map[string]string {
 		"writeback-unlocked": "never",
 		"ordered-no":         "wait-stable=11:2",
 		"drain-unlocked":     "wait-direct=8:1,12:2",
-		"ordered-twice":      "wait-ordered=12:2,29:1,39:3",
-		"first-look":         "55.5",
+		"ordered-twice":      "wait-next=7:2,10:1,16:3,20:2",
+		"first-look":         "54.1",
 	}
 }
