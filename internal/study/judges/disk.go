@@ -306,7 +306,7 @@ func (l Disk) rows() []Workload {
 	w := func(name, asks string, points float64, p func(w *explore.World)) Workload {
 		return Workload{name: name, asks: asks, points: points, program: p, asked: true}
 	}
-	shared := w("flush-shared", "flushes that come while a Sync is under way: one more Sync answers them all", 14, l.sharing("wf", "wf", "wf"))
+	shared := w("flush-shared", "flushes that come while a Sync is under way: one more Sync answers them all", 10, l.sharing("wf", "wf", "wf"))
 	shared.stuck = "flushes that came while a Sync was under way wait for ever"
 	turns := w("flush-turns", "two connections that flush again and again", 5, l.serving(nil, "wfwf", "wf"))
 	again := w("fail-again", "two Syncs fail: no flush that follows says that all is well", 8, l.serving([]int{1, 2}, "wff", "wff"))
@@ -320,11 +320,11 @@ func (l Disk) rows() []Workload {
 		turns,
 		shared,
 		w("fail-alone", "a Sync fails: whoever flushed is told, once", 4, l.serving([]int{1}, "wfwf")),
-		w("fail-others", "a Sync fails: a connection that did not ask for it is told at its next flush, once", 12, l.serving([]int{1}, "wf", "wff")),
+		w("fail-others", "a Sync fails: a connection that did not ask for it is told at its next flush, once", 8, l.serving([]int{1}, "wf", "wff")),
 		again,
-		{name: "power-cut", points: 4, ratio: l.powerCuts, judges: true,
+		{name: "power-cut", points: 8, ratio: l.powerCuts, judges: true,
 			asks: fmt.Sprintf("%d connections to a file in virtual time, and the power cut after each flush: what was promised is on the disk; then a Sync that fails", cutConnections)},
-		{name: "rate", points: 8, ratio: l.rate,
+		{name: "rate", points: 12, ratio: l.rate,
 			asks: fmt.Sprintf("%d connections: at least %d times the flushes a second of one, and at most one Sync for %d flushes", rateConnections, rateLeast, rateLeast)},
 		{name: "predict", points: 10, ratio: l.predict, judges: true,
 			asks: fmt.Sprintf("flushes a second, and how long a write with its flush takes, for %d devices and guests: Predict is within %d %% of what is measured", len(served), servedMost)},
