@@ -45,9 +45,9 @@ func (l *RangeLock) Unlock(t *kit.Task, start, end uint64) {
 // Answers says of each fault what it breaks: WORKLOAD=SCHEDULE, or "never". See README.md.
 func Answers() map[string]string {
 	return map[string]string{
-		"wakes-one": "?",
-		"wait-late": "?",
-		"passed":    "?",
-		"behind":    "?",
+		"wakes-one":  "?",
+		"wait-late":  "?",
+		"passed":     "?",
+		"all-asleep": "?",
 	}
 }

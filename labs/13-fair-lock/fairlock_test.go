@@ -11,7 +11,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(starter.Main(m, "fairlock.go", "c992b91188b7373b2e4f99c18f0d581fa52098d466f5fac140dd8a901451664f"))
+	os.Exit(starter.Main(m, "fairlock.go", "e8bd418b8d0be74d115887a54d665194eb27907b8eb9b7eaffbb70e74f5222fa"))
 }
 
 // TestPassed explores a task that wants a range once and another one that takes it four times: at

@@ -29,7 +29,7 @@ assert run(client, "x > 0", 60) == "ok"
 client.stop_channels()
 manager.shutdown_kernel(now=True)
 
-# A client that dies leaves a busy kernel behind, which must end by itself.
+# A client that dies leaves a busy kernel, which must end by itself.
 read, write = os.pipe()
 child = os.fork()
 if child == 0:

@@ -27,8 +27,8 @@ type FairLock struct {
 type sight uint8
 
 const (
-	passes sight = iota + 1 // a later request is granted before one that waits
-	behind                  // a task sleeps, and all that it could wait for sleep, too
+	passes    sight = iota + 1 // a later request is granted before one that waits
+	allAsleep                  // a task sleeps, and all that it could wait for sleep, too
 )
 
 // maxPassed is how many requests for a common byte that were made after a task had begun to wait
@@ -82,14 +82,14 @@ func (l *waitLine) begin(t *sched.Task, x span) *request {
 
 // sleeps notes that r's task waits.
 func (l *waitLine) sleeps(t *sched.Task, r *request) {
-	if !r.waits || l.look == behind {
+	if !r.waits || l.look == allAsleep {
 		since := l.step(t)
 		if !r.waits {
 			r.waits, r.since = true, since
 		}
 	}
 	r.asleep = true
-	if l.look == behind && l.behind(r) {
+	if l.look == allAsleep && l.allAsleep(r) {
 		breaks(seen, "the task that wants %v sleeps, and so do all others that want a byte of it; none holds one", r.span)
 	}
 }
@@ -99,9 +99,9 @@ func (l *waitLine) step(t *sched.Task) int {
 	return l.asked.Update(t, func(n int) int { return n })
 }
 
-// behind reports whether everybody sleeps who has asked for a byte of r's and has not given it
+// allAsleep reports whether everybody sleeps who has asked for a byte of r's and has not given it
 // back, and whether there is anybody.
-func (l *waitLine) behind(r *request) (found bool) {
+func (l *waitLine) allAsleep(r *request) (found bool) {
 	for _, x := range l.pending {
 		if x != r && x.span.overlaps(r.span) {
 			if found = true; !x.asleep {
@@ -162,7 +162,7 @@ func (q *queued) Lock(t *sched.Task, start, end uint64) {
 
 // granting is a step on the line where a question asks who holds what.
 func (q *queued) granting(t *sched.Task) {
-	if q.line.look == behind {
+	if q.line.look == allAsleep {
 		q.line.step(t)
 	}
 }
@@ -244,7 +244,7 @@ var fairFaults = []fault[FairLock]{
 	{"wakes-one", "Broadcast wakes only the task that has waited the longest", 4, func(l FairLock) FairLock { l.judge = &kit.Judge{WakesOne: true}; return l }},
 	{"wait-late", "Wait lets the Mutex go and begins to wait then: a Broadcast between the two does not wake it", 4, func(l FairLock) FairLock { l.judge = &kit.Judge{WaitsLate: true}; return l }},
 	{"passed", "no fault, but a run: a later request for a byte that a task waits for is granted before it", 4, func(l FairLock) FairLock { l.look = passes; return l }},
-	{"behind", "no fault, but a run: a task goes to sleep, and whoever else wants a byte of its range sleeps, too, and nobody holds one", 4, func(l FairLock) FairLock { l.look = behind; return l }},
+	{"all-asleep", "no fault, but a run: a task goes to sleep, and whoever else wants a byte of its range sleeps, too, and nobody holds one", 4, func(l FairLock) FairLock { l.look = allAsleep; return l }},
 }
 
 // rows are what a range lock must be, in short; then who passes whom, in every schedule and in

@@ -84,9 +84,9 @@ func (l *RangeLock) Unlock(t *kit.Task, start, end uint64) {
 
 func Answers() map[string]string {
 	return map[string]string{
-		"wakes-one": "fair-wide=4:2,7:0,21:1,25:3",
-		"wait-late": "lock-identical=6:2,8:1",
-		"passed":    "fair-one=3:2,6:0",
-		"behind":    "fair-one=3:2,6:0",
+		"wakes-one":  "fair-wide=4:2,7:0,21:1,25:3",
+		"wait-late":  "lock-identical=6:2,8:1",
+		"passed":     "fair-one=3:2,6:0",
+		"all-asleep": "fair-one=3:2,6:0",
 	}
 }

@@ -72,9 +72,9 @@ func (l *RangeLock) Unlock(t *kit.Task, start, end uint64) {
 
 func Answers() map[string]string {
 	return map[string]string{
-		"wakes-one": "fair-wide=4:2,8:3,11:1",
-		"wait-late": "lock-identical=6:2,8:1",
-		"passed":    "never",
-		"behind":    "fair-one=3:2,6:0",
+		"wakes-one":  "fair-wide=4:2,8:3,11:1",
+		"wait-late":  "lock-identical=6:2,8:1",
+		"passed":     "never",
+		"all-asleep": "fair-one=3:2,6:0",
 	}
 }

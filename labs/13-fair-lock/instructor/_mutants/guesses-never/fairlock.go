@@ -72,9 +72,9 @@ func (l *RangeLock) Unlock(t *kit.Task, start, end uint64) {
 
 func Answers() map[string]string {
 	return map[string]string{
-		"wakes-one": "never",
-		"wait-late": "never",
-		"passed":    "never",
-		"behind":    "never",
+		"wakes-one":  "never",
+		"wait-late":  "never",
+		"passed":     "never",
+		"all-asleep": "never",
 	}
 }
