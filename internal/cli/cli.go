@@ -160,8 +160,13 @@ An image is named by its path, a file in it as IMAGE:/path. Sizes take the suffi
 			return cmd.Help()
 		}
 		err := fmt.Errorf("there is no verb %q", args[0])
-		if does := foreignWord(args); does != "" {
+		does := foreignWord(args)
+		if why, needless := strings.CutPrefix(does, "nothing: "); needless {
+			err = fmt.Errorf("there is no verb %q, and none is needed: %s", args[0], why)
+		} else if does != "" {
 			err = fmt.Errorf("there is no verb %q, want %s", args[0], does)
+		} else if args[0] == "btrfs" {
+			err = errors.New("btrfs without a command, want one, as btrfs subvolume list disk.img")
 		} else if s := cmd.SuggestionsFor(args[0]); len(s) > 0 {
 			err = fmt.Errorf("there is no verb %q (did you mean %q?)", args[0], s[0])
 		}

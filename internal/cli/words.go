@@ -6,11 +6,14 @@ import (
 	"strings"
 )
 
+// freedStays is for those who want an image smaller: what is freed stays on the device.
+const freedStays = "mkfs --from IMAGE --shrink: freed blocks are not discarded, and a new image has none"
+
 // foreignWords are verbs of btrfs, guestfish, debugfs, builders of images, mkfs and the shell, with
 // what does that here.
 var foreignWords = map[string]string{
-	"filesystem resize": "resize",
-	"filesystem sync":   "sh, with the line sync", "filesystem mkswapfile": "fallocate",
+	"filesystem resize": "resize", "filesystem defragment": "nothing: extents stay where they are written",
+	"filesystem sync": "sh, with the line sync", "filesystem mkswapfile": "fallocate",
 	"filesystem": "info, df, du, resize or label", "show": "info", "usage": "df", "fsinfo": "info", "statfs": "df", "stats": "info", "dumpe2fs": "info",
 	"inspect-internal": "inspect, and dump for the structures", "show_super_stats": "dump super",
 	"dump_super": "dump super", "ncheck": "inspect inode-resolve", "icheck": "inspect logical-resolve", "testb": "inspect logical-resolve",
@@ -22,7 +25,7 @@ var foreignWords = map[string]string{
 	"mkfs.btrfs": "mkfs", "format": "mkfs", "make": "mkfs", "create": "mkfs, touch, or subvolume create", "new": "mkfs",
 	"btrfstune": "uuid", "tune2fs": "uuid or label", "fsid": "uuid", "resize2fs": "resize", "shrink": "resize IMAGE min", "grow": "resize",
 	"fsck": "check", "scrub": "check, which reads all data too", "verify": "check", "repair": "check, which repairs nothing, or rescue zero-log",
-	"zero-log": "rescue zero-log", "balance": "nothing: chunks are made as they are needed", "defrag": "nothing: no verb moves extents",
+	"zero-log": "rescue zero-log", "balance": "nothing: chunks are made as they are needed", "defrag": "nothing: extents stay where they are written",
 	"qgroup": "quota", "device": "the flag --device",
 	"umount": "nothing: each verb commits, and umount(8) ends a mount", "list": "ls", "dir": "ls -l", "find": "ls -R", "cd": "nothing: paths are whole",
 	"delete": "rm", "kill_file": "rm", "rmdir": "rm -r", "symlink": "ln -s", "link": "ln",
@@ -40,7 +43,7 @@ var foreignWords = map[string]string{
 	"tar-in": "put --from-tar", "tgz-in": "put --from-tar, of what gzip -d writes", "tar-out": "get --tar", "tgz-out": "get --tar, and gzip",
 	"edit": "get, an editor and put, or mount", "vi": "get, an editor and put, or mount", "nano": "get, an editor and put, or mount", "sparse": "mkfs --size", "part-disk": "nothing: a partition is taken by --partition",
 	"find0": "ls -R", "cp-a": "put, get, or reflink within an image", "cp-r": "put -r or get -r", "truncate-size": "truncate --size",
-	"zerofree": "nothing: holes stay holes", "fstrim": "nothing: what is freed is discarded", "trim": "nothing: what is freed is discarded", "discard": "nothing: what is freed is discarded",
+	"zerofree": freedStays, "fstrim": freedStays, "trim": freedStays, "discard": freedStays,
 	"filesize": "stat", "exists": "stat", "is-file": "stat", "is-dir": "stat", "checksum": "cat, and a sum of its output", "head": "cat, and head", "tail": "cat, and tail", "grep": "cat, and grep",
 	"wc": "cat, and wc", "strings": "cat, and strings", "hexdump": "cat, and hexdump", "mkfifo": "mknod IMAGE:/path p", "readlink": "stat", "realpath": "stat",
 	"blocks": "inspect offset", "bmap": "inspect offset", "extents": "inspect offset, or dump tree", "dump_extents": "inspect offset, or dump tree",

@@ -52,6 +52,9 @@ func Delve(dlv, bin string, args ...string) (err error) {
 	}
 	c := exec.Command(dlv, append(append(all, "--"), args...)...)
 	c.Env = append(os.Environ(), timeline.DebuggerEnv+"=1")
+	if !IsTerminal(os.Stdout) {
+		c.Env = append(c.Env, "TERM=dumb") // no colours
+	}
 	c.Stdin, c.Stdout, c.Stderr = os.Stdin, os.Stdout, os.Stderr
 	return c.Run()
 }

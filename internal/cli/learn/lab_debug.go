@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -64,12 +65,13 @@ func (a verbs) debug(cmd *cobra.Command, root string, l *course.Lab, replay stri
 	if runtime.GOOS == "windows" {
 		bin += ".exe"
 	}
+	if err := a.fits(ctx, cmd, root, l, c.dir, workload, schedule); err != nil {
+		st.Done()
+		return err
+	}
 	wrong, err := course.Debug(ctx, root, l, c.dir, workload, schedule, bin)
 	st.Done()
-	var nothing *sandbox.NoFilesError
 	switch {
-	case errors.As(err, &nothing):
-		return app.Usagef(cmd, "%v", err)
 	case errors.Is(err, context.Canceled):
 		return app.ErrNothing
 	case err != nil:
@@ -82,4 +84,32 @@ func (a verbs) debug(cmd *cobra.Command, root string, l *course.Lab, replay stri
 		return nil
 	}
 	return app.Delve(dlv, bin)
+}
+
+// fits runs the schedule once as a grade does, with its limits: a debugger is for one that has
+// steps.
+func (a verbs) fits(ctx context.Context, cmd *cobra.Command, root string, l *course.Lab, dir, workload, schedule string) error {
+	o := (&gradeFlags{limit: time.Minute, memory: app.ByteSize{N: sandbox.MaxHeap}}).limits()
+	o.Dir, o.Workload, o.Schedule = dir, workload, schedule
+	r, err := course.Grade(ctx, root, l, o)
+	var nothing *sandbox.NoFilesError
+	switch {
+	case errors.As(err, &nothing):
+		return app.Usagef(cmd, "%v", err)
+	case errors.Is(err, context.Canceled):
+		return app.ErrNothing
+	case err != nil:
+		return err
+	}
+	for _, x := range r.Rows {
+		switch {
+		case x.Misfit:
+			return app.Usagef(cmd, "%s=%s: %s", workload, schedule, x.Result)
+		case x.Trace == "" && x.Name == workload:
+			return app.Usagef(cmd, "%s has no steps to stop at", workload)
+		case x.Trace == "":
+			return errors.New(x.Result)
+		}
+	}
+	return nil
 }

@@ -77,7 +77,7 @@ Logs that a job asks for (write_lat_log=, write_bw_log=, write_iops_log=) become
 	c.pic.flags(cmd)
 	app.CompletePolicies(cmd, "policy")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := errors.Join(app.Check(cmd, app.OneOf(c.format, fio.Formats, "output-format %q, want one of %s"), app.Excludes("benchstat", "json output-format", "--%s is a form of its own, want neither --json nor --output-format")), app.ParsePolicies(cmd, []string{c.pol}), app.ParseModel(cmd, c.model), c.rt.check(cmd, c.image), c.rt.checkLinux(cmd, c.linux), c.dio.check(cmd, c.image), c.pic.check(cmd, &c.rt)); err != nil {
+		if err := errors.Join(app.Check(cmd, app.OneOf(c.format, fio.Formats, "output-format %q, want one of %s"), app.Excludes("json", "output-format", "--json is --output-format=json, want one of the two"), app.Excludes("benchstat", "json output-format", "--%s is a form of its own, want neither --json nor --output-format")), app.ParsePolicies(cmd, []string{c.pol}), app.ParseModel(cmd, c.model), c.rt.check(cmd, c.image), c.rt.checkLinux(cmd, c.linux), c.dio.check(cmd, c.image), c.pic.check(cmd, &c.rt)); err != nil {
 			return err
 		}
 		return a.benchJob(cmd, &c, args)

@@ -116,13 +116,8 @@ func (r *replaying) run(args []string) error {
 	if r.rows != "" && !isPicture(r.page) {
 		return app.Usagef(r.cmd, "have --rows without a picture, want --out FILE.svg")
 	}
-	if r.debug {
-		if r.kernel != "" || r.asJSON {
-			return app.Usagef(r.cmd, "--debug goes neither with --kernel nor with --json")
-		}
-		if err := timeline.Debug(r.Out); errors.Is(err, timeline.ErrNoDebugger) {
-			return debugSelf()
-		}
+	if r.debug && (r.kernel != "" || r.asJSON || r.page != "") {
+		return app.Usagef(r.cmd, "--debug goes neither with --kernel nor with --json nor with --out")
 	}
 	p := policy.MustParse(r.policy)
 	tr, err := scenario.Replay(s, p, args[len(args)-1], r.own)
@@ -131,6 +126,14 @@ func (r *replaying) run(args []string) error {
 	}
 	if tr.Kind == explore.KindMisfit {
 		return app.Usagef(r.cmd, "%s under %s: %s", s.Name, r.policy, tr.Violation)
+	}
+	if r.debug {
+		if err := timeline.Debug(r.Out); errors.Is(err, timeline.ErrNoDebugger) {
+			return debugSelf()
+		}
+		if tr, err = scenario.Replay(s, p, args[len(args)-1], r.own); err != nil {
+			return err
+		}
 	}
 	steps, err := stepsOf(r.rows, len(tr.Steps))
 	if err != nil {

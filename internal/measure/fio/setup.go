@@ -74,7 +74,7 @@ func (k *worker) layout(t *sched.Task, f Target, want int64) error {
 		if j.Fallocate == FallocKeep {
 			mode = fallocKeepSize
 		}
-		err := f.Fallocate(t, mode, 0, want)
+		err := k.fallocate(t, f, mode, want)
 		if err != nil && !(j.Fallocate == FallocNative && errors.Is(err, errno.EOPNOTSUPP)) {
 			return err
 		}
@@ -101,6 +101,23 @@ func (k *worker) layout(t *sched.Task, f Target, want int64) error {
 		}
 	}
 	return f.Fsync(t)
+}
+
+// fallocateMost is how much one call allocates, in bytes. What is more is allocated in pieces, so
+// that a stop is heard between two.
+const fallocateMost = 1 << 40
+
+func (k *worker) fallocate(t *sched.Task, f Target, mode uint32, want int64) error {
+	piece := want
+	if want > fallocateMost {
+		piece = fallocateMost / 8
+	}
+	for off := int64(0); off < want && !(k.opt.Stop != nil && k.opt.Stop.Load()); off += piece {
+		if err := f.Fallocate(t, mode, off, min(piece, want-off)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // makeUnits makes as many units as may be in flight, each with buffers of its own.

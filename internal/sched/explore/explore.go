@@ -283,6 +283,14 @@ func (s schedule) String() string {
 	return string(b)
 }
 
+// within is a part of a text, and the text where it has more.
+func within(part, text string) string {
+	if part == text {
+		return strconv.Quote(part)
+	}
+	return fmt.Sprintf("%q in %q", part, text)
+}
+
 func parseSchedule(text string) (schedule, error) {
 	var s schedule
 	if strings.TrimSpace(text) == "" {
@@ -309,7 +317,7 @@ func parseSchedule(text string) (schedule, error) {
 		}
 		switch {
 		case !ok:
-			return nil, fmt.Errorf("not a schedule: %q in %q; want step:task,step:task,... or step=value for a choice", f, text)
+			return nil, fmt.Errorf("not a schedule: %s; want step:task,step:task,... or step=value for a choice", within(f, text))
 		case step == last:
 			return nil, fmt.Errorf("not a schedule: step %d comes twice in %q", step, text)
 		case step < last:

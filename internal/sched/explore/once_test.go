@@ -245,7 +245,7 @@ func TestMismatch(t *testing.T) {
 		"5:1,4:1": "step 4 comes after step 5",
 		"5:1,5:0": "step 5 comes twice",
 		"3=1":     "the schedule gives step 3 a value, and it is no choice",
-		"x":       `not a schedule: "x" in "x"; want step:task`,
+		"x":       `not a schedule: "x"; want step:task`,
 		"-1:0":    "not a schedule",
 	} {
 		if r := explore.Once(config(schedule), twoWriters(&size, false)); r.Verdict != explore.KindMismatch || !strings.Contains(r.Violation.String(), want) {

@@ -49,6 +49,7 @@ type twist struct {
 	name, asks string
 	points     float64
 	what, of   string // the change, and what it is in, in words
+	run        bool   // nothing is wrong: it is asked whether a run can be seen
 	answers    func() map[string]string
 	// rows are the workloads with the change.
 	rows func() []Workload
@@ -100,6 +101,9 @@ func (x *twist) replay(answer string, r *grade.Row) error {
 		return nil
 	}
 	err := in.beside().runOne(schedule, r)
+	if x.run && err == nil && r.Pass {
+		r.Result = "the run is not seen in this schedule"
+	}
 	r.Schedule = answer
 	return err
 }
@@ -136,7 +140,7 @@ func (x *twist) judge(j *judging, r *grade.Row) error {
 			r.Pass, r.Result = true, "found: "+seen.Result
 			return nil
 		default:
-			says = "nothing is violated by this schedule beside task 0"
+			says = x.words("the run is not seen in this schedule beside task 0", "nothing is violated by this schedule beside task 0")
 		}
 	}
 	var found grade.Row
@@ -145,11 +149,19 @@ func (x *twist) judge(j *judging, r *grade.Row) error {
 	}
 	r.Schedules, r.Switch = found.Schedules, found.Switch
 	if found.Pass {
-		r.Result = fmt.Sprintf("%s keeps the %s: %s", name, x.what, found.Result)
+		r.Result = x.words(name+" does not show the run: ", fmt.Sprintf("%s keeps the %s: ", name, x.what)) + found.Result
 		return nil
 	}
 	r.Score, r.Result = r.Max/2, fmt.Sprintf("%s tells, half the points; %s", name, says)
 	return nil
+}
+
+// words are those for a question about a run, or about a fault.
+func (x *twist) words(run, fault string) string {
+	if x.run {
+		return run
+	}
+	return fault
 }
 
 // never searches all workloads under the change: each a little first, since most that can be broken
@@ -168,7 +180,7 @@ func (x *twist) never(j *judging, r *grade.Row) error {
 			}
 			r.Schedules += found.Schedules
 			if !found.Pass { // without the workload and the schedule: those were asked for
-				r.Result = fmt.Sprintf("it can be broken: %s", found.Kind)
+				r.Result = x.words("it can be seen", fmt.Sprintf("it can be broken: %s", found.Kind))
 				return nil
 			}
 			if found.Exhausted {
@@ -188,6 +200,9 @@ type fault[S any] struct {
 	plant      func(steps S) S
 }
 
+// asksRun begins what is asked about a run that somebody has seen.
+const asksRun = "no fault, but a run"
+
 // seen is the kind of violation of a run that a question asks to see: nothing is wrong with it.
 const seen explore.Kind = "seen"
 
@@ -195,7 +210,7 @@ const seen explore.Kind = "seen"
 // planted.
 func questions[S any](s *Second, faults []fault[S], rows func(plant func(S) S) []Workload) (l []Workload) {
 	for _, f := range faults {
-		x := &twist{name: f.name, asks: f.asks + ": the workload that tells, and a schedule for it, or never", points: f.points, what: "fault", of: "code", answers: s.said,
+		x := &twist{name: f.name, asks: f.asks + ": the workload that tells, and a schedule for it, or never", points: f.points, what: "fault", of: "code", run: strings.HasPrefix(f.asks, asksRun), answers: s.said,
 			rows: func() []Workload {
 				return slices.DeleteFunc(rows(f.plant), func(w Workload) bool { return w.scenario == nil && !w.asked })
 			}}
@@ -234,14 +249,16 @@ func (x *estimate) judge(_ *judging, r *grade.Row) error {
 		r.Result = NoAnswer
 		return nil
 	}
-	return x.compare(answer, r)
+	err := x.compare(answer, r)
+	r.Misfit = false // it is the student's answer, and not what a caller wants replayed
+	return err
 }
 
 // compare measures. What is measured is said beside a right answer only.
 func (x *estimate) compare(answer string, r *grade.Row) error {
 	said, err := strconv.ParseFloat(answer, 64)
 	if err != nil {
-		r.Result = fmt.Sprintf("%q is no number", answer)
+		r.Misfit, r.Result = true, fmt.Sprintf("%q is no number", answer)
 		return nil
 	}
 	sandbox.Execute(x.name)

@@ -147,9 +147,9 @@ func (j *Job) Judge(ctx context.Context, root string, paths []string, o Options)
 
 // build builds the program in folder name of labs/_grade. wrong is what the compiler says of the
 // student's files.
-func (j *Job) build(ctx context.Context, root, name, bin string) (wrong []string, err error) {
+func (j *Job) build(ctx context.Context, root, name, bin string, flags ...string) (wrong []string, err error) {
 	// The student's package is not optimised: an optimised loop has instructions without a line.
-	out, err := compile(ctx, root, name, bin, "-gcflags="+studentPath(name)+"=-N -l")
+	out, err := compile(ctx, root, name, bin, append(flags, "-gcflags="+studentPath(name)+"=-N -l")...)
 	if out == "" {
 		return nil, err
 	}
@@ -206,7 +206,8 @@ func (j *Job) BuildDebug(ctx context.Context, root string, paths []string, main,
 	if err != nil {
 		return nil, err
 	}
-	return j.build(ctx, root, filepath.Base(work), bin)
+	// what stands between the student's frames and the debugger's stop is not optimised, either
+	return j.build(ctx, root, filepath.Base(work), bin, "-gcflags="+KitPath+"=-N -l", "-gcflags="+module.Path+"/internal/study/timeline=-N -l")
 }
 
 // stage makes a folder of the module with the student's files and a program that exits with main
