@@ -72,30 +72,36 @@ type cqe struct {
 	flags    uint32
 }
 
+// rings are the two queues of an io_uring, as the kernel shares them.
+type rings struct {
+	fd       int
+	ring     []byte // the queues, mapped
+	sqeBytes []byte
+	cqes     []cqe
+
+	sqHead, sqTail *uint32
+	cqHead, cqTail *uint32
+	cqFlags        *uint32 // nil before 5.8
+	sqMask, cqMask uint32
+	sqEntries      uint32
+	tail           uint32 // of the submission queue, with what the kernel has not been told
+
+	// told is the tail that Enter told the kernel last. Next loads it, so that the race detector
+	// sees a completion after its request.
+	told atomic.Uint32
+}
+
 // Ring is a Queue on an io_uring.
 //
 // One Enter is one system call for all requests prepared since the last; taking completions needs
 // none. There is no thread of the kernel that polls (IORING_SETUP_SQPOLL), as in fio without
 // sqthread_poll=1.
 type Ring struct {
-	fd       int
-	ring     []byte // the queues, mapped
-	sqes     []sqe
-	sqeBytes []byte
-	cqes     []cqe
-	events   *os.File // counts completions; nil until Events
-
-	sqHead, sqTail *uint32
-	cqHead, cqTail *uint32
-	cqFlags        *uint32 // nil before 5.8
-	sqMask, cqMask uint32
-	tail           uint32 // of the submission queue, with what the kernel has not been told
-
-	// told is the tail that Enter told the kernel last. Next loads it, so that the race detector
-	// sees a completion after its request.
-	told  atomic.Uint32
-	depth uint32
-	slots []slot // by tag
+	rings
+	sqes   []sqe
+	events *os.File // counts completions; nil until Events
+	depth  uint32
+	slots  []slot // by tag
 }
 
 // slot keeps what a request in flight points to.
@@ -109,43 +115,64 @@ func NewRing(depth int) (*Ring, error) {
 	if depth < 1 || depth > 32768 {
 		return nil, fmt.Errorf("bad depth of a ring, have %d want 1 to 32768", depth)
 	}
-	var p uringParams
+	r := &Ring{depth: uint32(depth), slots: make([]slot, depth)}
+	if err := r.setup(depth, 0, unsafe.Sizeof(sqe{})); err != nil {
+		return nil, err
+	}
+	r.sqes = unsafe.Slice((*sqe)(unsafe.Pointer(unsafe.SliceData(r.sqeBytes))), r.sqEntries)
+	return r, nil
+}
+
+// setup makes an io_uring for depth requests of size bytes each, with the flags of
+// IORING_SETUP_*.
+//
+// Models io_uring_setup(2) and io_uring_queue_mmap(3).
+func (r *rings) setup(depth int, flags uint32, size uintptr) error {
+	p := uringParams{flags: flags}
 	fd, _, e := unix.Syscall(unix.SYS_IO_URING_SETUP, uintptr(depth), uintptr(unsafe.Pointer(&p)), 0)
 	if e != 0 {
-		return nil, fmt.Errorf("io_uring_setup: %w", e)
+		return fmt.Errorf("io_uring_setup: %w", e)
 	}
-	r := &Ring{fd: int(fd), depth: uint32(depth), slots: make([]slot, depth)}
+	r.fd = int(fd)
 	if p.features&featSingleMmap == 0 {
 		unix.Close(r.fd)
-		return nil, fmt.Errorf("io_uring_setup: a kernel before 5.4")
+		return fmt.Errorf("io_uring_setup: a kernel before 5.4")
 	}
-	size := max(p.sq.array+4*p.sqEntries, p.cq.cqes+uint32(unsafe.Sizeof(cqe{}))*p.cqEntries)
+	mapped := max(p.sq.array+4*p.sqEntries, p.cq.cqes+uint32(unsafe.Sizeof(cqe{}))*p.cqEntries)
 	var err error
-	if r.ring, err = unix.Mmap(r.fd, offSQRing, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE); err == nil {
-		r.sqeBytes, err = unix.Mmap(r.fd, offSQEs, int(p.sqEntries)*int(unsafe.Sizeof(sqe{})), unix.PROT_READ|unix.PROT_WRITE,
-			unix.MAP_SHARED|unix.MAP_POPULATE)
+	if r.ring, err = unix.Mmap(r.fd, offSQRing, int(mapped), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE); err == nil {
+		r.sqeBytes, err = unix.Mmap(r.fd, offSQEs, int(p.sqEntries)*int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE)
 	}
 	if err != nil {
-		r.Close()
-		return nil, fmt.Errorf("map an io_uring: %w", err)
+		r.close()
+		return fmt.Errorf("map an io_uring: %w", err)
 	}
 	word := func(off uint32) *uint32 { return (*uint32)(unsafe.Pointer(&r.ring[off])) }
-	r.sqHead, r.sqTail, r.sqMask = word(p.sq.head), word(p.sq.tail), *word(p.sq.ringMask)
+	r.sqHead, r.sqTail, r.sqMask, r.sqEntries = word(p.sq.head), word(p.sq.tail), *word(p.sq.ringMask), p.sqEntries
 	r.cqHead, r.cqTail, r.cqMask = word(p.cq.head), word(p.cq.tail), *word(p.cq.ringMask)
 	if p.cq.flags != 0 {
 		r.cqFlags = word(p.cq.flags)
 	}
-	r.sqes = unsafe.Slice((*sqe)(unsafe.Pointer(unsafe.SliceData(r.sqeBytes))), p.sqEntries)
 	r.cqes = unsafe.Slice((*cqe)(unsafe.Pointer(&r.ring[p.cq.cqes])), p.cqEntries)
 	for i := range p.sqEntries { // entry i of the queue is always sqe i
 		*word(p.sq.array + 4*i) = i
 	}
-	return r, nil
+	return nil
+}
+
+// close unmaps the queues and closes the ring.
+func (r *rings) close() error {
+	for _, m := range [][]byte{r.ring, r.sqeBytes} {
+		if m != nil {
+			unix.Munmap(m)
+		}
+	}
+	return unix.Close(r.fd)
 }
 
 // Prep puts a request into the queue.
 func (r *Ring) Prep(op Op, fd int, p []byte, off int64, flags uint32, tag uint32) error {
-	s, err := r.next()
+	s, err := r.entry()
 	if err != nil {
 		return err
 	}
@@ -169,7 +196,7 @@ func (r *Ring) Prep(op Op, fd int, p []byte, off int64, flags uint32, tag uint32
 
 // PrepVec is Prep for bytes in several places; vecs has at most 1024 of them.
 func (r *Ring) PrepVec(op Op, fd int, vecs [][]byte, off int64, tag uint32) error {
-	s, err := r.next()
+	s, err := r.entry()
 	if err != nil {
 		return err
 	}
@@ -192,7 +219,7 @@ func (r *Ring) PrepVec(op Op, fd int, vecs [][]byte, off int64, tag uint32) erro
 // PrepNop puts a request into the queue that completes as soon as the kernel sees it. Its tag is no
 // request's: the depth or above.
 func (r *Ring) PrepNop(tag uint32) error {
-	s, err := r.next()
+	s, err := r.entry()
 	if err != nil {
 		return err
 	}
@@ -201,7 +228,7 @@ func (r *Ring) PrepNop(tag uint32) error {
 	return nil
 }
 
-func (r *Ring) next() (*sqe, error) {
+func (r *Ring) entry() (*sqe, error) {
 	if r.tail-atomic.LoadUint32(r.sqHead) >= uint32(len(r.sqes)) {
 		return nil, ErrFull
 	}
@@ -215,7 +242,7 @@ func (r *Ring) Enter(wait int) error {
 
 // Publish shows the kernel what is prepared, and gives the number of requests for Push. It belongs
 // to the submission side, as Prep does.
-func (r *Ring) Publish() (submit uint32) {
+func (r *rings) Publish() (submit uint32) {
 	atomic.StoreUint32(r.sqTail, r.tail)
 	submit = r.tail - r.told.Load()
 	r.told.Store(r.tail)
@@ -224,7 +251,7 @@ func (r *Ring) Publish() (submit uint32) {
 
 // Push lets the kernel take submit published requests, and waits until wait completions can be
 // taken. Many tasks may push at a time: one may take what another has published.
-func (r *Ring) Push(submit uint32, wait int) error {
+func (r *rings) Push(submit uint32, wait int) error {
 	for {
 		n, err := r.enter(submit, uint32(wait))
 		// EAGAIN: no memory for a request now
@@ -279,7 +306,7 @@ func (r *Ring) Wait() error {
 	}
 }
 
-func (r *Ring) enter(submit, wait uint32) (uint32, error) {
+func (r *rings) enter(submit, wait uint32) (uint32, error) {
 	flags := uintptr(0)
 	if wait > 0 {
 		flags = enterGetEvents
@@ -292,7 +319,7 @@ func (r *Ring) enter(submit, wait uint32) (uint32, error) {
 }
 
 // Ready reports whether there is a completion to take.
-func (r *Ring) Ready() bool {
+func (r *rings) Ready() bool {
 	return atomic.LoadUint32(r.cqHead) != atomic.LoadUint32(r.cqTail)
 }
 
@@ -320,6 +347,16 @@ func (r *Ring) Wake() error {
 
 // Next takes a completion.
 func (r *Ring) Next() (tag uint32, res int32, ok bool) {
+	if tag, res, ok = r.next(); ok && tag < r.depth {
+		k := &r.slots[tag]
+		k.buf = nil
+		clear(k.iov)
+	}
+	return tag, res, ok
+}
+
+// next takes a completion.
+func (r *rings) next() (tag uint32, res int32, ok bool) {
 	head := *r.cqHead
 	if head == atomic.LoadUint32(r.cqTail) {
 		return 0, 0, false
@@ -328,11 +365,6 @@ func (r *Ring) Next() (tag uint32, res int32, ok bool) {
 	c := &r.cqes[head&r.cqMask]
 	tag, res = uint32(c.userData), c.res
 	atomic.StoreUint32(r.cqHead, head+1)
-	if tag < r.depth {
-		k := &r.slots[tag]
-		k.buf = nil
-		clear(k.iov)
-	}
 	return tag, res, true
 }
 
@@ -341,10 +373,5 @@ func (r *Ring) Close() error {
 	if r.events != nil {
 		r.events.Close()
 	}
-	for _, m := range [][]byte{r.ring, r.sqeBytes} {
-		if m != nil {
-			unix.Munmap(m)
-		}
-	}
-	return unix.Close(r.fd)
+	return r.close()
 }

@@ -13,6 +13,7 @@ type Options struct {
 	NoDev       bool   // ignore device files
 	NoExec      bool   // run no programs
 	NonEmpty    bool   // the directory may have files, which the mount hides
+	Ring        Ring   // how requests come
 
 	// Debug, if set, is told each request and its answer, a line each.
 	Debug func(line string)
@@ -23,3 +24,14 @@ type Options struct {
 
 // ErrBusy is an unmount while files of the mount are in use.
 var ErrBusy = errors.New("is in use")
+
+// Ring says whether requests come through io_uring.
+type Ring int
+
+// RingAuto is where the kernel offers it, RingNo never; RingYes is RingAuto that warns where it does
+// not.
+const (
+	RingAuto Ring = iota
+	RingNo
+	RingYes
+)

@@ -19,6 +19,7 @@ import (
 	"btrlab/internal/blockdev"
 	"btrlab/internal/errno"
 	"btrlab/internal/fs"
+	"btrlab/internal/mount/ring"
 	"btrlab/internal/sched"
 )
 
@@ -36,6 +37,7 @@ const maxBackground = 64
 type Mount struct {
 	s    *server
 	fuse *fuse.Server
+	ring *ring.Rings // nil without
 	done chan struct{}
 }
 
@@ -77,21 +79,90 @@ func New(x *fs.FS, o Options) (*Mount, error) {
 		return nil, err
 	}
 	m := &Mount{s: newServer(x, o), done: make(chan struct{})}
+	opts := m.options()
+	m.openRings(opts)
 	var err error
-	if m.fuse, err = fuse.NewServer(m.s, o.Dir, m.options()); err != nil {
+	if m.fuse, err = fuse.NewServer(m.s, o.Dir, opts); err != nil {
 		err = fmt.Errorf("cannot mount: %w", err)
 		if os.Geteuid() != 0 {
 			err = fmt.Errorf("%w: without root it takes fusermount3", err)
 		}
 		t := m.s.begin("mount")
 		defer m.s.end(t)
-		return nil, errors.Join(&blockdev.NameError{Name: o.Dir, Err: err}, m.Release(t))
+		return nil, errors.Join(&blockdev.NameError{Name: o.Dir, Err: err}, m.Release(t), m.closeRings())
+	}
+	if err := m.ringsStarted(); err != nil {
+		t := m.s.begin("mount")
+		defer m.s.end(t)
+		return nil, errors.Join(err, apart("detach", o.Dir), m.Release(t))
 	}
 	go func() {
 		m.fuse.Serve()
+		if m.ring != nil {
+			m.ring.Wait()
+		}
+		if err := m.closeRings(); err != nil {
+			m.s.warn(err)
+		}
 		close(m.done)
 	}()
 	return m, nil
+}
+
+// openRings makes what the mount takes requests by io_uring with, if it can, and asks for it in f.
+func (m *Mount) openRings(f *fuse.MountOptions) {
+	o := &m.s.opt
+	if o.Ring == RingNo {
+		return
+	}
+	err := ring.Offered()
+	if err == nil {
+		m.ring, err = ring.Open(maxWrite)
+	}
+	if err != nil {
+		m.noRings(err)
+		return
+	}
+	f.ExtraCapabilities |= fuse.CAP_OVER_IO_URING
+	m.ring.Failed = func(err error) { m.s.warn(errors.Join(err, m.abort())) }
+	m.s.start = func(k *fuse.Server) error {
+		_, minor, err := Device(o.Dir)
+		if err == nil {
+			err = m.ring.Serve(m.s, k, f, minor)
+		}
+		return err
+	}
+}
+
+// noRings says why the mount has no rings, if it was to have them.
+func (m *Mount) noRings(why error) {
+	if m.s.opt.Ring == RingYes {
+		m.s.warn(fmt.Errorf("no FUSE over io_uring, requests are read from /dev/fuse: %w", why))
+	}
+}
+
+// ringsStarted is the error of rings that the mount has been made with.
+func (m *Mount) ringsStarted() error {
+	err := m.s.started
+	if err == nil {
+		return nil
+	}
+	err = errors.Join(err, m.closeRings())
+	if errors.Is(err, ring.ErrNotOffered) {
+		m.noRings(err)
+		return nil
+	}
+	// The kernel has been promised rings, and makes all requests wait for them.
+	return &blockdev.NameError{Name: m.s.opt.Dir, Err: fmt.Errorf("cannot mount with FUSE over io_uring: %w", err)}
+}
+
+func (m *Mount) closeRings() error {
+	if m.ring == nil {
+		return nil
+	}
+	r := m.ring
+	m.ring = nil
+	return r.Close()
 }
 
 // options are those of the FUSE library.
@@ -247,6 +318,11 @@ func (m *Mount) Unmount(force bool) error {
 	if root {
 		return apart("detach", m.s.opt.Dir)
 	}
+	return m.abort()
+}
+
+// abort ends the mount whatever waits for it.
+func (m *Mount) abort() error {
 	_, minor, err := Device(m.s.opt.Dir)
 	if err != nil {
 		return err

@@ -26,6 +26,9 @@ type server struct {
 	kernel             atomic.Pointer[fuse.Server]
 	gate               sync.RWMutex // a request reads; Frozen writes
 
+	start   func(k *fuse.Server) error // of the rings, if set
+	started error                      // what it said
+
 	// prune, if set, asks the kernel to forget nodes that it only remembers.
 	prune   func(ids []uint64)
 	pruning atomic.Bool
@@ -104,6 +107,9 @@ func (s *server) String() string { return "btrlab" }
 func (s *server) Init(k *fuse.Server) {
 	s.kernel.Store(k)
 	s.prune = func(ids []uint64) { k.PruneNotify(ids) } // a kernel that cannot keeps what it has
+	if s.start != nil {
+		s.started = s.start(k)
+	}
 }
 
 // pruneBatch is how many nodes the kernel is asked to forget at once.

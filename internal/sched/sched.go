@@ -98,15 +98,15 @@ type Task struct {
 	// HeldLocks is package lockdep's: others only look. Lockdep has functions that change it.
 	HeldLocks []Held
 	// HeldAt is package lockdep's, too: where in HeldLocks it found what it last looked for.
-	HeldAt int
+	HeldAt int32
+	// Slot is the runtime's: where it keeps what it knows of the task.
+	Slot int32
 	// Waits are the task's waits by class. Read them when the task is not running. Waited alone
 	// writes them.
 	Waits Waits
 	// Counts, if set, counts what the task's requests cost. Read it when the task is not running.
 	Counts *Counts
 
-	// Slot is the runtime's: where it keeps what it knows of the task.
-	Slot int
 	// Mark names the task alike in every execution of a program, whatever the schedule. The runtime
 	// sets it, if it explores.
 	Mark uint64
@@ -124,6 +124,7 @@ type Task struct {
 	nowait  int32
 	audit   *audit                      // nil until the first NOWAIT request
 	plug    *plug                       // nil without one
+	works   *taskWork                   // nil until the first BeginTaskWork
 	poll    atomic.Pointer[poll]        // nil until the first request to a Poller
 	tracer  func(t *Task, e TraceEvent) // nil: nobody looks
 	park    chan struct{}
@@ -189,7 +190,7 @@ func (t *Task) Reset(name string) {
 	t.resetNowait()
 	t.Next = Op{}
 	t.Counts, t.ended, t.joiner, t.end = nil, false, nil, Obj{}
-	t.plug, t.tracer = nil, nil
+	t.plug, t.works, t.tracer = nil, nil, nil
 	if t.poll.Load() != nil {
 		t.poll.Store(nil)
 	}
@@ -327,6 +328,7 @@ func (t *Task) Park(class ClassID) {
 		t.rt.Park(t, class)
 		return
 	}
+	t.wakeTaskWork()
 	t.Blocks(class)
 	t.pollFor(class)
 	<-t.park
@@ -344,6 +346,7 @@ func (t *Task) ParkFor(class ClassID, d time.Duration) bool {
 		t.rt.Park(t, class)
 		return true
 	}
+	t.wakeTaskWork()
 	up := time.NewTimer(d)
 	defer up.Stop()
 	t.Blocks(class)

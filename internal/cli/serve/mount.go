@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,8 +23,12 @@ type mountFlags struct {
 	serving
 	daemon, debug, remount bool
 	cache                  string // of the kernel: none or kernel
+	ring                   string // auto, yes or no
 	options                []string
 }
+
+// rings are the values of --io-uring, by mount.Ring.
+var rings = []string{mount.RingAuto: "auto", mount.RingNo: "no", mount.RingYes: "yes"}
 
 func (a verbs) mount() *cobra.Command {
 	var o mountFlags
@@ -51,6 +56,8 @@ remount to change ro and the last three.`,
 	f.StringVar(&o.cache, "cache", "none", "who caches file data: none, only btrlab does, so that its locks decide; kernel, the kernel does too, and writes back later")
 	f.StringSliceVarP(&o.options, "options", "o", nil, "options of mount(8), with commas between them")
 	app.CompleteFixed(cmd, "cache", []string{"none", "kernel"})
+	f.StringVar(&o.ring, "io-uring", "auto", "how the kernel's requests come: yes by io_uring, no by reads of /dev/fuse, auto by io_uring if the kernel offers it")
+	app.CompleteFixed(cmd, "io-uring", rings)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if a.Open != nil {
 			return errors.New("the image is open in sh, want btrlab mount IMAGE DIR")
@@ -65,7 +72,9 @@ remount to change ro and the last three.`,
 			return err
 		}
 		o.KernelCache = o.cache == "kernel"
-		if err := app.Check(cmd, app.OneOf(o.cache, []string{"none", "kernel"}, "bad --cache, have %q want none or kernel")); err != nil {
+		o.Ring = mount.Ring(slices.Index(rings, o.ring))
+		if err := app.Check(cmd, app.OneOf(o.cache, []string{"none", "kernel"}, "bad --cache, have %q want none or kernel"),
+			app.OneOf(o.ring, rings, "bad --io-uring, have %q want auto, yes or no")); err != nil {
 			return err
 		}
 		var err error
@@ -135,7 +144,9 @@ func (a verbs) mountOptions(cmd *cobra.Command, o *mountFlags) error {
 			if o.Source = value; value == "" {
 				return app.Usagef(cmd, "option %q, want fsname=NAME", opt)
 			}
-		case "policy", "cache", "memory", "device":
+		case "io_uring": // as libfuse names it
+			o.ring = "yes"
+		case "policy", "cache", "memory", "device", "io-uring":
 			err = set(name)
 		case "commit":
 			sec, perr := strconv.ParseUint(value, 10, 32)

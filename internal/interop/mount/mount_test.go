@@ -64,6 +64,32 @@ func serve(t *testing.T, bin, img string, flags ...string) *fuseMount {
 	return m
 }
 
+// mode is a way to mount, its flags with room for more.
+type mode struct {
+	name  string
+	flags []string
+}
+
+// modes are the ways to mount: who caches file data, and how requests come. A kernel that has FUSE
+// over io_uring offers it until the end of the test.
+func modes(t *testing.T) []mode {
+	t.Helper()
+	all := []mode{
+		{"cache=none", []string{"--cache", "none", "--io-uring", "no"}},
+		{"cache=kernel", []string{"--cache", "kernel", "--io-uring", "no"}},
+	}
+	const enable = "/sys/module/fuse/parameters/enable_uring"
+	was, err := os.ReadFile(enable)
+	if err != nil {
+		t.Log("NOT JUDGED: FUSE over io_uring, which this kernel has not")
+		return all
+	}
+	interop.Must(t, os.WriteFile(enable, []byte("Y"), 0))
+	t.Cleanup(func() { interop.Must(t, os.WriteFile(enable, was[:1], 0)) })
+	return append(all, mode{"cache=none, io_uring", []string{"--cache", "none", "--io-uring", "yes"}},
+		mode{"cache=kernel, io_uring", []string{"--cache", "kernel", "--io-uring", "yes"}})
+}
+
 // path is a path below the mount point.
 func (m *fuseMount) path(name string) string { return filepath.Join(m.dir, name) }
 
@@ -86,11 +112,11 @@ func (m *fuseMount) umount(t *testing.T) {
 func TestMount(t *testing.T) {
 	fuse(t, "cp", "setfacl", "getfacl", "setfattr")
 	bin := interop.Binary(t)
-	for _, cache := range []string{"none", "kernel"} {
-		t.Run("cache="+cache, func(t *testing.T) {
+	for _, mode := range modes(t) {
+		t.Run(mode.name, func(t *testing.T) {
 			img := interop.Image(t, "mount.img")
 			interop.Btrlab(t, "mkfs", "-q", "--size", "1G", img)
-			m := serve(t, bin, img, "--cache", cache)
+			m := serve(t, bin, img, mode.flags...)
 			want := t.TempDir()
 			fill := interop.NewFiller(20261126)
 			for i, n := range []int{0, 1, 2048, 4096, 4097, 300000, 5 << 20} {
@@ -387,11 +413,11 @@ func (m *fuseMount) at(t *testing.T, bin string, as *syscall.Credential, lines .
 func TestMountAt(t *testing.T) {
 	fuse(t)
 	bin := interop.Binary(t)
-	for _, cache := range []string{"none", "kernel"} {
-		t.Run("cache="+cache, func(t *testing.T) {
+	for _, mode := range modes(t) {
+		t.Run(mode.name, func(t *testing.T) {
 			img := interop.Image(t, "at.img")
 			interop.Btrlab(t, "mkfs", "-q", "--size", "2G", img)
-			m := serve(t, bin, img, "--cache", cache)
+			m := serve(t, bin, img, mode.flags...)
 			run := func(lines ...string) string {
 				t.Helper()
 				out, err := m.at(t, bin, nil, lines...)
@@ -456,7 +482,7 @@ func TestMountAt(t *testing.T) {
 			clients.Wait()
 			interop.Judged(t, img)
 
-			m = serve(t, bin, img, "--cache", cache)
+			m = serve(t, bin, img, mode.flags...)
 			f, err := os.Create(m.path("durable"))
 			interop.Must(t, err)
 			_, err = f.WriteString("durable")
@@ -514,11 +540,11 @@ func (m *fuseMount) busy(w int, stop chan struct{}) error {
 func TestMountPrograms(t *testing.T) {
 	fuse(t, "git", "sqlite3", "rsync", "tar", "setfacl", "setfattr")
 	bin := interop.Binary(t)
-	for _, cache := range []string{"none", "kernel"} {
-		t.Run("cache="+cache, func(t *testing.T) {
+	for _, mode := range modes(t) {
+		t.Run(mode.name, func(t *testing.T) {
 			img := interop.Image(t, "programs.img")
 			interop.Btrlab(t, "mkfs", "-q", "--size", "2G", img)
-			m := serve(t, bin, img, "--cache", cache)
+			m := serve(t, bin, img, mode.flags...)
 
 			repo := m.path("repo")
 			interop.Sh(t, "git", "init", "-q", repo)
@@ -574,22 +600,23 @@ func TestMountPrograms(t *testing.T) {
 }
 
 // mountKills is how often TestMountKilled kills the server.
-var mountKills = flag.Int("mount.kills", 0, "kill the server of a mount so often; 0 is three times for each cache")
+var mountKills = flag.Int("mount.kills", 0, "kill the server of a mount so often; 0 is twice in each mode")
 
 // TestMountKilled: the server is killed while programs write and sync. Linux replays the log: every
 // file that was synced is there, as it was, and both checkers find nothing.
 func TestMountKilled(t *testing.T) {
 	fuse(t)
 	bin := interop.Binary(t)
-	n := 6
+	modes := modes(t)
+	n := 2 * len(modes)
 	if *mountKills > 0 {
 		n = *mountKills
 	}
 	for kill := range n {
-		cache := []string{"none", "kernel"}[kill%2]
+		mode := modes[kill%len(modes)]
 		img := interop.Image(t, "killed.img")
 		interop.Btrlab(t, "mkfs", "-q", "-f", "--size", "1G", img)
-		m := serve(t, bin, img, "--cache", cache, "--commit", "1s")
+		m := serve(t, bin, img, append(mode.flags, "--commit", "1s")...)
 		const writers = 4
 		synced := make(chan []string, writers)
 		for w := range writers {
@@ -611,7 +638,7 @@ func TestMountKilled(t *testing.T) {
 				}
 				have, err := os.ReadFile(filepath.Join(dir, name))
 				if err != nil || !bytes.Equal(have, syncedBytes(w, i, kill)) {
-					t.Errorf("kill %d, cache %s: %s, which was synced: %d bytes, %v", kill, cache, name, len(have), err)
+					t.Errorf("kill %d, %s: %s, which was synced: %d bytes, %v", kill, mode.name, name, len(have), err)
 				}
 			}
 		})
@@ -710,10 +737,10 @@ var mappedWrites = flag.Int("mount.mapped", 3000, "writes of each task of TestMo
 func TestMountMapped(t *testing.T) {
 	fuse(t)
 	const pages, workers = 2, 2
-	for _, cache := range []string{"none", "kernel"} {
-		img := interop.Image(t, "mapped-"+cache+".img")
+	for _, mode := range modes(t) {
+		img := interop.Image(t, "mapped.img")
 		interop.Btrlab(t, "mkfs", "-q", "--size", "256M", img)
-		m := serve(t, interop.Binary(t), img, "--cache", cache)
+		m := serve(t, interop.Binary(t), img, mode.flags...)
 		f, err := os.Create(m.path("f"))
 		interop.Must(t, err)
 		interop.Must(t, f.Truncate(pages*4096))
@@ -745,7 +772,7 @@ func TestMountMapped(t *testing.T) {
 						_, err = f.ReadAt(have[:], at)
 					}
 					if v := le.LittleEndian.Uint64(have[:]); err != nil || v != n {
-						t.Errorf("--cache %s: task %d has written %d at %d and reads %d, %v", cache, w, n, at, v, err)
+						t.Errorf("%s: task %d has written %d at %d and reads %d, %v", mode.name, w, n, at, v, err)
 						return
 					}
 				}
@@ -760,7 +787,7 @@ func TestMountMapped(t *testing.T) {
 			var have [8]byte
 			_, err = f.ReadAt(have[:], int64(p*4096))
 			if v := le.LittleEndian.Uint64(have[:]); err != nil || v != stored[p] {
-				t.Errorf("--cache %s: the last store into page %d was %d, have %d, %v", cache, p, stored[p], v, err)
+				t.Errorf("%s: the last store into page %d was %d, have %d, %v", mode.name, p, stored[p], v, err)
 			}
 		}
 		interop.Must(t, f.Close())

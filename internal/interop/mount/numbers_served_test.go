@@ -14,6 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"btrlab/internal/interop"
+	ours "btrlab/internal/mount"
+	"btrlab/internal/mount/ring"
 	"btrlab/internal/nbd"
 	"btrlab/internal/sched"
 )
@@ -23,6 +25,13 @@ import (
 type emptyFS struct {
 	gofuse.RawFileSystem
 	last atomic.Uint64
+	init func(k *gofuse.Server)
+}
+
+func (e *emptyFS) Init(k *gofuse.Server) {
+	if e.init != nil {
+		e.init(k)
+	}
 }
 
 const emptySize = 256 << 20
@@ -87,14 +96,30 @@ func (e *emptyFS) Fsync(<-chan struct{}, *gofuse.FsyncIn) gofuse.Status { return
 func (e *emptyFS) Release(<-chan struct{}, *gofuse.ReleaseIn)           {}
 func (e *emptyFS) Forget(uint64, uint64)                                {}
 
-// emptyMount mounts an emptyFS with the options of internal/mount.
-func emptyMount(t *testing.T) string {
+// emptyMount mounts an emptyFS with the options of internal/mount, by io_uring or not.
+func emptyMount(t *testing.T, byRing bool) string {
 	t.Helper()
 	dir := t.TempDir()
 	e := &emptyFS{RawFileSystem: gofuse.NewDefaultRawFileSystem()}
-	s, err := gofuse.NewServer(e, dir, &gofuse.MountOptions{Name: "empty", AllowOther: true, MaxWrite: 1 << 20, MaxBackground: 64,
+	o := &gofuse.MountOptions{Name: "empty", AllowOther: true, MaxWrite: 1 << 20, MaxBackground: 64,
 		ExplicitDataCacheControl: true, DisableSplice: true, DirectMountStrict: true, Options: []string{"default_permissions"},
-		ExtraCapabilities: gofuse.CAP_DIRECT_IO_ALLOW_MMAP | gofuse.CAP_ASYNC_DIO | gofuse.CAP_HANDLE_KILLPRIV_V2})
+		ExtraCapabilities: gofuse.CAP_DIRECT_IO_ALLOW_MMAP | gofuse.CAP_ASYNC_DIO | gofuse.CAP_HANDLE_KILLPRIV_V2}
+	if byRing {
+		r, err := ring.Open(o.MaxWrite)
+		interop.Must(t, err)
+		r.Failed = func(err error) { t.Error(err) }
+		o.ExtraCapabilities |= gofuse.CAP_OVER_IO_URING
+		e.init = func(k *gofuse.Server) {
+			_, minor, err := ours.Device(dir)
+			interop.Must(t, err)
+			interop.Must(t, r.Serve(e, k, o, minor))
+		}
+		t.Cleanup(func() {
+			r.Wait()
+			interop.Must(t, r.Close())
+		})
+	}
+	s, err := gofuse.NewServer(e, dir, o)
 	interop.Must(t, err)
 	go s.Serve()
 	interop.Must(t, s.WaitMount())
@@ -124,7 +149,7 @@ func TestNumbersMount(t *testing.T) {
 		interop.Btrlab(t, "truncate", "--size", "256M", img+":/"+f)
 	}
 	m := serve(t, bin, img)
-	empty := emptyMount(t)
+	empty := emptyMount(t, false)
 	for _, f := range []string{"f", "c"} {
 		interop.Sh(t, "fio", "--name=w", "--rw=write", "--bs=1M", "--size=256M", "--fallocate=none", "--end_fsync=1", "--filename="+m.path(f))
 	}

@@ -208,15 +208,15 @@ func release(t *sched.Task, c *Class, obj any) {
 // them in their order.
 func find(t *sched.Task, obj any, fits func(*sched.Held) bool) int {
 	n := len(t.HeldLocks)
-	for i := t.HeldAt; i < min(t.HeldAt+2, n); i++ {
+	for i := int(t.HeldAt); i < min(int(t.HeldAt)+2, n); i++ {
 		if h := &t.HeldLocks[i]; h.Obj == obj && fits(h) {
-			t.HeldAt = i
+			t.HeldAt = int32(i)
 			return i
 		}
 	}
 	for i := n - 1; i >= 0; i-- {
 		if h := &t.HeldLocks[i]; h.Obj == obj && fits(h) {
-			t.HeldAt = i
+			t.HeldAt = int32(i)
 			return i
 		}
 	}

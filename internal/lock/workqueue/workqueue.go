@@ -122,9 +122,37 @@ func (q *Queue[T]) Queue(t *sched.Task, w *Work[T]) {
 	if q.events {
 		t.Delegate(w.Of, q)
 	}
-	if q.idle > 0 && q.queued > (q.cfg.Workers-q.idle)*q.cfg.Wake {
-		q.idle--
-		q.more.Signal(t)
+	if q.short() && !t.AddTaskWork(q) {
+		q.wakeLocked(t)
+	}
+	q.mu.Unlock(t)
+}
+
+// short reports whether the workers that run have too much to do and another one is idle.
+func (q *Queue[T]) short() bool {
+	return q.idle > 0 && q.queued > (q.cfg.Workers-q.idle)*q.cfg.Wake
+}
+
+func (q *Queue[T]) wakeLocked(t *sched.Task) {
+	q.idle--
+	q.more.Signal(t)
+}
+
+// Wake wakes a worker for what a task that queued it was to do itself.
+func (q *Queue[T]) Wake(t *sched.Task) {
+	q.mu.Lock(t)
+	if q.short() {
+		q.wakeLocked(t)
+	}
+	q.mu.Unlock(t)
+}
+
+// Do does works on t, which has queued one and holds nothing: as a worker does, until the others
+// have no more than they can do.
+func (q *Queue[T]) Do(t *sched.Task) {
+	q.mu.Lock(t)
+	for q.short() {
+		q.takeAll(t)
 	}
 	q.mu.Unlock(t)
 }
@@ -141,17 +169,22 @@ func (q *Queue[T]) run(t *sched.Task) {
 		if q.head == nil {
 			break
 		}
-		first, n := q.takeLocked(t)
-		q.mu.Unlock(t)
-		q.doAll(t, first)
-		q.mu.Lock(t)
-		q.unfinished -= n
-		if q.unfinished == 0 {
-			q.drained.Broadcast(t)
-		}
+		q.takeAll(t)
 	}
 	t.Discharge(q)
 	q.mu.Unlock(t)
+}
+
+// takeAll takes a batch and does it, without q.mu.
+func (q *Queue[T]) takeAll(t *sched.Task) {
+	first, n := q.takeLocked(t)
+	q.mu.Unlock(t)
+	q.doAll(t, first)
+	q.mu.Lock(t)
+	q.unfinished -= n
+	if q.unfinished == 0 {
+		q.drained.Broadcast(t)
+	}
 }
 
 // takeLocked takes the first works off the queue, linked, at most a batch.

@@ -88,7 +88,7 @@ func (w *world) slot() *task {
 // ready makes k, the newest slot, ready to start.
 func (w *world) ready(k *task, name string, user bool) {
 	k.name, k.user = name, user
-	k.t.Slot = w.nAll - 1
+	k.t.Slot = int32(w.nAll - 1)
 	k.opKind, k.op = stepStart, &k.t.Next
 	if user {
 		w.users++

@@ -29,7 +29,7 @@ import (
 var _ sched.Stepper = (*world)(nil)
 
 func (w *world) of(t *sched.Task) *task {
-	if t.Slot >= w.nAll || w.all[t.Slot].t != t {
+	if int(t.Slot) >= w.nAll || w.all[t.Slot].t != t {
 		panic(fmt.Sprintf("explore: task %v is not of this run", t))
 	}
 	return w.all[t.Slot]

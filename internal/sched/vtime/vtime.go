@@ -228,7 +228,7 @@ func (w *World) stuck() string {
 }
 
 func (w *World) add(t *sched.Task, f func(t *sched.Task)) {
-	t.Slot = len(w.tasks)
+	t.Slot = int32(len(w.tasks))
 	t.ID = uint64(t.Slot)
 	k := &task{t: t, state: parked, quiet: w.nextQuiet()}
 	k.next, _ = iter.Pull(func(yield func(struct{}) bool) {
@@ -538,7 +538,7 @@ func (w *World) push(at int64, k *task, wake bool) {
 	if wake {
 		nap = k.nap
 	}
-	w.heap = append(w.heap, event{at, w.seq, int32(k.t.Slot), nap})
+	w.heap = append(w.heap, event{at, w.seq, k.t.Slot, nap})
 	h := w.heap
 	i := len(h) - 1
 	e := h[i]
