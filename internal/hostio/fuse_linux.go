@@ -151,6 +151,16 @@ func (e *FuseEntry) Close() error {
 	return errors.Join(err, unix.Munmap(e.memory))
 }
 
+// OnCPU makes the goroutine a thread of the CPU until it ends: a request of the CPU's queue is
+// taken and answered where it was made, and no other CPU, which may sleep, is woken for it. A CPU
+// that this process may not use, or that is off, makes no requests: then it is any thread.
+func OnCPU(cpu int) {
+	runtime.LockOSThread()
+	var set unix.CPUSet
+	set.Set(cpu)
+	_ = unix.SchedSetaffinity(0, &set)
+}
+
 // FuseRings is the number of queues of a FUSE mount over io_uring: of the possible CPUs.
 func FuseRings() (int, error) {
 	const path = "/sys/devices/system/cpu/possible"

@@ -28,8 +28,8 @@ var ErrBusy = errors.New("is in use")
 // Ring says whether requests come through io_uring.
 type Ring int
 
-// RingAuto is where the kernel offers it, RingNo never; RingYes is RingAuto that warns where it does
-// not.
+// RingAuto is where the kernel offers it, RingNo never; RingYes is RingAuto that warns where it
+// does not.
 const (
 	RingAuto Ring = iota
 	RingNo

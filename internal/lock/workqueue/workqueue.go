@@ -122,18 +122,20 @@ func (q *Queue[T]) Queue(t *sched.Task, w *Work[T]) {
 	if q.events {
 		t.Delegate(w.Of, q)
 	}
-	if q.short() && !t.AddTaskWork(q) {
+	if q.shortLocked(t) && !t.AddTaskWork(q) {
 		q.wakeLocked(t)
 	}
 	q.mu.Unlock(t)
 }
 
-// short reports whether the workers that run have too much to do and another one is idle.
-func (q *Queue[T]) short() bool {
+// shortLocked reports whether the workers that run have too much to do and another one is idle.
+func (q *Queue[T]) shortLocked(t *sched.Task) bool {
+	q.mu.AssertHeld(t)
 	return q.idle > 0 && q.queued > (q.cfg.Workers-q.idle)*q.cfg.Wake
 }
 
 func (q *Queue[T]) wakeLocked(t *sched.Task) {
+	q.mu.AssertHeld(t)
 	q.idle--
 	q.more.Signal(t)
 }
@@ -141,7 +143,7 @@ func (q *Queue[T]) wakeLocked(t *sched.Task) {
 // Wake wakes a worker for what a task that queued it was to do itself.
 func (q *Queue[T]) Wake(t *sched.Task) {
 	q.mu.Lock(t)
-	if q.short() {
+	if q.shortLocked(t) {
 		q.wakeLocked(t)
 	}
 	q.mu.Unlock(t)
@@ -151,8 +153,8 @@ func (q *Queue[T]) Wake(t *sched.Task) {
 // have no more than they can do.
 func (q *Queue[T]) Do(t *sched.Task) {
 	q.mu.Lock(t)
-	for q.short() {
-		q.takeAll(t)
+	for q.shortLocked(t) {
+		q.batchLocked(t)
 	}
 	q.mu.Unlock(t)
 }
@@ -169,14 +171,15 @@ func (q *Queue[T]) run(t *sched.Task) {
 		if q.head == nil {
 			break
 		}
-		q.takeAll(t)
+		q.batchLocked(t)
 	}
 	t.Discharge(q)
 	q.mu.Unlock(t)
 }
 
-// takeAll takes a batch and does it, without q.mu.
-func (q *Queue[T]) takeAll(t *sched.Task) {
+// batchLocked takes a batch and does it, without q.mu meanwhile.
+func (q *Queue[T]) batchLocked(t *sched.Task) {
+	q.mu.AssertHeld(t)
 	first, n := q.takeLocked(t)
 	q.mu.Unlock(t)
 	q.doAll(t, first)

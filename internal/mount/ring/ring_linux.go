@@ -6,7 +6,8 @@
 // /dev/fuse for what the kernel sends there still: FUSE_INIT, FUSE_FORGET, FUSE_INTERRUPT and
 // notifications.
 //
-// Model: fs/fuse/dev_uring.c in Linux 6.14 and later, as the other end of include/uapi/linux/fuse.h.
+// Model: fs/fuse/dev_uring.c in Linux 6.14 and later, as the other end of
+// include/uapi/linux/fuse.h.
 package ring
 
 import (
@@ -20,7 +21,6 @@ import (
 	"unsafe"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
-	"golang.org/x/sys/unix"
 
 	"btrlab/internal/hostio"
 )
@@ -112,7 +112,7 @@ func (r *Rings) Serve(fs fuse.RawFileSystem, k *fuse.Server, o *fuse.MountOption
 		for _, e := range q {
 			e.Register(r.fd, qid)
 			r.ended.Go(func() {
-				onCPU(qid)
+				hostio.OnCPU(qid)
 				w := worker{entry: e}
 				if err := w.serve(r); err != nil {
 					r.Failed(fmt.Errorf("an entry of FUSE over io_uring has ended: %w", err))
@@ -127,19 +127,9 @@ func (r *Rings) Serve(fs fuse.RawFileSystem, k *fuse.Server, o *fuse.MountOption
 }
 
 // processors is how many of the runtime's processors there are for each CPU. A thread whose system
-// call ends waits for one that is idle, and one whose thread waits for the next request is not. With
-// one for each CPU 4 KiB writes were half as many.
+// call ends waits for one that is idle, and one whose thread waits for the next request is not.
+// With one for each CPU 4 KiB writes were half as many.
 const processors = 4
-
-// onCPU makes the goroutine a thread of the CPU until it ends: a request is taken and answered where
-// it was made, and no other CPU, which may sleep, is woken. A CPU that this process may not use, or
-// that is off, makes no requests.
-func onCPU(cpu int) {
-	runtime.LockOSThread()
-	var set unix.CPUSet
-	set.Set(cpu)
-	_ = unix.SchedSetaffinity(0, &set)
-}
 
 // init tells the library's decoder what the kernel said in FUSE_INIT.
 func (r *Rings) init(in *fuse.InitIn) error {
