@@ -18,8 +18,10 @@ func TestTaskWork(t *testing.T) {
 		t.Error("a task that has not begun puts works off")
 	}
 	k.BeginTaskWork()
-	if !k.AddTaskWork(w) || !k.AddTaskWork(w) {
-		t.Error("a task that has begun puts no works off")
+	for range 2 {
+		if !k.AddTaskWork(w) {
+			t.Error("a task that has begun puts no works off")
+		}
 	}
 	if k.AddTaskWork(new(works)) {
 		t.Error("works of two queues")
