@@ -138,7 +138,7 @@ func (a verbs) benchJob(cmd *cobra.Command, c *benchFlags, args []string) error 
 	if err := c.pic.save(filepath.Base(jf.Name), c.pol); err != nil {
 		return err
 	}
-	if err := errors.Join(a.printRun(run, c), c.prof.PrintLocks(cmd, a.Run)); err != nil {
+	if err := errors.Join(a.printRun(run, c), c.prof.Print(cmd, a.Run)); err != nil {
 		return err
 	}
 	if job, text, errno := run.FirstError(); errno != 0 {

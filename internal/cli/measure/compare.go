@@ -76,7 +76,7 @@ func (a verbs) compare() *cobra.Command {
 		if err := a.printCompare(report.Meta{Title: seed.Title, Machine: c.rt.machine()}, results, &c); err != nil {
 			return err
 		}
-		if err := c.prof.PrintLocks(cmd, a.Run); err != nil {
+		if err := c.prof.Print(cmd, a.Run); err != nil {
 			return err
 		}
 		for _, r := range results {

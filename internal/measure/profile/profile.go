@@ -8,6 +8,7 @@
 package profile
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -220,10 +221,11 @@ func (l *Locks) WriteLocks(w io.Writer) error {
 }
 
 // Paths says which profiles to write and where; an empty path is none. Lock is written as a text to
-// LockText where it is "-".
+// LockText where it is "-". Breakdown, if set, gets tables of where the time went.
 type Paths struct {
 	CPU, Mutex, Block, Lock string
 	LockText                io.Writer
+	Breakdown               io.Writer
 }
 
 // Start begins the profiles. Stop ends them and writes the files; call it once.
@@ -272,13 +274,39 @@ type one struct {
 
 // profiles are all there are, those without a path as well.
 func (p Paths) profiles() []one {
+	cpu, tables := p.CPU, ""
+	down := &breakdown{}
+	if p.Breakdown != nil {
+		cpu, tables = cmp.Or(cpu, "-"), "-"
+	}
 	return []one{
-		{p.CPU, nil, func(f *os.File) (func(*os.File) error, error) {
-			err := rtpprof.StartCPUProfile(f)
+		{tables, p.Breakdown, func(*os.File) (func(*os.File) error, error) {
+			// it begins first and ends last but for the CPU profile, which it reads
+			down.began = time.Now()
+			stop := down.listen()
+			return func(*os.File) error {
+				took := time.Since(down.began)
+				stop()
+				rtpprof.StopCPUProfile()
+				return down.write(p.Breakdown, took, runtime.GOMAXPROCS(0))
+			}, nil
+		}},
+		{cpu, p.Breakdown, func(f *os.File) (func(*os.File) error, error) {
+			var to []io.Writer
+			if f != nil {
+				to = append(to, f)
+			}
+			if p.Breakdown != nil {
+				to = append(to, &down.cpu)
+			}
+			err := rtpprof.StartCPUProfile(io.MultiWriter(to...))
 			trace.SetLabels(labeller())
 			return func(f *os.File) error {
 				trace.SetLabels(nil)
 				rtpprof.StopCPUProfile()
+				if f == nil {
+					return nil
+				}
 				return f.Close()
 			}, err
 		}},
@@ -297,15 +325,9 @@ func (p Paths) profiles() []one {
 			}, nil
 		}},
 		{p.Lock, p.LockText, func(*os.File) (func(*os.File) error, error) {
-			l := NewLocks()
-			was := trace.SetSink(l)
-			// Serve began one: it goes on, and this file gets all of it
-			if served, ok := was.(*Locks); ok {
-				l = served
-				trace.SetSink(l)
-			}
+			l, stop := listen()
 			return func(f *os.File) error {
-				trace.SetSink(was)
+				stop()
 				if f == nil {
 					return l.WriteText(p.LockText)
 				}
@@ -313,6 +335,18 @@ func (p Paths) profiles() []one {
 			}, nil
 		}},
 	}
+}
+
+// listen collects waits until stop. Where some are collected already, as by Serve, those go on and
+// have all of it.
+func listen() (l *Locks, stop func()) {
+	l = NewLocks()
+	was := trace.SetSink(l)
+	if first, ok := was.(*Locks); ok {
+		l = first
+		trace.SetSink(l)
+	}
+	return l, func() { trace.SetSink(was) }
 }
 
 // finish writes a profile and closes its file.
