@@ -55,12 +55,18 @@ func MkdirAll(t *sched.Task, x *fs.FS, path string, perm uint32) error {
 	return x.Mkdir(t, path, perm)
 }
 
+// NoAttribute is the error about an extended attribute that a file does not have, by its name:
+// ENODATA to a system call.
+type NoAttribute string
+
+func (e NoAttribute) Error() string { return fmt.Sprintf("there is no attribute %q", string(e)) }
+
 // RemoveXattr takes an extended attribute from a file. ENOENT is for the file alone.
 func RemoveXattr(t *sched.Task, x *fs.FS, path, name string) error {
 	err := x.Removexattr(t, path, name)
 	if errors.Is(err, errno.ENOENT) {
 		if _, gone := x.Stat(t, path); gone == nil {
-			return fmt.Errorf("there is no attribute %q", name)
+			return NoAttribute(name)
 		}
 	}
 	return err

@@ -212,8 +212,9 @@ func (q *Sequence) Run(t *sched.Task, base blockdev.Device, o Options) (found *C
 	run := func(op Op, do func() error) error {
 		err := r.Do(t, op, do)
 		var e errno.Errno
-		if errors.As(err, &e) { // a sequence may ask for what cannot be: that is an operation, too
-			return nil
+		var none script.NoAttribute
+		if errors.As(err, &e) || errors.As(err, &none) {
+			return nil // a sequence may ask for what cannot be: that is an operation as well
 		}
 		return err
 	}

@@ -563,6 +563,25 @@ func TestBoundedFinds(t *testing.T) {
 	t.Logf("%d sequences of two", n)
 }
 
+// A sequence may take away an attribute that it has not set: that is an operation that fails, as
+// others do, and no reason to end. Runs of two and three operations ended there.
+func TestBoundedNoAttribute(t *testing.T) {
+	tk := sched.NewTask(t.Name())
+	dev, found := image(t, tk), false
+	crash.Bounded(2, 0, 0, func(q *crash.Sequence) bool {
+		if found = q.Script() == "touch /foo; sync; removexattr user.a /foo; sync"; !found {
+			return true
+		}
+		if _, rec, _, err := q.Run(tk, dev, crash.Options{}); err != nil || len(rec.Ops) < 4 {
+			t.Fatal(err)
+		}
+		return false
+	})
+	if !found {
+		t.Error("the sequence is none of those of two operations")
+	}
+}
+
 // TestNamesOfSubvolumes: a snapshot has the names of the subvolumes in its original, which lead
 // nowhere there. They are no files, and no reason to end.
 func TestNamesOfSubvolumes(t *testing.T) {
