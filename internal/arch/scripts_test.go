@@ -11,7 +11,8 @@ import (
 
 // byHand are the scripts that run on other systems than Linux. The others need Linux anyway.
 var byHand = []string{"cmd/btrlab/dist.sh", "internal/judge/kernels/fetch.sh", "internal/judge/park/reproducer/files/run.sh", "notebooks/run.sh",
-	"internal/study/handout/autograder/run_autograder", "internal/study/handout/autograder/setup.sh", "testdata/cluster/explore-slurm.sh"}
+	"internal/study/handout/autograder/run_autograder", "internal/study/handout/autograder/setup.sh",
+	"testdata/cluster/slurm.sh", "testdata/cluster/parallel.sh"}
 
 // tooNew are words that the bash 3.2 of macOS does not know, and options that its tools have not.
 var tooNew = map[string]*regexp.Regexp{

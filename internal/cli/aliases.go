@@ -7,7 +7,7 @@ import (
 
 // aliases are words of btrfs, guestfish, fio and the shell that mean here what they mean there: the
 // first words of a command line, and what stands in their place. What means something else is in
-// foreignWords.
+// foreignWords. The last one was a word of ours.
 var aliases = []struct{ typed, verb string }{
 	{"fio", "bench"}, {"version", "--version"}, {"ll", "ls -l"}, {"del", "rm"}, {"unlink", "rm"}, {"move", "mv"}, {"rename", "mv"},
 	{"subvol", "subvolume"}, {"sub", "subvolume"}, {"snap", "snapshot"}, {"subvolume snapshot", "snapshot"},
@@ -17,6 +17,7 @@ var aliases = []struct{ typed, verb string }{
 	{"mkdir-p", "mkdir -p"}, {"rm-rf", "rm -rf"}, {"rm-f", "rm -f"}, {"ln-s", "ln -s"}, {"df-h", "df"}, {"lstat", "stat"}, {"fsck.btrfs", "check"}, {"btrfs-fsck", "check"},
 	{"btrfs-subvolume-list", "subvolume list"}, {"btrfs-subvolume-create", "subvolume create"}, {"btrfs-subvolume-delete", "subvolume delete"},
 	{"btrfs-subvolume-snapshot", "snapshot"}, {"btrfs-filesystem-show", "info"}, {"lsxattr", "getxattr"}, {"getfattr", "getxattr"},
+	{"explore merge", "merge"}, // as it was called while only searches had shards
 }
 
 // groups are the words of btrfs that it takes shortened, whole: fi df, sub list.

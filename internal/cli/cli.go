@@ -182,7 +182,7 @@ An image is named by its path, a file in it as IMAGE:/path. Sizes take the suffi
 	a.Add(root, "study", append(study.Verbs(a.Run, study.Doors{
 		Line:    func(a *app.Run, words []string) error { return serve.Line(a, image.OnOpen, words) },
 		Compare: measure.Compared, Machine: measure.Simulated(),
-	}), learn.Verbs(a.Run)...)...)
+	}), append(learn.Verbs(a.Run), a.merge())...)...)
 	a.narrow(root)
 	root.AddCommand(a.man())
 	root.InitDefaultCompletionCmd() // for WrapArgs

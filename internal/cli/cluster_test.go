@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -13,116 +14,190 @@ import (
 	"btrlab/internal/testing/need"
 )
 
-// indexedCommand is the shell text of the Kubernetes job.
-func indexedCommand(t *testing.T) string {
-	b, err := os.ReadFile("../../testdata/cluster/explore-job.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, ok := strings.Cut(string(b), "            - |\n")
-	if !ok {
-		t.Fatal("explore-job.yaml has no command")
-	}
-	var l []string
-	for line := range strings.SplitSeq(rest, "\n") {
-		if !strings.HasPrefix(line, "              ") {
-			break
-		}
-		l = append(l, strings.TrimSpace(line))
-	}
-	return strings.Join(l, "\n")
+const clusterDir = "../../testdata/cluster"
+
+// A jobFile is one of testdata/cluster, and how its scheduler starts a shard.
+type jobFile struct {
+	name, index, count string
+	command            func(t *testing.T, file string) []string
 }
 
-// The two job files are run as their schedulers would run them, as processes of their own at once:
-// the parts together find what one search finds, and a part that is missing is said to be.
-func TestClusterFiles(t *testing.T) {
+var jobFiles = []jobFile{
+	{"slurm.sh", "SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_COUNT", func(_ *testing.T, file string) []string { return []string{"bash", file} }},
+	{"kubernetes.yaml", "JOB_COMPLETION_INDEX", "SHARDS", func(t *testing.T, file string) []string {
+		m := regexp.MustCompile(`(?m)^ +args:\n +- (exec .*)$`).FindStringSubmatch(readDoc(t, file))
+		if m == nil {
+			t.Fatalf("%s has no command", file)
+		}
+		return []string{"/bin/sh", "-euc", m[1]}
+	}},
+	// parallel starts all shards; a shell takes its place here, which knows this call only
+	{"parallel.sh", "", "SHARDS", func(_ *testing.T, file string) []string { return []string{"sh", file, "--jobs", "2"} }},
+}
+
+// fakeParallel does for each line of its input what the last argument says.
+const fakeParallel = `#!/bin/sh
+for last; do :; done
+while read -r n; do sh -c "$(printf %s "$last" | sed "s/{}/$n/g")" || exit; done
+`
+
+// clusterEnv is a folder with btrlab in it, and GNU parallel if the machine has none, and the
+// environment of a shard of work there.
+func clusterEnv(t *testing.T, work string) (dir string, env []string) {
+	t.Helper()
+	dir = t.TempDir()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	slurm, err := filepath.Abs("../../testdata/cluster/explore-slurm.sh")
-	if err != nil {
+	// testscript.Main runs a command when the program is called by its name.
+	if err := os.Symlink(self, filepath.Join(dir, "btrlab")); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.WriteFile(filepath.Join(dir, "parallel"), []byte(fakeParallel), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir, append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "WORK="+work)
+}
+
+// The job files are run as their schedulers would run them, as processes of their own at once: the
+// shards together find what one search finds.
+func TestClusterFiles(t *testing.T) {
 	const shards = 4
-	for _, job := range []struct {
-		name, index, count string
-		args               []string
-	}{
-		{"slurm", "SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_COUNT", []string{"bash", slurm}},
-		{"kubernetes", "JOB_COMPLETION_INDEX", "SHARDS", []string{"/bin/sh", "-euc", indexedCommand(t)}},
-	} {
+	for _, job := range jobFiles {
+		file, err := filepath.Abs(filepath.Join(clusterDir, job.name))
+		if err != nil {
+			t.Fatal(err)
+		}
 		for pol, verdict := range map[string]string{"unlocked": "violated", "unlocked-drain": "exhausted"} {
-			dir := t.TempDir()
-			// testscript.Main runs a command when the program is called by its name.
-			if err := os.Symlink(self, filepath.Join(dir, "btrlab")); err != nil {
-				t.Fatal(err)
+			dir, env := clusterEnv(t, "explore truncate-race --policy "+pol)
+			started := shards
+			if job.index == "" {
+				started = 1
 			}
-			env := append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "SCENARIO=truncate-race", "POLICY="+pol, fmt.Sprintf("%s=%d", job.count, shards))
 			var cmds []*exec.Cmd
-			for i := range shards {
-				c := exec.Command(job.args[0], job.args[1:]...)
-				c.Dir, c.Env, c.Stderr = dir, append(env[:len(env):len(env)], fmt.Sprintf("%s=%d", job.index, i)), os.Stderr
+			for i := range started {
+				args := job.command(t, file)
+				c := exec.Command(args[0], args[1:]...)
+				c.Dir, c.Env, c.Stderr = dir, append(env[:len(env):len(env)], fmt.Sprintf("%s=%d", job.count, shards), fmt.Sprintf("%s=%d", job.index, i)), os.Stderr
+				if job.index == "" {
+					c.Env = c.Env[:len(c.Env)-1]
+				}
 				if err := c.Start(); err != nil {
 					t.Fatal(err)
 				}
 				cmds = append(cmds, c)
 			}
 			for i, c := range cmds {
-				if err := c.Wait(); err != nil {
+				if err := c.Wait(); err != nil { // also of a shard that has found something
 					t.Fatalf("%s %s shard %d: %v", job.name, pol, i, err)
 				}
 			}
-			merge := func(files ...string) (r scenario.Result) {
-				c := exec.Command("btrlab", append([]string{"explore", "merge"}, files...)...)
-				c.Path, c.Dir, c.Env = filepath.Join(dir, "btrlab"), dir, env
-				out, err := c.Output()
-				if c.ProcessState.ExitCode() > 1 {
-					t.Fatalf("%s %s: merge: %v", job.name, pol, err)
-				}
-				if err := json.Unmarshal(out, &r); err != nil {
-					t.Fatalf("%s %s: merge printed %q: %v", job.name, pol, out, err)
-				}
-				if (c.ProcessState.ExitCode() == 1) != (r.Verdict == "violated") {
-					t.Fatalf("%s %s: exit code %d for %s", job.name, pol, c.ProcessState.ExitCode(), r.Verdict)
-				}
-				return r
+			files, code := []string{}, 0
+			for i := range shards {
+				files = append(files, filepath.Join(dir, fmt.Sprintf("part-%d.json", i)))
 			}
-			r := merge("part-0.json", "part-1.json", "part-2.json", "part-3.json")
+			if verdict == "violated" {
+				code = 1
+			}
+			var r scenario.Result
+			if err := json.Unmarshal([]byte(verb(t, code, append([]string{"merge", "--json"}, files...)...)), &r); err != nil {
+				t.Fatal(err)
+			}
 			if string(r.Verdict) != verdict || verdict == "violated" && (r.Preemptions != 1 || r.Replay == "") {
 				t.Errorf("%s %s: %+v", job.name, pol, r)
 			}
-			if r := merge("part-0.json", "part-2.json", "part-3.json"); verdict == "exhausted" && (r.Verdict != "bounded" || !strings.Contains(r.Bound.String(), "1 of 4 shards missing")) {
+			r = scenario.Result{}
+			if err := json.Unmarshal([]byte(verb(t, code, append([]string{"merge", "--json"}, files[0], files[2], files[3])...)), &r); err == nil && code == 0 &&
+				(r.Verdict != "bounded" || !strings.Contains(r.Bound.String(), "1 of 4 shards missing")) {
 				t.Errorf("%s %s without a part: %+v", job.name, pol, r)
 			}
 		}
 	}
 }
 
-// A part that its time limit ends is kept, and the merge says that not everything was searched.
+// TestClusterCommands: what the job files run and tell the reader to run exists, for every kind of
+// work that the guide's page names.
+func TestClusterCommands(t *testing.T) {
+	work := regexp.MustCompile(`(?:WORK="([^"]+)"|value: (explore .*))`)
+	merge := regexp.MustCompile(`#   (btrlab merge [^#\n]*)`)
+	check := func(at, text string) {
+		c := commandsOf(at, "    "+text)
+		if len(c) != 1 {
+			t.Fatalf("%s: %s is no command", at, text)
+		}
+		if err := c[0].exists(nil); err != nil {
+			t.Errorf("%s: %s: %v", at, text, err)
+		}
+	}
+	kinds := map[string]bool{}
+	for _, name := range []string{filepath.Join(clusterDir, "slurm.sh"), filepath.Join(clusterDir, "parallel.sh"), filepath.Join(clusterDir, "kubernetes.yaml"), "../../labs/guide/cluster.md"} {
+		text := readDoc(t, name)
+		m := work.FindAllStringSubmatch(text, -1)
+		if len(m) == 0 {
+			t.Errorf("%s names no work", name)
+		}
+		for _, m := range m {
+			kinds[strings.Fields(m[1] + m[2])[0]] = true
+			check(name, "btrlab "+m[1]+m[2]+" --shard 0/4 --out part-0.json")
+		}
+		if strings.HasSuffix(name, ".md") {
+			continue
+		}
+		if m := merge.FindStringSubmatch(text); m == nil {
+			t.Errorf("%s does not say how the files are joined", name)
+		} else {
+			check(name, m[1])
+		}
+	}
+	if !kinds["explore"] || !kinds["crash"] {
+		t.Errorf("the work is %v", kinds)
+	}
+}
+
+// A shard that is stopped says how far its file is, and the same command goes on there.
 func TestClusterStopped(t *testing.T) {
-	slurm, err := filepath.Abs("../../testdata/cluster/explore-slurm.sh")
+	dir, env := clusterEnv(t, "crash --bounded 2")
+	file, err := filepath.Abs(filepath.Join(clusterDir, "slurm.sh"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	var files []string
-	for i := range 2 {
-		c := exec.Command("bash", slurm)
-		c.Dir, c.Stderr = dir, os.Stderr
-		c.Env = append(os.Environ(), "PATH="+filepath.Dir(program(t))+":"+os.Getenv("PATH"), "SCENARIO=two-writers-truncate", "POLICY=unlocked-drain",
-			fmt.Sprintf("SLURM_ARRAY_TASK_ID=%d", i), "SLURM_ARRAY_TASK_COUNT=2", "LIMIT=1ns")
-		if err := c.Run(); err != nil {
+	part := filepath.Join(dir, "part-0.json")
+	start := func() (*exec.Cmd, *strings.Builder) {
+		var says strings.Builder
+		c := exec.Command("bash", file)
+		c.Dir, c.Stderr = dir, &says
+		c.Env = append(env, "SLURM_ARRAY_TASK_ID=0", "SLURM_ARRAY_TASK_COUNT=400")
+		if err := c.Start(); err != nil {
 			t.Fatal(err)
 		}
-		files = append(files, filepath.Join(dir, fmt.Sprintf("part-%d.json", i)))
+		return c, &says
 	}
-	var r scenario.Result
-	if err := json.Unmarshal([]byte(verb(t, 0, append([]string{"explore", "merge"}, files...)...)), &r); err != nil {
+	lines := func() int {
+		b, err := os.ReadFile(part)
+		if err != nil {
+			return 0
+		}
+		return strings.Count(string(b), "\n")
+	}
+	c, says := start()
+	for lines() < 3 && c.ProcessState == nil {
+		if b, err := os.ReadFile(filepath.Join("/proc", fmt.Sprint(c.Process.Pid), "stat")); err != nil || strings.Contains(string(b), ") Z ") {
+			break // it has ended
+		}
+	}
+	if err := c.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
-	if r.Verdict != "bounded" || !strings.Contains(r.Bound.String(), "of 2 shards (limit reached)") {
-		t.Errorf("%+v", r)
+	if err := c.Wait(); c.ProcessState.ExitCode() != 130 || !strings.Contains(says.String(), "of 8 items, and the same command goes on") {
+		t.Fatalf("%v: %s", err, says)
+	}
+	if verb(t, 2, "merge", part); lines() < 3 {
+		t.Errorf("%d lines are kept", lines())
+	}
+	c, says = start()
+	if err := c.Wait(); err != nil || lines() != 10 {
+		t.Errorf("%v, %d lines: %s", err, lines(), says)
 	}
 }
 
@@ -130,23 +205,21 @@ func TestClusterStopped(t *testing.T) {
 // of it again, as the parts of method bound do, which know nothing of what the others have seen.
 func TestShardsDivide(t *testing.T) {
 	need.Long(t)
-	search := func(more ...string) (r scenario.Result) {
+	args := []string{"explore", "two-writers-truncate", "--policy", "unlocked-drain"}
+	schedules := func(code int, args ...string) int {
 		t.Helper()
-		args := append([]string{"explore", "two-writers-truncate", "--policy", "unlocked-drain", "--json"}, more...)
-		if err := json.Unmarshal([]byte(verb(t, 0, args...)), &r); err != nil {
-			t.Fatal(err)
+		var r scenario.Result
+		if err := json.Unmarshal([]byte(verb(t, code, append(args, "--json")...)), &r); err != nil || r.Verdict == "violated" {
+			t.Fatal(err, r.Verdict)
 		}
-		return r
+		return r.Schedules
 	}
-	whole := search("--method", "dpor")
-	const shards = 4
-	sum := 0
-	for i := range shards {
-		r := search("--shard", fmt.Sprintf("%d/%d", i, shards))
-		if r.Verdict != whole.Verdict || r.Schedules > 3*whole.Schedules/4 {
-			t.Errorf("shard %d of %d: %s; the whole is %s", i, shards, r.Bound, whole.Bound)
+	whole := schedules(0, append(args, "--method", "dpor")...)
+	files := shards(t, 4, args...)
+	for _, f := range files {
+		if n := schedules(0, "merge", f); n > 3*whole/4 {
+			t.Errorf("%s has %d schedules, the whole %d", f, n, whole)
 		}
-		sum += r.Schedules
 	}
-	t.Logf("%d schedules in %d shards, the whole search %d", sum, shards, whole.Schedules)
+	t.Logf("%d schedules in 4 shards, the whole search %d", schedules(0, append([]string{"merge"}, files...)...), whole)
 }

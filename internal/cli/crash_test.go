@@ -94,24 +94,6 @@ func TestBugsComeBack(t *testing.T) {
 	}
 }
 
-// TestPart: the parts of a bounded run are all of its sequences, and what is no part is refused.
-func TestPart(t *testing.T) {
-	run := func(args ...string) (string, int) {
-		var out bytes.Buffer
-		code := Main(append([]string{"crash", "--bounded", "1", "--part"}, args...), strings.NewReader(""), &out, &out)
-		return out.String(), code
-	}
-	out, code := run("3/100")
-	if code != 0 || !strings.Contains("\n"+out, "\n5 sequences of length 1, part 3/100; ") {
-		t.Errorf("exit code %d\n%s", code, out)
-	}
-	for _, bad := range []string{"0/4", "5/4", "1", "1/0", "+1/4", "1/4x"} {
-		if out, code := run(bad); code != 2 || !strings.Contains(out, "bad --part, have") {
-			t.Errorf("%s: exit code %d\n%s", bad, code, out)
-		}
-	}
-}
-
 // TestCleanStates: what people do with files they care about loses nothing: writers that sync, a
 // tree that is copied in. An editor's save is among the scripts.
 func TestCleanStates(t *testing.T) {

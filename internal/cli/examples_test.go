@@ -83,7 +83,7 @@ btrlab send -f snap.stream disk.img:/backup/monday`); code != 0 {
 		"btrlab ln disk.img:/a /b":               "btrlab rm disk.img:/b",
 		"disk.img:/doc":                          "mkdir -p usr/share/doc; touch usr/share/doc/it",
 	}
-	short := strings.NewReplacer("small.img", "disk.img", "/usr/share/doc", "usr/share/doc", "/tmp/src", "copy", "put -r src /src", "put src/a /src/c", "--bounded 1", "--bounded 1 --part 1/50",
+	short := strings.NewReplacer("small.img", "disk.img", "/usr/share/doc", "usr/share/doc", "/tmp/src", "copy", "put -r src /src", "put src/a /src/c", "--bounded 1", "--bounded 1 --shard 0/50 --json", "--bounded 2 --shard 3/64", "--bounded 2 --shard 3/3000",
 		"13631488", `$(btrlab dump tree fs disk.img | sed -n 's/.*disk byte \([1-9][0-9]*\).*/\1/p' | head -1)`)
 	ran := map[string]int{}
 	run := func(verb, line string) {

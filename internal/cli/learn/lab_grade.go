@@ -1,6 +1,7 @@
 package learn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +27,7 @@ type gradeFlags struct {
 	asJSON, byName                                    bool
 	limit                                             time.Duration
 	memory                                            app.ByteSize
+	shard                                             app.ShardFlags
 }
 
 func (a verbs) labGrade() *cobra.Command {
@@ -37,21 +39,25 @@ command that replays it and, for the first, its steps. Code that does not end is
 which it was; it loses that row, as does code that takes more than --memory. --limit bounds the whole submission, and the report says
 which limit ended it. With --all the
 same code, but for comments, layout and local names, is explored once, and what is alike is named by groups. Elsewhere than on a terminal, standard error has a line for each row as it is judged, and with
---all one for each submission. With --student the personal questions of the lab are graded, too: their answers are in personal.txt.
+--all one for each submission. --shard divides a class among machines, and btrlab merge prints the table. With --student the personal questions of the lab are graded, too: their answers are in personal.txt.
 Exit code 1 means that something failed; 2 that there is nothing to grade, or no such workload or schedule.`,
 		Example: `  btrlab lab grade 4
   btrlab lab grade 5 --dir ~/mine --gradescope results.json
   btrlab lab grade 4 --replay truncate-race=11:1
   btrlab lab grade 4 --student ada
   btrlab lab grade 5 --all submissions --csv grades.csv
+  btrlab lab grade 5 --all submissions --shard 3/16 --out part-3.json
   btrlab lab grade 12 --report lab-12.markdown`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			l, root, err := findLab(cmd, args[0])
 			if err != nil {
 				return err
 			}
-			if err := c.check(cmd); err != nil {
+			if err := cmp.Or(c.check(cmd), app.Check(cmd, c.shard.Rules()...)); err != nil {
 				return err
+			}
+			if c.shard.On() {
+				return a.shardOfClass(cmd, root, l, &c)
 			}
 			if c.class != "" {
 				return a.gradeAll(cmd, root, l, &c)
@@ -60,6 +66,7 @@ Exit code 1 means that something failed; 2 that there is nothing to grade, or no
 		},
 	}
 	c.flags(cmd)
+	c.shard.Flags(cmd, "the submissions of --all")
 	return cmd
 }
 
@@ -89,7 +96,9 @@ func (c *gradeFlags) check(cmd *cobra.Command) error {
 		app.Not(c.page != "" && c.replay != "", "--report goes with a whole grade, not with --replay"),
 		app.Not(c.class != "" && one, "--all goes with --csv and --by-name only"),
 		app.Needs("by-name", "all", "--by-name goes with --all only"),
-		app.Needs("csv", "all", "--csv goes with --all only"))
+		app.Needs("csv", "all", "--csv goes with --all only"),
+		app.Needs("shard", "all", "--shard divides the submissions of --all"),
+		app.Excludes("csv", "shard", "--csv does not go with --shard: btrlab merge prints the table"))
 }
 
 // minMemory is for the grader with an image in memory.

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"runtime"
-	"strconv"
 	"strings"
 	"time"
 
@@ -29,7 +28,8 @@ import (
 // crashFlags are the flags of crash.
 type crashFlags struct {
 	script, job, policy, wrong, state, save string
-	part                                    string
+	part                                    string // what --shard was called
+	shard                                   app.ShardFlags
 	choice                                  crash.Choice
 	bounded, sample, jobs                   int
 	json, promises                          bool
@@ -68,7 +68,8 @@ nobody wrote, a renamed file has its old name or its new one. Then the power goe
 Btrlab crash --promises lists the promises.
 The workload is a script in the language of btrlab sh, a fio job, or one verb after --, which is followed by a sync. With --bounded it is every sequence of
 one or two operations on a few files, with every choice of sync, fsync and fdatasync after each, as in CrashMonkey; without IMAGE on a
-fresh one in memory; of three operations as many as --sample says are taken by --seed.
+fresh one in memory; of three operations as many as --sample says are taken by --seed. --shard divides them among machines, each with
+a file: all 165,925,040 of three operations as well. Btrlab merge joins the files.
 What is lost is shown with the fewest lost writes that show it, and saved as an image and a script. --wrong gives the device the writes in a wrong
 order, in which the loss is found: ` + strings.Join(crash.Wrongs(), ", ") + `.
 Exit code 1 means that something was lost.`,
@@ -77,6 +78,7 @@ Exit code 1 means that something was lost.`,
   btrlab crash --job job.fio disk.img
   btrlab crash disk.img -- put -r src /src
   btrlab crash --bounded 1
+  btrlab crash --bounded 2 --shard 3/64 --out part-3.json
   btrlab crash --promises`,
 		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
@@ -84,9 +86,11 @@ Exit code 1 means that something was lost.`,
 	f := cmd.Flags()
 	f.StringVar(&o.script, "script", "", "file with the operations, a line each, as btrlab sh takes them")
 	f.StringVar(&o.job, "job", "", "fio job file to run, with a synchronous engine; every write is kept in memory")
-	f.IntVar(&o.bounded, "bounded", 0, "run every sequence of this many operations: 1, 2 or, sampled, 3")
-	f.IntVar(&o.sample, "sample", 1000, "sequences of three operations")
-	f.StringVar(&o.part, "part", "", "I/N: every N-th sequence of --bounded from the I-th on; the parts 1/N to N/N are all")
+	f.IntVar(&o.bounded, "bounded", 0, "run every sequence of this many operations: 1, 2 or, sampled or in shards, 3")
+	f.IntVar(&o.sample, "sample", 1000, "so many of the sequences of three operations; with --shard all of them, unless this flag is there")
+	o.shard.Flags(cmd, "the sequences of --bounded")
+	f.StringVar(&o.part, "part", "", "")
+	_ = f.MarkHidden("part") // it is there
 	f.StringVar(&o.policy, "policy", "locked", app.PolicyUsage())
 	f.StringVar(&o.wrong, "wrong", "", "a wrong order of writes: "+strings.Join(crash.Wrongs(), ", "))
 	f.IntVar(&o.choice.PerFlush, "states", crash.DefaultPerFlush, "crash states at each flush; all of them where there are no more")
@@ -111,6 +115,9 @@ Exit code 1 means that something was lost.`,
 			return err
 		}
 		return a.withBase(args, func(dev blockdev.Device) error {
+			if o.shard.On() {
+				return a.shardOfCrash(cmd, &o, dev)
+			}
 			if o.bounded > 0 {
 				return a.crashBounded(&o, dev)
 			}
@@ -143,29 +150,17 @@ func (o *crashFlags) check(cmd *cobra.Command, args, command []string) error {
 		app.Within(o.bounded, 1, 3, "bad --bounded, have %d want 1, 2 or 3").If(cmd.Flags().Changed("bounded")),
 		app.Not(len(args) > 1 || len(args) == 0 && o.bounded == 0, "have %d images, want one", len(args)),
 		app.OneOf(o.wrong, crash.Wrongs(), "bad --wrong, have %q want one of %s").If(o.wrong != ""),
-		app.Needs("part", "bounded", "--part is for --bounded"),
-		app.Not(o.part != "" && !validPart(o.part), "bad --part, have %q want I/N with I from 1 to N", o.part),
+		app.Needs("shard", "bounded", "--shard is for --bounded"),
+		app.Not(o.part != "", "--part is --shard I/N now, with I from 0, and --out FILE"),
 		app.Excludes("state", "bounded", "--state is for a script"),
 		app.Not(o.jobs < 1 || o.choice.PerFlush < 1 || o.sample < 1, "--jobs, --states and --sample must be at least 1"))
+	if err == nil {
+		err = app.Check(cmd, o.shard.Rules()...)
+	}
 	if err != nil {
 		return err
 	}
 	return app.ParsePolicies(cmd, []string{o.policy})
-}
-
-// parsePart reads I/N; 0 and 0 is no part.
-func parsePart(text string) (part, parts int) {
-	if i, n, ok := strings.Cut(text, "/"); ok {
-		part, _ = strconv.Atoi(i)
-		parts, _ = strconv.Atoi(n)
-	}
-	return part, parts
-}
-
-// validPart reports whether text is I/N with I from 1 to N.
-func validPart(text string) bool {
-	part, parts := parsePart(text)
-	return part >= 1 && part <= parts && text == fmt.Sprintf("%d/%d", part, parts)
 }
 
 // withBase runs f on the device of the image, or on a fresh one in memory.
@@ -339,11 +334,6 @@ func (a verbs) crashBounded(o *crashFlags, dev blockdev.Device) error {
 	b := crash.Bounds{Length: o.bounded, Sample: o.sample, Seed: o.choice.Seed, Jobs: o.jobs, Stop: a.Stop.Load, Progress: func(done int) {
 		bar.Set(fmt.Sprintf("crash %d", done), uint64(done), 0)
 	}}
-	part := ""
-	if o.part != "" {
-		b.Part, b.Parts = parsePart(o.part)
-		part = ", part " + o.part
-	}
 	sum, err := crash.RunBounded(a.Task, dev, o.options(), b)
 	bar.Done()
 	if err != nil {
@@ -351,7 +341,7 @@ func (a verbs) crashBounded(o *crashFlags, dev blockdev.Device) error {
 	}
 	res := crashResult{Sequences: sum.Sequences, States: sum.States, Seconds: time.Since(began).Seconds()}
 	if !o.json {
-		fmt.Fprintf(a.Out, "%d sequences of length %d%s; %d crash states in %.1f s\n", sum.Sequences, o.bounded, part, sum.States, res.Seconds)
+		fmt.Fprintf(a.Out, "%d sequences of length %d; %d crash states in %.1f s\n", sum.Sequences, o.bounded, sum.States, res.Seconds)
 	}
 	return a.crashFound(o, &res, sum.Recording, sum.Found, "IMAGE")
 }

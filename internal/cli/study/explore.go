@@ -47,8 +47,10 @@ and needs the fewest. state tries equal states once; it takes two states for equ
 order, because it does not see all data that the write path keeps under locks. naive tries every schedule. random, pct, pos and
 portfolio sample, with --seed.
 
---shard divides the search among machines, and explore merge joins the parts. dpor divides the work. The other methods that
-do not sample remember what they have seen; each part remembers for itself, so the parts repeat some of each other's work.
+--shard divides the search, or with --all the matrix, among machines. Each writes a file; btrlab merge joins them, and its exit code
+tells what was found. The same command goes on where a shard was stopped. dpor, which divides a search if no other method is named,
+divides the work. The other methods that do not sample remember what they have seen; each part remembers for itself, so the parts
+repeat some of each other's work.
 
 A search of more than two seconds prints on standard error how far it is, with an estimate of what remains. The estimate is
 mostly within a factor of two; at a tenth of the work it may be ten times too high or too low.
@@ -68,14 +70,14 @@ Exit code 1 means that a contract was violated.`,
   btrlab explore --all
   btrlab explore three-truncate --print > mine.scenario; btrlab explore --scenario mine.scenario
   btrlab explore --random 20 --seed 7 --schedules 500
-  btrlab explore two-writers-truncate --policy unlocked-drain --shard 3/16 --json > part-3.json; btrlab explore merge part-*.json`,
+  btrlab explore two-writers-truncate --policy unlocked-drain --shard 3/16 --out part-3.json
+  btrlab explore --all --preemptions 3 --shard 3/64 --out matrix-3.json`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	v := &exploring{verbs: a, cmd: cmd}
 	v.flags()
 	cmd.ValidArgsFunction = completeScenarios
 	cmd.RunE = func(_ *cobra.Command, args []string) error { return v.run(args) }
-	cmd.AddCommand(a.merge())
 	app.ProfileFlags(a.Run, cmd, false)
 	return cmd
 }
@@ -90,7 +92,7 @@ func (v *exploring) flags() {
 	f.BoolVar(&v.print, "print", false, "print the scenario as a file for --scenario, and explore nothing")
 	v.more.flags(v.cmd)
 	v.sf.flags(v.cmd)
-	v.sf.shardFlag(v.cmd)
+	v.sf.shard.Flags(v.cmd, "the search, or with --all of the matrix")
 	v.view.flags(v.cmd)
 	v.lf.Flags(v.cmd)
 	app.JSONFlag(v.cmd, &v.asJSON)
@@ -113,7 +115,11 @@ func (v *exploring) check(args []string) error {
 		app.Excludes("print", "all random", "--print prints one scenario, want its name or its file"),
 		app.Excludes("confirm", "all random shard print", "--confirm leads a kernel through the schedule that one search finds"),
 		app.Not(v.confirm != "" && len(v.policies) > 1, "--confirm leads a kernel through one schedule, want one policy"),
-		app.Excludes("shard", "all random", "--shard divides the search of one scenario, not --all nor --random"))
+		app.Excludes("shard", "random print", "--shard divides the search of a scenario, or --all"),
+		app.Excludes("shard", "time", "--time does not go with --shard: a signal stops a shard, and the same command goes on"))
+	if err == nil {
+		err = app.Check(v.cmd, v.sf.shard.Rules()...)
+	}
 	if err != nil {
 		return err
 	}
@@ -129,7 +135,7 @@ func (v *exploring) run(args []string) error {
 	}
 	st := v.NewStatus()
 	defer st.Done()
-	o, err := v.searchOptions(v.cmd, &v.sf, st)
+	o, err := v.searchOptions(v.cmd, &v.sf, v.sf.shard.On() && !v.all, st)
 	switch {
 	case err != nil:
 		return err
@@ -151,6 +157,9 @@ func (v *exploring) run(args []string) error {
 	}
 	if s, err = v.view.of(v.cmd, s); err != nil {
 		return err
+	}
+	if v.sf.shard.On() {
+		return v.shardOfSearch(s, o)
 	}
 	return v.search(s, o, st)
 }
@@ -288,6 +297,9 @@ func (a verbs) matrix(cmd *cobra.Command, pols []string, o scenario.Options, sf 
 		all, names = append(all, s), append(names, s.Name)
 	}
 	jobs := sf.cells(&o)
+	if sf.shard.On() {
+		return a.shardOfMatrix(cmd, sf, view, all, pols, o, limit, jobs)
+	}
 	progress := func(done, all int) { st.Search(fmt.Sprintf("%d/%d", min(done+1, all), all)) }
 	if jobs > 1 {
 		progress = st.Parallel(&o)

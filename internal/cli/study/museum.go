@@ -114,7 +114,7 @@ func (v *visit) run(args []string) error {
 func (v *visit) show(number string) (shown []*exhibited, stopped bool, err error) {
 	st := v.NewStatus()
 	defer st.Done()
-	o, err := v.searchOptions(v.cmd, &v.sf, st)
+	o, err := v.searchOptions(v.cmd, &v.sf, false, st)
 	if err != nil {
 		return nil, false, err
 	}

@@ -170,7 +170,7 @@ func (a verbs) testPolicy(cmd *cobra.Command, o *policyTestFlags, p *policy.Poli
 func (a verbs) exploreOwnPolicy(cmd *cobra.Command, o *policyTestFlags, p *policy.Policy, r *tested) error {
 	st := a.NewStatus()
 	defer st.Done()
-	s, err := a.searchOptions(cmd, &o.sf, st)
+	s, err := a.searchOptions(cmd, &o.sf, false, st)
 	if err != nil {
 		return err
 	}

@@ -22,8 +22,8 @@ type searchFlags struct {
 	limit       time.Duration
 	seed        uint64
 	jobs        int
-	shard       string
 	own         bool
+	shard       app.ShardFlags // of explore
 
 	set func(name string) bool // reports whether the user has given a flag
 }
@@ -66,17 +66,11 @@ func (s *searchFlags) flags(cmd *cobra.Command) {
 	s.set = f.Changed
 }
 
-func (s *searchFlags) shardFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&s.shard, "shard", "", "do part I of N of the search, as I/N with I from 0; by method dpor if no other is named")
-}
-
-// searchOptions turns the flags into options of the search. It tells st how far each search is.
-func (a verbs) searchOptions(cmd *cobra.Command, s *searchFlags, st *app.Status) (scenario.Options, error) {
+// searchOptions turns the flags into options of the search. It tells st how far each search is. A
+// search that is divided is by DPOR if no other method is named.
+func (a verbs) searchOptions(cmd *cobra.Command, s *searchFlags, divided bool, st *app.Status) (scenario.Options, error) {
 	o := scenario.Options{Own: s.own}
-	method := explore.Method(s.method)
-	if s.shard != "" && !s.set("method") {
-		method = explore.DPOR
-	}
+	method := explore.Method(s.methodOf(divided))
 	samples := false
 	switch method {
 	case explore.Bound, explore.DPOR, explore.State, explore.Naive:
@@ -85,23 +79,21 @@ func (a verbs) searchOptions(cmd *cobra.Command, s *searchFlags, st *app.Status)
 	default:
 		return o, app.Usagef(cmd, "method %q, want bound, dpor, state, naive, random, pct, pos or portfolio", method)
 	}
-	part, parts, ok := s.part()
 	err := app.Check(cmd,
 		app.AtLeast(s.preemptions, -1, "bad --preemptions, have %d want at least 0, or -1 for no bound"),
 		app.AtLeast(s.schedules, 0, "bad --schedules, have %d want at least 0"),
 		app.AtLeast(s.limit, 0, "bad --time, have %v want at least 0"),
 		app.AtLeast(s.jobs, 0, "bad --jobs, have %d want at least 0"),
-		app.Not(s.set("preemptions") && method != explore.Bound, "--preemptions bounds method bound, not %s", method),
-		app.Not(!ok, "--shard %q, want I/N with 0 <= I < N", s.shard))
+		app.Not(s.set("preemptions") && method != explore.Bound, "--preemptions bounds method bound, not %s", method))
 	if err != nil {
 		return o, err
 	}
 	jobs := cores(s.jobs)
 	o.Config = func(c *explore.Config) {
-		if s.set("method") || s.set("preemptions") || s.shard != "" {
+		if s.set("method") || s.set("preemptions") || divided {
 			c.Method = method
 		}
-		c.Seed, c.Jobs, c.Shard, c.Shards = s.seed, jobs, part, parts
+		c.Seed, c.Jobs = s.seed, jobs
 		c.Stop, c.Progress = a.Stop.Load, st.Progress
 		if s.set("preemptions") {
 			// the explorer's zero value is no bound
@@ -122,14 +114,13 @@ func (a verbs) searchOptions(cmd *cobra.Command, s *searchFlags, st *app.Status)
 	return o, nil
 }
 
-// part is the part of the search that --shard names, and of how many; without it, all.
-func (s *searchFlags) part() (part, parts int, ok bool) {
-	if s.shard == "" {
-		return 0, 1, true
+// methodOf is the method by name: that of the flag, or of a search that is divided and has none,
+// dpor.
+func (s *searchFlags) methodOf(divided bool) string {
+	if divided && !s.set("method") {
+		return string(explore.DPOR)
 	}
-	var end string
-	n, _ := fmt.Sscanf(s.shard+" .", "%d/%d %s", &part, &parts, &end)
-	return part, parts, n == 3 && end == "." && part >= 0 && parts >= 1 && part < parts
+	return s.method
 }
 
 // hint names the limit that ended a search if the user has set none, and the flag for another.

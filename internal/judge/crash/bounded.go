@@ -3,6 +3,7 @@ package crash
 import (
 	"errors"
 	"fmt"
+	"math/bits"
 	"math/rand/v2"
 	gopath "path"
 	"slices"
@@ -98,30 +99,39 @@ type syncing struct{ verb, path string }
 
 func (s syncing) String() string { return strings.TrimSpace(s.verb + " " + s.path) }
 
-// syncings are the choices after the steps so far: for each file that they name, the file, its
-// neighbour and its directory.
-func syncings(done []step, datasync, nothing bool) []syncing {
-	var paths []string
-	add := func(p string) {
-		if !slices.Contains(paths, p) {
-			paths = append(paths, p)
+// synced are what may be synced after s: for each file that it names the file, its directory and
+// its neighbour.
+func (s *step) synced() (paths []string) {
+	for _, f := range s.files {
+		p := gopath.Clean(f)
+		dir, base := gopath.Split(p)
+		paths = append(paths, p, gopath.Clean(dir))
+		if other, ok := map[string]string{"foo": "bar", "bar": "foo", "A": "B", "B": "A"}[base]; ok {
+			paths = append(paths, gopath.Join(dir, other))
 		}
 	}
+	return paths
+}
+
+func isFile(path string) bool {
+	b := gopath.Base(path)
+	return b == "foo" || b == "bar"
+}
+
+// syncings are the choices after the steps so far.
+func syncings(done []step, datasync, nothing bool) []syncing {
+	var paths []string
 	for _, s := range done {
-		for _, f := range s.files {
-			p := gopath.Clean(f)
-			add(p)
-			dir, base := gopath.Split(p)
-			add(gopath.Clean(dir))
-			if other, ok := map[string]string{"foo": "bar", "bar": "foo", "A": "B", "B": "A"}[base]; ok {
-				add(gopath.Join(dir, other))
+		for _, p := range s.synced() {
+			if !slices.Contains(paths, p) {
+				paths = append(paths, p)
 			}
 		}
 	}
 	l := []syncing{{"sync", ""}}
 	for _, p := range paths {
 		l = append(l, syncing{"fsync", p})
-		if b := gopath.Base(p); datasync && (b == "foo" || b == "bar") {
+		if datasync && isFile(p) {
 			l = append(l, syncing{"fdatasync", p})
 		}
 	}
@@ -163,42 +173,125 @@ func (q *Sequence) Lines() (list []string) {
 	return list
 }
 
+// Space is all sequences of length operations, each with every choice of syncs, in a fixed order:
+// by the first step, then by what is synced after it, then by the second step, and so on. How many
+// ways there are to go on after some steps depends on the paths only that may be synced after them,
+// so a sequence is found by its number without those before it.
+type Space struct {
+	length int
+	steps  []step
+	paths  []uint32 // of each step, a bit for each path that may be synced after it
+	files  uint32   // those paths that are files
+	ways   map[ahead]int
+}
+
+// ahead is a point in a sequence: so many steps are left, after steps with these paths.
+type ahead struct {
+	left  int
+	paths uint32
+}
+
+// NewSpace is the space of the sequences of a length of at least 1.
+func NewSpace(length int) *Space {
+	p := &Space{length: length, steps: steps(), ways: map[ahead]int{}}
+	bit := map[string]uint32{}
+	for i := range p.steps {
+		var of uint32
+		for _, path := range p.steps[i].synced() {
+			if bit[path] == 0 {
+				if bit[path] = 1 << len(bit); isFile(path) {
+					p.files |= bit[path]
+				}
+			}
+			of |= bit[path]
+		}
+		p.paths = append(p.paths, of)
+	}
+	p.Len() // fills ways, so that several tasks may ask for sequences
+	return p
+}
+
+// Len is the number of sequences.
+func (p *Space) Len() int { return p.rest(ahead{p.length, 0}) }
+
+// rest is how many ways there are to go on from a.
+func (p *Space) rest(a ahead) int {
+	if a.left == 0 {
+		return 1
+	}
+	n, ok := p.ways[a]
+	if !ok {
+		for i := range p.steps {
+			next := ahead{a.left - 1, a.paths | p.paths[i]}
+			n += p.choices(next) * p.rest(next)
+		}
+		p.ways[a] = n
+	}
+	return n
+}
+
+// choices is how many syncings there are after the last step before a.
+func (p *Space) choices(a ahead) int {
+	if a.left > 0 {
+		return 1 + bits.OnesCount32(a.paths) + 1 // sync, an fsync each, nothing
+	}
+	return 1 + bits.OnesCount32(a.paths) + bits.OnesCount32(a.paths&p.files)
+}
+
+// At is sequence n, from 0.
+func (p *Space) At(n int) *Sequence {
+	q := &Sequence{}
+	for at := (ahead{p.length, 0}); at.left > 0; {
+		for i, s := range p.steps {
+			next := ahead{at.left - 1, at.paths | p.paths[i]}
+			each := p.rest(next)
+			if all := p.choices(next) * each; n >= all {
+				n -= all
+				continue
+			}
+			q.steps = append(q.steps, s)
+			q.syncs = append(q.syncs, syncings(q.steps, next.left == 0, next.left > 0)[n/each])
+			n, at = n%each, next
+			break
+		}
+	}
+	return q
+}
+
+// Sampled are so many sequences of length operations, drawn by seed.
+func Sampled(length, sample int, seed uint64) []*Sequence {
+	rng := rand.New(rand.NewPCG(seed, uint64(length)))
+	all := steps()
+	l := make([]*Sequence, sample)
+	for n := range l {
+		q := &Sequence{}
+		for i := range length {
+			q.steps = append(q.steps, all[rng.IntN(len(all))])
+			c := syncings(q.steps, true, i+1 < length)
+			q.syncs = append(q.syncs, c[rng.IntN(len(c))])
+		}
+		l[n] = q
+	}
+	return l
+}
+
 // Bounded are the sequences of length operations, each with every choice of syncs. Sequences of one
 // and two are whole; of three, sample random ones are taken, by seed.
 func Bounded(length, sample int, seed uint64, each func(q *Sequence) bool) {
-	all := steps()
 	if length > 2 {
-		rng := rand.New(rand.NewPCG(seed, uint64(length)))
-		for range sample {
-			q := &Sequence{}
-			for i := range length {
-				q.steps = append(q.steps, all[rng.IntN(len(all))])
-				c := syncings(q.steps, true, i+1 < length)
-				q.syncs = append(q.syncs, c[rng.IntN(len(c))])
-			}
+		for _, q := range Sampled(length, sample, seed) {
 			if !each(q) {
 				return
 			}
 		}
 		return
 	}
-	var more func(q Sequence) bool
-	more = func(q Sequence) bool {
-		if len(q.steps) == length {
-			return each(&Sequence{slices.Clone(q.steps), slices.Clone(q.syncs)})
+	p := NewSpace(length)
+	for n := range p.Len() {
+		if !each(p.At(n)) {
+			return
 		}
-		for _, s := range all {
-			done := append(slices.Clone(q.steps), s)
-			last := len(done) == length
-			for _, y := range syncings(done, last, !last) {
-				if !more(Sequence{done, append(slices.Clone(q.syncs), y)}) {
-					return false
-				}
-			}
-		}
-		return true
 	}
-	more(Sequence{})
 }
 
 // Run runs the sequence on the image on base and judges the crash after its last persistence point:
@@ -325,14 +418,12 @@ type Tally struct {
 
 // Bounds says which sequences RunBounded runs.
 type Bounds struct {
-	Length int
-	Sample int // sequences of three
-	Seed   uint64
-	// every Parts-th sequence, from number Part on, which counts from 1; 0 of 0 are all
-	Part, Parts int
-	Jobs        int // tasks, at least 1
-	Stop        func() bool
-	Progress    func(done int) // called from any task
+	Length   int
+	Sample   int // sequences of three
+	Seed     uint64
+	Jobs     int // tasks, at least 1
+	Stop     func() bool
+	Progress func(done int) // called from any task
 }
 
 // RunBounded runs the sequences on several tasks, until one loses something or Stop, if there is
@@ -365,11 +456,7 @@ func RunBounded(t *sched.Task, base blockdev.Device, o Options, b Bounds) (Tally
 	for range b.Jobs {
 		tasks = append(tasks, t.Go("crash", run))
 	}
-	number := 0
 	Bounded(b.Length, b.Sample, b.Seed, func(q *Sequence) bool {
-		if number++; b.Parts > 1 && (number-b.Part)%b.Parts != 0 {
-			return true
-		}
 		mu.Lock()
 		over := failed != nil || sum.Found != nil || b.Stop != nil && b.Stop()
 		mu.Unlock()

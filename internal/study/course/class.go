@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -165,7 +167,8 @@ func ReadCSV(r io.Reader) ([]Submission, error) {
 // grading, with its error. o has the limits of each. With byName set the name of a folder is the id
 // of its student, and personal questions are graded.
 func GradeAll(ctx context.Context, root string, l *Lab, dir string, byName bool, o Options, known []Submission, each func([]Submission) error) ([]Submission, error) {
-	entries, err := os.ReadDir(dir)
+	o.Explored = &sandbox.Explored{}
+	c, err := NewClass(ctx, root, l, dir, byName, o)
 	if err != nil {
 		return nil, err
 	}
@@ -174,54 +177,144 @@ func GradeAll(ctx context.Context, root string, l *Lab, dir string, byName bool,
 		old[x.Name] = x
 	}
 	var all []Submission
-	o.Explored = &sandbox.Explored{}
-	base, err := l.print(ctx, root, l.Dir(root))
-	if err != nil {
-		return nil, err
-	}
-	for _, e := range entries {
-		if !e.IsDir() {
-			continue
-		}
-		at := filepath.Join(dir, e.Name())
-		name, student := prose.Escape(e.Name()), ""
-		if byName {
-			student = e.Name()
-		}
-		digest := l.digest(at, student)
-		x, ok := old[name]
-		if !ok || x.Digest != digest {
-			if x, err = l.gradeOne(ctx, root, at, student, o); err != nil {
+	for n := range c.folders {
+		x, ok := old[prose.Escape(c.folders[n])]
+		if !ok || x.Digest != c.digest(n) {
+			if x, err = c.grade(ctx, n); err != nil {
 				return all, err
 			}
-			x.Name, x.Digest = name, digest
 		}
-		own, err := l.print(ctx, root, at)
-		if err != nil {
+		if x.print, err = c.print(ctx, n); err != nil {
 			return all, err
 		}
-		own.without(base)
-		x.Like, x.Likeness, x.Cluster, x.print = "", 0, 0, own
-		all = append(all, x)
-		for i := range len(all) - 1 {
-			n := likeness(all[i].print, own)
-			if n >= alike {
-				join(all, i, len(all)-1)
-			}
-			for _, pair := range [][2]int{{i, len(all) - 1}, {len(all) - 1, i}} {
-				if a := &all[pair[0]]; n > a.Likeness {
-					a.Like, a.Likeness = all[pair[1]].Name, n
-				}
-			}
-		}
+		all = compared(all, x)
 		if err := each(all); err != nil {
 			return all, err
 		}
 	}
-	if len(all) == 0 {
+	return all, nil
+}
+
+// Class is the submissions in the folders of one folder, by name.
+type Class struct {
+	lab       *Lab
+	root, dir string
+	byName    bool
+	options   Options
+	folders   []string
+	base      print // of the starter
+}
+
+// NewClass is the class below dir, see GradeAll.
+func NewClass(ctx context.Context, root string, l *Lab, dir string, byName bool, o Options) (*Class, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	c := &Class{lab: l, root: root, dir: dir, byName: byName, options: o}
+	for _, e := range entries {
+		if e.IsDir() {
+			c.folders = append(c.folders, e.Name())
+		}
+	}
+	if len(c.folders) == 0 {
 		return nil, &sandbox.NoFilesError{Dir: dir, Want: "folder with a submission"}
 	}
-	return all, nil
+	c.base, err = l.print(ctx, root, l.Dir(root))
+	return c, err
+}
+
+// Len is the number of submissions.
+func (c *Class) Len() int { return len(c.folders) }
+
+// Digest is of the files of all submissions.
+func (c *Class) Digest() string {
+	h := sha256.New()
+	for n, name := range c.folders {
+		fmt.Fprintf(h, "%q %s\n", name, c.digest(n))
+	}
+	return fmt.Sprintf("%x", h.Sum(nil)[:8])
+}
+
+func (c *Class) student(n int) string {
+	if c.byName {
+		return c.folders[n]
+	}
+	return ""
+}
+
+func (c *Class) folder(n int) string { return filepath.Join(c.dir, c.folders[n]) }
+
+func (c *Class) digest(n int) string { return c.lab.digest(c.folder(n), c.student(n)) }
+
+// print is what submission n is compared by: what the starter does not have.
+func (c *Class) print(ctx context.Context, n int) (print, error) {
+	own, err := c.lab.print(ctx, c.root, c.folder(n))
+	own.without(c.base)
+	return own, err
+}
+
+func (c *Class) grade(ctx context.Context, n int) (Submission, error) {
+	x, err := c.lab.gradeOne(ctx, c.root, c.folder(n), c.student(n), c.options)
+	x.Name, x.Digest = prose.Escape(c.folders[n]), c.digest(n)
+	return x, err
+}
+
+// Graded is a submission that was graded by itself, with what it is compared by.
+type Graded struct {
+	Name   string   `json:"name"`
+	Score  float64  `json:"score"`
+	Max    float64  `json:"max"`
+	Pass   bool     `json:"pass"`
+	Digest string   `json:"digest"`
+	Result string   `json:"result"`
+	Forms  []string `json:"forms"`
+	Tokens []string `json:"tokens"`
+}
+
+// Grade grades submission n. The error is that of ctx, or about the tools.
+func (c *Class) Grade(ctx context.Context, n int) (*Graded, error) {
+	x, err := c.grade(ctx, n)
+	if err != nil {
+		return nil, err
+	}
+	own, err := c.print(ctx, n)
+	return &Graded{x.Name, x.Score, x.Max, x.Pass, x.Digest, x.Result, slices.Sorted(maps.Keys(own.forms)), slices.Sorted(maps.Keys(own.tokens))}, err
+}
+
+// Joined are the submissions of a class that were graded one by one, compared with each other.
+func Joined(l []Graded) (all []Submission) {
+	for i := range l {
+		x := &l[i]
+		s := Submission{Name: x.Name, Score: x.Score, Max: x.Max, Pass: x.Pass, Digest: x.Digest, Result: x.Result, print: print{map[string]bool{}, map[string]bool{}}}
+		for _, f := range x.Forms {
+			s.print.forms[f] = true
+		}
+		for _, t := range x.Tokens {
+			s.print.tokens[t] = true
+		}
+		all = compared(all, s)
+	}
+	return all
+}
+
+// compared adds x to all, with what is alike.
+func compared(all []Submission, x Submission) []Submission {
+	x.Like, x.Likeness, x.Cluster = "", 0, 0
+	all = append(all, x)
+	last := len(all) - 1
+	for i := range last {
+		n := likeness(all[i].print, x.print)
+		if n >= alike {
+			join(all, i, last)
+		}
+		for _, pair := range [][2]int{{i, last}, {last, i}} {
+			if a := &all[pair[0]]; n > a.Likeness {
+				a.Like, a.Likeness = all[pair[1]].Name, n
+			}
+		}
+	}
+	return all
 }
 
 // gradeOne grades one submission; the error is that of ctx only.

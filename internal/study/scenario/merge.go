@@ -73,30 +73,43 @@ func Merge(parts []Result) (Result, error) {
 	return r, nil
 }
 
-// Matrix explores scenarios under policies, so many cells at a time, each as if it were alone. It
-// returns the results in the order of the cells. Progress, unless it is nil, is called before the
-// first cell and after each, one call at a time, with the number of cells done and of all. Row,
-// unless it is nil, is called in the same way with the results of each scenario, in order, once all
-// of them and of those before are there. No search begins after one that was stopped.
-func Matrix(scenarios []*Scenario, policies []string, o Options, jobs int, progress func(done, all int), row func(scenario string, results []Result)) ([]Result, error) {
-	type cell struct {
-		s      *Scenario
-		policy *policy.Policy
-		result *Result
-	}
-	var cells []cell
+// Cell is a scenario under a policy.
+type Cell struct {
+	scenario *Scenario
+	policy   *policy.Policy
+}
+
+// Cells are those of a matrix, in the order of the scenarios: a policy that changes nothing of what
+// a scenario is about has none.
+func Cells(scenarios []*Scenario, policies []string) (cells []Cell, err error) {
 	for _, s := range scenarios {
 		for _, name := range policies {
 			p, err := parsePolicy(name)
 			if err != nil {
 				return nil, err
 			}
-			if !s.isAbout(p) {
-				continue
+			if s.isAbout(p) {
+				cells = append(cells, Cell{s, p})
 			}
-			cells = append(cells, cell{s: s, policy: p})
 		}
 	}
+	return cells, nil
+}
+
+// Run explores the cell.
+func (c *Cell) Run(o Options) (Result, error) { return Run(c.scenario, c.policy, o) }
+
+// Matrix explores scenarios under policies, so many cells at a time, each as if it were alone. It
+// returns the results in the order of the cells. Progress, unless it is nil, is called before the
+// first cell and after each, one call at a time, with the number of cells done and of all. Row,
+// unless it is nil, is called in the same way with the results of each scenario, in order, once all
+// of them and of those before are there. No search begins after one that was stopped.
+func Matrix(scenarios []*Scenario, policies []string, o Options, jobs int, progress func(done, all int), row func(scenario string, results []Result)) ([]Result, error) {
+	cells, err := Cells(scenarios, policies)
+	if err != nil {
+		return nil, err
+	}
+	known := make([]*Result, len(cells))
 	var mu sync.Mutex // protects the variables below, and what progress does
 	var failed error
 	next, done, stopped, told := 0, 0, false, 0
@@ -104,35 +117,35 @@ func Matrix(scenarios []*Scenario, policies []string, o Options, jobs int, progr
 		progress = func(int, int) {}
 	}
 	progress(0, len(cells))
-	take := func() *cell {
+	take := func() (cell int, ok bool) {
 		mu.Lock()
 		defer mu.Unlock()
 		if next == len(cells) || stopped || failed != nil {
-			return nil
+			return 0, false
 		}
 		next++
-		return &cells[next-1]
+		return next - 1, true
 	}
 	tell := func() { // rows that have ended
 		for row != nil && told < len(cells) {
-			s, end := cells[told].s, told
+			s, end := cells[told].scenario, told
 			var results []Result
-			for ; end < len(cells) && cells[end].s == s; end++ {
-				if cells[end].result == nil {
+			for ; end < len(cells) && cells[end].scenario == s; end++ {
+				if known[end] == nil {
 					return
 				}
-				results = append(results, *cells[end].result)
+				results = append(results, *known[end])
 			}
 			row(s.Name, results)
 			told = end
 		}
 	}
 	work := func() {
-		for c := take(); c != nil; c = take() {
-			r, err := Run(c.s, c.policy, o)
+		for i, ok := take(); ok; i, ok = take() {
+			r, err := cells[i].Run(o)
 			mu.Lock()
 			if err == nil {
-				c.result, stopped = &r, stopped || r.Stopped
+				known[i], stopped = &r, stopped || r.Stopped
 			}
 			failed = cmp.Or(failed, err)
 			done++
@@ -148,9 +161,9 @@ func Matrix(scenarios []*Scenario, policies []string, o Options, jobs int, progr
 	work()
 	wg.Wait()
 	var l []Result
-	for _, c := range cells {
-		if c.result != nil {
-			l = append(l, *c.result)
+	for _, r := range known {
+		if r != nil {
+			l = append(l, *r)
 		}
 	}
 	return l, failed

@@ -133,11 +133,15 @@ func (r *Result) Lines() []Line {
 	if r.Spurious > 0 {
 		verdict += fmt.Sprintf("; nothing in %d more with a spurious wake-up of each task", r.Spurious)
 	}
+	took := "" // that of shards, which ran on several machines, is not known
+	if r.Seconds > 0 {
+		took = fmt.Sprintf(", %.3f s", r.Seconds)
+	}
 	return []Line{
 		{"", verdict},
 		{"judged", rule},
 		{"switch points", at},
-		{"", fmt.Sprintf("%s by %s, %d cut off as repetitions, %s, %.3f s", prose.Count(r.Schedules, "schedule"), r.Method, r.Cut, prose.Count(r.Steps, "step"), r.Seconds)},
+		{"", fmt.Sprintf("%s by %s, %d cut off as repetitions, %s%s", prose.Count(r.Schedules, "schedule"), r.Method, r.Cut, prose.Count(r.Steps, "step"), took)},
 	}
 }
 
