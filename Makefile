@@ -171,8 +171,9 @@ mutants: ## plant every fault of the catalogue: the tests must notice (half an h
 	$(STRICT) $(GO) test -count=1 -v -timeout 5h -run '^TestPlanted$$' ./internal/judge/mutants -plant '$(or $(ID),.)' -sample $(or $(SAMPLE),0) \
 		-jobs $(or $(JOBS),2) -report $(CURDIR)/$(ART)/mutants.txt
 
-drawn: ## plant faults that a seed draws from all that ships (N=100 SEED=text ROOMS=regexp, or ONLY=file of identities)
+drawn: ## plant faults that a seed draws from all that ships (N=100 SEED=text ROOMS=regexp, or ONLY=file of identities; SHARD=3/16 OUT=file)
 	$(STRICT) $(GO) test -count=1 -v -timeout 10h -run '^TestDrawn$$' ./internal/judge/mutants/drawn -draw $(or $(N),100) -seed '$(SEED)' -rooms '$(ROOMS)' $(if $(ONLY),-only $(abspath $(ONLY))) \
+		$(if $(SHARD),-shard $(SHARD) -out '$(abspath $(OUT))') \
 		-least $(or $(LEAST),0.4) -jobs $(or $(JOBS),2) -report $(CURDIR)/$(ART)/drawn.txt
 
 fuzz: ## fuzz every target for FUZZTIME each

@@ -21,7 +21,7 @@ func (a cmdline) merge() *cobra.Command {
 		Use:   "merge FILE...",
 		Short: "join the files of the shards of a search, a crash run or a class",
 		Long: `Merge reads the files that a command with --shard I/N --out FILE has written, one for each I, and prints what that command
-without --shard would: a search, a matrix, what crashes lose, the grades of a class. Shards that are missing are named on standard
+without --shard would: a search, a matrix, what crashes lose, the grades of a class, drawn faults (make drawn). Shards that are missing are named on standard
 error; what they would have found is not known, and a search is then bounded, not exhausted.
 The files must be whole, and of the same command, seed, size and version of btrlab. Exit code 1 means that a shard has found
 something, 2 that a file is not whole, was changed, or does not belong to the others.`,

@@ -11,6 +11,7 @@ import (
 	"btrlab/internal/cli/app"
 	"btrlab/internal/format"
 	"btrlab/internal/judge/crash"
+	"btrlab/internal/judge/noticed"
 	"btrlab/internal/prose"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
@@ -28,7 +29,7 @@ const (
 // Joiners are those of the verbs of this room.
 func Joiners(a *app.Run) app.Joiners {
 	v := verbs{Run: a}
-	return app.Joiners{ofSearch: v.joinSearch, ofMatrix: v.joinMatrix, ofCrash: v.joinCrash}
+	return app.Joiners{ofSearch: v.joinSearch, ofMatrix: v.joinMatrix, ofCrash: v.joinCrash, noticed.Work: v.joinDrawn}
 }
 
 // askedSearch is what a search, or a matrix of them, was asked for.
@@ -278,4 +279,30 @@ func (a verbs) printLosing(sum *crash.Batch) {
 	for _, l := range f.Script {
 		fmt.Fprintln(a.Out, "  "+l)
 	}
+}
+
+// joinDrawn prints which of the drawn faults the tests have noticed. What make drawn fails for is
+// found here: too few, or one that is argued to make no difference.
+func (a verbs) joinDrawn(_ *cobra.Command, s *shard.Set, asJSON bool) error {
+	l, err := shard.Values[noticed.Fault](s)
+	if err != nil {
+		return err
+	}
+	var q noticed.Asked
+	if err := s.Asks(&q); err != nil {
+		return err
+	}
+	wrong := noticed.Wrong(l)
+	if asJSON {
+		err = a.PrintJSON(l)
+	} else {
+		_, err = fmt.Fprintf(a.Out, "drawn by %q\n%s", q.Seed, noticed.Table(l))
+		for _, f := range wrong {
+			a.Say("", fmt.Sprintf("%s is argued to be equivalent (%s), and %s notices it", f.ID, f.Argued, f.By))
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return foundIf(len(wrong) > 0 || noticed.Share(l) < q.Least)
 }

@@ -1,6 +1,7 @@
 package drawn
 
 import (
+	"crypto/sha256"
 	"flag"
 	"fmt"
 	"os"
@@ -13,6 +14,9 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"btrlab/internal/judge/noticed"
+	"btrlab/internal/shard"
 )
 
 var (
@@ -22,6 +26,8 @@ var (
 	rooms  = flag.String("rooms", "", "draw only from the packages, or files, that this regular expression names, without internal/")
 	jobs   = flag.Int("jobs", 2, "test processes at a time")
 	report = flag.String("report", "", "write the report into this file as well")
+	part   = flag.String("shard", "", "plant the part I of N of the faults, as I/N with I from 0, and write it to -out")
+	out    = flag.String("out", "", "the file of a shard, which btrlab merge joins with the others; one that is there goes on")
 	least  = flag.Float64("least", 0.4, "the share of the faults, of those not equivalent, that must be noticed")
 )
 
@@ -225,6 +231,10 @@ func TestDrawn(t *testing.T) {
 		sites = Draw(slices.DeleteFunc(all, func(s *Site) bool { return !slices.Contains(ids, s.ID) }), len(ids), by)
 		n = len(sites)
 	}
+	if *part != "" {
+		shardOfDrawn(t, top, sites[:min(n, len(sites))], argued, noticed.Asked{Draw: n, Seed: by, Rooms: *rooms, Least: *least})
+		return
+	}
 	began := time.Now()
 	since := func(what string, args ...any) {
 		fmt.Printf("%5.0f s  %s\n", time.Since(began).Seconds(), fmt.Sprintf(what, args...))
@@ -235,7 +245,7 @@ func TestDrawn(t *testing.T) {
 	since("%d of %d sites, drawn by %q", len(sites), len(all), by)
 	outcomes := make([]Outcome, len(sites))
 	for i, s := range sites {
-		outcomes[i] = Outcome{Site: s, Verdict: Unreached, Argued: argued[s.ID]}
+		outcomes[i] = Outcome{Site: s, Verdict: noticed.Unreached, Argued: argued[s.ID]}
 	}
 	// The tests of a fault's own package first; the battery is for what these do not notice.
 	for _, g := range []func(dir string) []string{near, far} {
@@ -245,37 +255,9 @@ func TestDrawn(t *testing.T) {
 				left = append(left, o)
 			}
 		}
-		bins, err := Link(dir, top, overlay, tested(top, left, g))
-		must(t, err)
-		since("%d test binaries for %d of them", len(bins), len(left))
-		reach := make([][]Test, len(sites)+1)
-		var mu sync.Mutex
-		parallel(bins, func(b *Binary, each func(func())) {
-			names, err := b.Tests()
-			must(t, err)
-			for _, name := range names {
-				asked := func(o *Outcome) bool { return slices.Contains(g(o.Dir()), b.Dir()) && judges(o.Dir(), b.Dir(), name) }
-				if !slices.ContainsFunc(left, asked) {
-					continue
-				}
-				each(func() {
-					test, at, err := b.Reach(name, dir)
-					mu.Lock()
-					defer mu.Unlock()
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					for _, n := range at {
-						if asked(&outcomes[n-1]) {
-							reach[n] = append(reach[n], test)
-						}
-					}
-				})
-			}
-		})
-		since("it is known which test reaches which site")
+		reach := reaching(t, dir, top, overlay, outcomes, left, g, since)
 		work := make(chan *Outcome)
+		var mu sync.Mutex
 		var workers sync.WaitGroup
 		done := 0
 		for range *jobs {
@@ -300,20 +282,133 @@ func TestDrawn(t *testing.T) {
 		workers.Wait()
 	}
 
-	text := fmt.Sprintf("drawn by %q\n%s", by, Table(outcomes))
+	text := fmt.Sprintf("drawn by %q\n%s", by, noticed.Table(Faults(outcomes)))
 	fmt.Print("\n", text)
 	if *report != "" {
 		must(t, os.MkdirAll(filepath.Dir(*report), 0o755))
 		must(t, os.WriteFile(*report, []byte(text), 0o644))
 	}
-	for _, o := range outcomes {
-		if o.Argued != "" && o.Verdict.Noticed() {
-			t.Errorf("%s is argued to be equivalent (%s), and %s notices it", o.ID, o.Argued, o.By)
-		}
+	for _, o := range noticed.Wrong(Faults(outcomes)) {
+		t.Errorf("%s is argued to be equivalent (%s), and %s notices it", o.ID, o.Argued, o.By)
 	}
-	if s := Share(outcomes); s < *least {
+	if s := noticed.Share(Faults(outcomes)); s < *least {
 		t.Errorf("%.1f %% noticed, want %.0f %%", 100*s, 100**least)
 	}
+}
+
+// reaching links the tests that g names for the faults of left, and returns which of them reach
+// which fault, by its number.
+func reaching(t *testing.T, dir, top, overlay string, outcomes []Outcome, left []*Outcome, g func(dir string) []string, since func(string, ...any)) [][]Test {
+	t.Helper()
+	bins, err := Link(dir, top, overlay, tested(top, left, g))
+	must(t, err)
+	since("%d test binaries for %d of them", len(bins), len(left))
+	reach := make([][]Test, len(outcomes)+1)
+	var mu sync.Mutex
+	parallel(bins, func(b *Binary, each func(func())) {
+		names, err := b.Tests()
+		must(t, err)
+		for _, name := range names {
+			asked := func(o *Outcome) bool {
+				return slices.Contains(g(o.Dir()), b.Dir()) && judges(o.Dir(), b.Dir(), name)
+			}
+			if !slices.ContainsFunc(left, asked) {
+				continue
+			}
+			each(func() {
+				test, at, err := b.Reach(name, dir)
+				mu.Lock()
+				defer mu.Unlock()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				for _, n := range at {
+					if asked(&outcomes[n-1]) {
+						reach[n] = append(reach[n], test)
+					}
+				}
+			})
+		}
+	})
+	since("it is known which test reaches which site")
+	return reach
+}
+
+// shardOfDrawn plants a part of the faults. A whole draw takes others for those that do not
+// compile, which no shard can know of the others: here such a fault has a verdict of its own.
+func shardOfDrawn(t *testing.T, top string, sites []*Site, argued map[string]string, asked noticed.Asked) {
+	p, err := shard.Parse(*part)
+	must(t, err)
+	if *out == "" {
+		t.Fatal("bad -out, have none want the file of the shard")
+	}
+	sum := sha256.New()
+	for _, s := range sites {
+		fmt.Fprintln(sum, s.ID)
+	}
+	asked.Sites = fmt.Sprintf("%x", sum.Sum(nil)[:8])
+	w, err := shard.New(noticed.Work, "tree "+commit(top), asked, len(sites))
+	must(t, err)
+	var mine []*Site
+	for n := range p.Items(len(sites)) {
+		mine = append(mine, sites[n])
+	}
+	x := sync.OnceValue(func() *division { return plantAll(t, top, mine, argued) })
+	done, err := shard.Do(*out, w, p, shard.Doing{Jobs: *jobs, Item: func(n int) (any, error) { return x().fault(sites[n], argued), nil },
+		Progress: func(done, all int) { fmt.Printf("%d of %d\n", done, all) }})
+	must(t, err)
+	if !done.Whole || t.Failed() {
+		t.Errorf("%s has %d of %d faults", *out, done.Items, done.All)
+	}
+}
+
+// division is a build with the faults of a shard, and the tests that are asked about them: first
+// those near a fault, then, of what these do not notice, those far from it.
+type division struct {
+	outcomes []Outcome
+	reach    [2]func() [][]Test
+}
+
+func plantAll(t *testing.T, top string, sites []*Site, argued map[string]string) *division {
+	dir, began := t.TempDir(), time.Now()
+	since := func(what string, args ...any) {
+		fmt.Printf("%5.0f s  %s\n", time.Since(began).Seconds(), fmt.Sprintf(what, args...))
+	}
+	sites, overlay, err := Build(dir, top, sites, len(sites))
+	must(t, err)
+	since("%d sites build", len(sites))
+	x := &division{outcomes: make([]Outcome, len(sites))}
+	var left []*Outcome
+	for i, s := range sites {
+		x.outcomes[i] = Outcome{Site: s, Verdict: noticed.Unreached, Argued: argued[s.ID]}
+		left = append(left, &x.outcomes[i])
+	}
+	for i, g := range []func(dir string) []string{near, far} {
+		x.reach[i] = sync.OnceValue(func() [][]Test { return reaching(t, dir, top, overlay, x.outcomes, left, g, since) })
+	}
+	return x
+}
+
+// fault plants the fault of site s.
+func (x *division) fault(s *Site, argued map[string]string) noticed.Fault {
+	i := slices.IndexFunc(x.outcomes, func(o Outcome) bool { return o.Site == s })
+	if i < 0 {
+		o := Outcome{Site: s, Verdict: noticed.Unbuilt, Argued: argued[s.ID]}
+		return o.Fault()
+	}
+	o := x.outcomes[i] // a copy: reaching reads the others
+	for k, g := range []func(dir string) []string{near, far} {
+		if o.Verdict.Noticed() || len(g(o.Dir())) == 0 {
+			continue
+		}
+		tests := x.reach[k]()[s.nth]
+		if len(tests) > 0 {
+			o.Verdict, o.By = Try(s, tests)
+		}
+		o.Tests += len(tests)
+	}
+	return o.Fault()
 }
 
 // A line of argued.txt is about a fault that can be drawn. When the code or its function changes

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"btrlab/internal/judge/noticed"
 )
 
 const toy = `package toy
@@ -88,7 +90,7 @@ func TestFind(t *testing.T) {
 	must(t, err)
 	var have []string
 	for _, s := range sites {
-		have = append(have, s.Op+": "+oneLine(s.Old)+" -> "+oneLine(s.New))
+		have = append(have, s.Op+": "+noticed.OneLine(s.Old)+" -> "+noticed.OneLine(s.New))
 	}
 	for _, want := range []string{
 		"negate: x > most && flags&1 != 0 -> !(x > most && flags&1 != 0)",
@@ -174,7 +176,7 @@ func TestVerdicts(t *testing.T) {
 		find("drop", "x++", ""),
 		find("constant", "return true", "return false"),
 	}
-	want := []Verdict{Survives, Killed, Hangs, Unreached}
+	want := []noticed.Verdict{noticed.Survives, noticed.Killed, noticed.Hangs, noticed.Unreached}
 	dir := t.TempDir()
 	sites, overlay, err := Build(dir, top, sites, len(sites))
 	must(t, err)
@@ -197,19 +199,19 @@ func TestVerdicts(t *testing.T) {
 	var outcomes []Outcome
 	for i, s := range sites {
 		v, by := Try(s, reach[s.nth])
-		if v != want[i] || v == Killed && by != "TestClip" {
+		if v != want[i] || v == noticed.Killed && by != "TestClip" {
 			t.Errorf("%s: %v by %q, want %v", s.ID, v, by, want[i])
 		}
 		outcomes = append(outcomes, Outcome{Site: s, Verdict: v})
 	}
-	if s := Share(outcomes); s != 0.5 {
+	if s := noticed.Share(Faults(outcomes)); s != 0.5 {
 		t.Errorf("%.2f of the faults noticed, want 0.5", s)
 	}
 	outcomes[0].Argued = "x at the bound is clipped to itself"
-	if s := Share(outcomes); s < 0.66 || s > 0.67 {
+	if s := noticed.Share(Faults(outcomes)); s < 0.66 || s > 0.67 {
 		t.Errorf("%.2f of the faults noticed with one argued, want 2/3", s)
 	}
-	if text := Table(outcomes); !strings.Contains(text, "toy                            4       1       1           1        0           1") || !strings.Contains(text, "never:constant") ||
+	if text := noticed.Table(Faults(outcomes)); !strings.Contains(text, "toy                            4       1       1           1        0           1") || !strings.Contains(text, "never:constant") ||
 		strings.Contains(text, "x>most") {
 		t.Errorf("the report:\n%s", text)
 	}

@@ -3,17 +3,17 @@ package drawn
 import (
 	"bufio"
 	"fmt"
-	"maps"
 	"os"
-	"slices"
 	"strings"
 	"time"
+
+	"btrlab/internal/judge/noticed"
 )
 
 // Outcome is a site with what became of its fault.
 type Outcome struct {
 	*Site
-	Verdict
+	noticed.Verdict
 	By     string // the test that noticed it
 	Tests  int    // that reach the site
 	Took   time.Duration
@@ -43,83 +43,16 @@ func Argued(name string) (map[string]string, error) {
 	return m, lines.Err()
 }
 
-// Share is the part of the faults that were noticed, of those that nobody argues to be equivalent;
-// 1 if there are none.
-func Share(outcomes []Outcome) float64 {
-	noticed, all := 0, 0
-	for _, o := range outcomes {
-		if o.Verdict.Noticed() {
-			noticed++
-		} else if o.Argued != "" {
-			continue
-		}
-		all++
-	}
-	if all == 0 {
-		return 1
-	}
-	return float64(noticed) / float64(all)
+// Fault is the outcome as a value that can be written.
+func (o *Outcome) Fault() noticed.Fault {
+	return noticed.Fault{ID: o.ID, Dir: o.Dir(), Line: o.Line, Old: o.Old, New: o.New, Verdict: o.Verdict, By: o.By, Tests: o.Tests, Argued: o.Argued}
 }
 
-// Table is the outcomes by room, and the faults that were not noticed.
-func Table(outcomes []Outcome) string {
-	type row struct{ drawn, killed, hangs, argued, survive, unreached int }
-	rows := map[string]*row{}
-	add := func(room string, o *Outcome) {
-		r := rows[room]
-		if r == nil {
-			r = &row{}
-			rows[room] = r
-		}
-		r.drawn++
-		switch {
-		case o.Verdict == Killed:
-			r.killed++
-		case o.Verdict == Hangs:
-			r.hangs++
-		case o.Argued != "":
-			r.argued++
-		case o.Verdict == Unreached:
-			r.unreached++
-		default:
-			r.survive++
-		}
-	}
-	var left strings.Builder
+// Faults are all of them.
+func Faults(outcomes []Outcome) []noticed.Fault {
+	l := make([]noticed.Fault, len(outcomes))
 	for i := range outcomes {
-		o := &outcomes[i]
-		add(strings.TrimPrefix(o.Dir(), "internal/"), o)
-		add("all", o)
-		if !o.Verdict.Noticed() && o.Argued == "" {
-			fmt.Fprintf(&left, "%s (line %d, %d tests)\n  %s: %s\n  -> %s\n", o.ID, o.Line, o.Tests, o.Verdict, oneLine(o.Old), oneLine(o.New))
-		}
+		l[i] = outcomes[i].Fault()
 	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "%-24s%8s%8s%8s%12s%9s%12s\n", "room", "drawn", "killed", "hang", "equivalent", "survive", "not reached")
-	line := func(name string) {
-		r := rows[name]
-		fmt.Fprintf(&b, "%-24s%8d%8d%8d%12d%9d%12d\n", name, r.drawn, r.killed, r.hangs, r.argued, r.survive, r.unreached)
-	}
-	for _, name := range slices.Sorted(maps.Keys(rows)) {
-		if name != "all" {
-			line(name)
-		}
-	}
-	if rows["all"] != nil {
-		line("all")
-	}
-	fmt.Fprintf(&b, "noticed %.1f %% of those that are not equivalent\n", 100*Share(outcomes))
-	if left.Len() > 0 {
-		b.WriteString("\nnot noticed:\n" + left.String())
-	}
-	return b.String()
-}
-
-// oneLine is a piece of code in one line.
-func oneLine(s string) string {
-	s = strings.Join(strings.Fields(s), " ")
-	if len(s) > 160 {
-		s = s[:157] + "..."
-	}
-	return s
+	return l
 }

@@ -13,25 +13,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"btrlab/internal/judge/noticed"
 )
-
-// Verdict is the fate of a fault.
-type Verdict int
-
-// The verdicts.
-const (
-	Killed    Verdict = iota // a test failed
-	Hangs                    // the tests took far longer than without it, twice, and were ended
-	Survives                 // all tests passed that reach it
-	Unreached                // no test reaches it
-)
-
-func (v Verdict) String() string {
-	return [...]string{"killed", "hangs", "survives", "not reached"}[v]
-}
-
-// Noticed says that whoever runs the tests would have seen it.
-func (v Verdict) Noticed() bool { return v == Killed || v == Hangs }
 
 // Test is one test of a binary.
 type Test struct {
@@ -130,9 +114,9 @@ func (b *Binary) Reach(name, dir string) (Test, []int, error) {
 
 // Try runs the given tests, which reach the site, with its fault on, until one fails: those of the
 // site's own package first, then the short ones. It returns the name of the test that failed.
-func Try(s *Site, tests []Test) (Verdict, string) {
+func Try(s *Site, tests []Test) (noticed.Verdict, string) {
 	if len(tests) == 0 {
-		return Unreached, ""
+		return noticed.Unreached, ""
 	}
 	groups := map[*Binary][]Test{}
 	var bins []*Binary
@@ -174,13 +158,13 @@ func Try(s *Site, tests []Test) (Verdict, string) {
 		}
 		switch {
 		case late:
-			return Hangs, b.Pkg
+			return noticed.Hangs, b.Pkg
 		case err != nil:
 			if m := regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`).FindSubmatch(out); m != nil {
-				return Killed, string(m[1])
+				return noticed.Killed, string(m[1])
 			}
-			return Killed, b.Pkg
+			return noticed.Killed, b.Pkg
 		}
 	}
-	return Survives, ""
+	return noticed.Survives, ""
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"btrlab/internal/judge/noticed"
 )
 
 // kinds has for each operator that asks for types one place that it is about, and neighbours that
@@ -147,7 +149,7 @@ var planted = []string{
 // place is a site as planted has it.
 func place(s *Site) string {
 	fn, _, _ := strings.Cut(strings.TrimPrefix(s.ID, s.File+":"), ":")
-	return s.File + ":" + fn + " " + s.Op + ": " + oneLine(s.Old) + " -> " + oneLine(s.New)
+	return s.File + ":" + fn + " " + s.Op + ": " + noticed.OneLine(s.Old) + " -> " + noticed.OneLine(s.New)
 }
 
 // Each operator finds its place, also in a file with a build tag of this system, and nothing more:
@@ -200,7 +202,7 @@ func TestTypedVerdicts(t *testing.T) {
 			t.Errorf("%d of %d sites build", len(built), len(use))
 		}
 		for _, s := range built {
-			if v, by := Try(s, []Test{{Bin: &bins[0], Name: "TestKinds"}}); v != Killed {
+			if v, by := Try(s, []Test{{Bin: &bins[0], Name: "TestKinds"}}); v != noticed.Killed {
 				t.Errorf("%s: %v by %q", s.ID, v, by)
 			}
 		}
@@ -220,11 +222,11 @@ func TestLateOnce(t *testing.T) {
 	t.Cleanup(func() { patience = was })
 	for _, k := range []struct {
 		name, text string
-		want       Verdict
+		want       noticed.Verdict
 	}{
-		{"once", "[ -e ran ] && exit 0; touch ran; exec sleep 60", Survives},
-		{"twice", "exec sleep 60", Hangs},
-		{"then fails", "[ -e began ] && exit 1; touch began; exec sleep 60", Killed},
+		{"once", "[ -e ran ] && exit 0; touch ran; exec sleep 60", noticed.Survives},
+		{"twice", "exec sleep 60", noticed.Hangs},
+		{"then fails", "[ -e began ] && exit 1; touch began; exec sleep 60", noticed.Killed},
 	} {
 		if v, _ := Try(&Site{File: "p/p.go", nth: 1}, []Test{{Bin: script(k.name, k.text), Name: "TestX"}}); v != k.want {
 			t.Errorf("%s: %v, want %v", k.name, v, k.want)
