@@ -249,10 +249,15 @@ func run(cfg Config, prog func(w *World)) Result {
 
 // gcPercent is the collector's target during a search of more than gcSteps steps: each execution
 // leaves its objects as garbage, and little else is alive, so that at the usual rate the collector
-// takes most of the time.
+// takes most of the time. Where more is alive, as the queue of a search by preemption bound, the
+// target falls, looked at every gcEvery executions, so that the heap keeps to gcRoom as long as it
+// can.
 const (
 	gcPercent = 800
+	gcLeast   = 50
 	gcSteps   = 2000
+	gcEvery   = 1 << 13
+	gcRoom    = 128 << 20
 )
 
 // schedule is a list of deviations, steps ascending.

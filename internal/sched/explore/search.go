@@ -3,6 +3,7 @@ package explore
 import (
 	"fmt"
 	"runtime/debug"
+	"runtime/metrics"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -123,6 +124,7 @@ type collector struct {
 	mu   sync.Mutex
 	busy int // long searches
 	rest int // the target without one
+	now  int // the target
 }
 
 var theCollector collector
@@ -131,8 +133,29 @@ func (c *collector) forSearch() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.busy++; c.busy == 1 {
-		c.rest = debug.SetGCPercent(gcPercent)
+		c.now, c.rest = gcPercent, debug.SetGCPercent(gcPercent)
 	}
+}
+
+// keep adapts the target to what is alive.
+func (c *collector) keep() {
+	live := [1]metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(live[:])
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	// it costs a stop of all tasks
+	if want := gcTarget(live[0].Value.Uint64()); c.busy > 0 && (want > c.now*5/4 || want < c.now*4/5) {
+		c.now = want
+		debug.SetGCPercent(want)
+	}
+}
+
+// gcTarget is the target when so many bytes are alive: as much garbage as there is room for.
+func gcTarget(live uint64) int {
+	if live >= gcRoom {
+		return gcLeast
+	}
+	return int(min(gcPercent, max(gcLeast, 100*(gcRoom-live)/max(live, 1))))
 }
 
 func (c *collector) atRest() {
@@ -180,6 +203,9 @@ func (s *search) account(w *world) bool {
 	if s.steps > gcSteps && !s.gcChanged {
 		s.gcChanged = true
 		theCollector.forSearch()
+	}
+	if s.runs%gcEvery == 0 && s.gcChanged {
+		theCollector.keep()
 	}
 	if s.runs == 1 && !w.pruned && w.trails && w.byDefault() {
 		s.firstTrail, s.firstSteps = w.trail, len(w.ev)
