@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"btrlab/internal/cli/app"
+	"btrlab/internal/judge/noticed"
+	"btrlab/internal/shard"
 )
 
 // shards does all shards of a command, and returns their files.
@@ -83,6 +85,34 @@ func TestShardsOfClass(t *testing.T) {
 		t.Fatal(err)
 	}
 	verb(t, 2, append(args, "--shard", "0/3", "--out", files[0])...) // another class
+}
+
+// Faults that make drawn has planted in shards are one table. What make drawn fails for is found:
+// an argument that a test refutes, and too few that were noticed.
+func TestShardsOfDrawn(t *testing.T) {
+	for _, c := range []struct {
+		least float64
+		wrong string
+		code  int
+	}{{0.4, "", 0}, {0.6, "", 1}, {0.4, "no difference", 1}} {
+		faults := []noticed.Fault{{ID: "a", Dir: "internal/x", By: "TestA", Argued: c.wrong}, {ID: "b", Dir: "internal/x", Verdict: noticed.Survives}}
+		w, err := shard.New(noticed.Work, "", noticed.Asked{Draw: 2, Seed: "s", Least: c.least}, len(faults))
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir := t.TempDir()
+		args := []string{"merge"}
+		for n := range faults {
+			args = append(args, filepath.Join(dir, fmt.Sprint(n)))
+			if _, err := shard.Do(args[n+1], w, shard.Part{N: n, Of: 2}, shard.Doing{Jobs: 1, Item: func(n int) (any, error) { return faults[n], nil }}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		out := verb(t, c.code, args...)
+		if !strings.Contains(out, "noticed 50.0 %") || strings.Contains(out, "and TestA notices it") != (c.wrong != "") {
+			t.Errorf("%+v: %s", c, out)
+		}
+	}
 }
 
 // The JSON of a merge is that of the command without shards, and --json without a file writes a

@@ -47,8 +47,6 @@ func TestVerbFiles(t *testing.T) {
 				made("lab_"+c.Name(), "lab"+strings.ToUpper(c.Name()[:1])+c.Name()[1:])
 			}
 			made("lab", "lab")
-		case "explore":
-			made("explore", "explore")
 		default:
 			made(c.Name(), c.Name())
 		}
