@@ -134,9 +134,10 @@ func fioRate(t *testing.T, flags ...string) float64 {
 		"--thread", "--group_reporting", "--output-format=json"}, flags...)...))
 }
 
-// TestNumbersMount: what a mount does beside a FUSE server that does nothing: 4 KiB direct writes
-// of four jobs to one file, NOCOW and COW, buffered writes of 1 MiB, and 10,000 files that are made
-// and removed; and locked beside unlocked with the model of seed 002's array.
+// TestNumbersMount: what a mount does beside a FUSE server that does nothing, by reads of /dev/fuse
+// and by io_uring: 4 KiB direct writes of four jobs to one file, NOCOW and COW, buffered writes of
+// 1 MiB, and 10,000 files that are made and removed; and locked beside unlocked with the model of
+// seed 002's array.
 func TestNumbersMount(t *testing.T) {
 	interop.Numbers(t, "fio")
 	fuse(t)
@@ -148,32 +149,44 @@ func TestNumbersMount(t *testing.T) {
 	for _, f := range []string{"f", "c"} { // fio makes a file of another size anew, without +C
 		interop.Btrlab(t, "truncate", "--size", "256M", img+":/"+f)
 	}
+	ways := []string{"no", "yes"} // of --io-uring
+	if len(modes(t)) == 2 {
+		ways = ways[:1]
+	}
+	empty := map[string]string{}
+	for _, way := range ways {
+		empty[way] = emptyMount(t, way == "yes")
+	}
 	m := serve(t, bin, img)
-	empty := emptyMount(t, false)
 	for _, f := range []string{"f", "c"} {
 		interop.Sh(t, "fio", "--name=w", "--rw=write", "--bs=1M", "--size=256M", "--fallocate=none", "--end_fsync=1", "--filename="+m.path(f))
 	}
+	m.umount(t)
 	direct := []string{"--ioengine=psync", "--direct=1", "--numjobs=4"}
 	large := []string{"--ioengine=psync", "--rw=write", "--bs=1M"}
 	for _, c := range []struct {
 		name, file, unit string
-		flags            []string
-	}{{"mount: 4 KiB direct random writes, 4 jobs, NOCOW", "f", "/s", direct}, {"mount: the same, COW", "c", "/s", direct},
-		{"mount: buffered 1 MiB writes, NOCOW", "f", "MiB/s", large}, {"mount: the same, COW", "c", "MiB/s", large}} {
-		var ours, none []float64
+		rate             func(dir, file string) float64
+	}{
+		{"4 KiB direct random writes, 4 jobs, NOCOW", "f", "/s", fioOn(t, direct)}, {"the same, COW", "c", "/s", fioOn(t, direct)},
+		{"buffered 1 MiB writes, NOCOW", "f", "MiB/s", fioOn(t, large)}, {"the same, COW", "c", "MiB/s", fioOn(t, large)},
+		{"create and unlink of 10,000 files", "", "files/s", func(dir, _ string) float64 { return createRate(t, dir) }},
+	} {
+		ours, none := map[string][]float64{}, map[string][]float64{}
 		for range interop.Rounds {
-			ours = append(ours, fioRate(t, append(c.flags, "--filename="+m.path(c.file))...))
-			none = append(none, fioRate(t, append(c.flags, "--filename="+filepath.Join(empty, "f"))...))
+			for _, way := range ways {
+				m := serve(t, bin, img, "--io-uring", way)
+				ours[way] = append(ours[way], c.rate(m.dir, c.file))
+				m.umount(t)
+				none[way] = append(none[way], c.rate(empty[way], "f"))
+			}
 		}
-		interop.Spread(t, c.name, ours, "empty", none, c.unit)
+		interop.Spread(t, "mount: "+c.name, ours["no"], "empty", none["no"], c.unit)
+		if len(ways) == 2 {
+			interop.Spread(t, "  by io_uring, beside empty by /dev/fuse", ours["yes"], "empty", none["no"], c.unit)
+			interop.Spread(t, "  by io_uring, beside empty by io_uring", ours["yes"], "empty", none["yes"], c.unit)
+		}
 	}
-	var ours, none []float64
-	for range interop.Rounds {
-		ours = append(ours, createRate(t, m.dir))
-		none = append(none, createRate(t, empty))
-	}
-	interop.Spread(t, "mount: create and unlink of 10,000 files", ours, "empty", none, "files/s")
-	m.umount(t)
 
 	rates := map[string][]float64{}
 	for range interop.Rounds {
@@ -184,6 +197,13 @@ func TestNumbersMount(t *testing.T) {
 		}
 	}
 	interop.Spread(t, "mount: 4 KiB buffered random writes, 16 jobs, ssd-raid5: unlocked", rates["unlocked"], "locked", rates["locked"], "/s")
+}
+
+// fioOn runs a job on a file of a directory.
+func fioOn(t *testing.T, flags []string) func(dir, file string) float64 {
+	return func(dir, file string) float64 {
+		return fioRate(t, append(flags[:len(flags):len(flags)], "--filename="+filepath.Join(dir, file))...)
+	}
 }
 
 // createRate makes and removes 10,000 files.
