@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 
 	"btrlab/internal/blockdev"
+	"btrlab/internal/data/inode"
 	"btrlab/internal/data/pagecache"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
@@ -330,7 +331,7 @@ func (r *run) start() {
 	ip := r.first.f.Inode()
 	if w.Tracing() {
 		ip.Objects(w.Name)
-		w.NameHeld(heldName)
+		w.NameHeld(heldName(ip))
 		w.Watch("i_size", func() string { return oracle.Offset(int64(ip.DebugSize()) - r.first.at) })
 		w.Watch("dio", func() string { return fmt.Sprint(ip.DIO.Load()) })
 		w.Watch("pages", r.pageStates)
@@ -338,12 +339,28 @@ func (r *run) start() {
 	w.Finally(r.judge)
 }
 
-// heldName names page locks by the page.
-func heldName(h sched.Held) string {
-	if h.Class == pagecache.PageClass.ID {
-		return fmt.Sprintf("page %d", h.Sub)
+// Shared is what the name of an i_rwsem ends with that is held, or taken, shared.
+const Shared = " shared"
+
+// heldName names page locks by the page, and says of an i_rwsem that it is shared.
+func heldName(first *inode.Inode) func(h sched.Held) string {
+	var rwsem any
+	first.Objects(func(id any, name string) {
+		if name == inode.Class.Name {
+			rwsem = id
+		}
+	})
+	return func(h sched.Held) string {
+		switch {
+		case h.Class == pagecache.PageClass.ID:
+			return fmt.Sprintf("page %d", h.Sub)
+		case h.Class != inode.Class.ID || !h.Read:
+			return ""
+		case h.Obj != rwsem:
+			return inode.Class.Name + " of another file" + Shared
+		}
+		return inode.Class.Name + Shared
 	}
-	return ""
 }
 
 // pageStates is one letter per page, from pagecache.Mapping.Describe: - not in memory, c clean, n

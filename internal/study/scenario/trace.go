@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"btrlab/internal/data/inode"
 	"btrlab/internal/judge/oracle"
 	"btrlab/internal/lock/lockdep"
 	"btrlab/internal/module"
@@ -204,6 +205,7 @@ func TraceOf(x *explore.Execution, own int) *Trace {
 	for _, k := range x.Stuck {
 		tr.Stuck = append(tr.Stuck, TraceStuck(k))
 	}
+	nameTried(tr.Steps)
 	nameUnlocked(tr.Steps)
 	switch tr.Kind {
 	case explore.OK, explore.KindLeftover:
@@ -226,6 +228,27 @@ func (tr *Trace) unlockedSize() int {
 		}
 	}
 	return -1
+}
+
+// nameTried says of a try of i_rwsem that it was shared, where its task has it shared after it.
+func nameTried(steps []TraceStep) {
+	for i := range steps {
+		s := &steps[i]
+		if s.Kind != "trylock" || s.Class != inode.Class.Name {
+			continue
+		}
+		for _, next := range steps[i+1:] {
+			if next.Task != s.Task {
+				continue
+			}
+			for _, l := range next.Held {
+				if l.Class == s.Class && strings.HasSuffix(l.Name, Shared) && !slices.Contains(s.Held, l) {
+					s.What.Object = l.Name
+				}
+			}
+			break
+		}
+	}
 }
 
 // nameUnlocked gives what a step unlocks the name under which its task has locked it, where that is

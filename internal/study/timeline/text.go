@@ -65,6 +65,7 @@ type table struct {
 	number  int            // and of the step numbers
 	indent  int            // from one task's words to the next one's
 	text    int            // column in which the words of the first task begin
+	below   bool           // the words stand in lines below the state: beside it they have no room
 	pages   int            // letters of the pages column that are shown
 	stands  map[int]string // after this step its task waits: for what
 	lines   []line
@@ -74,6 +75,7 @@ const (
 	// characters in which words have room: with as many for each task they stand beside each other
 	laneWidth   = 46
 	laneMin     = 36 // and in which they are still readable
+	wordsMin    = 22 // with fewer for the last task, words stand below the state
 	indentMin   = 2
 	stateGap    = 1
 	repeatMax   = 64 // steps of the longest repetition that is looked for
@@ -139,8 +141,17 @@ func stands(tr *scenario.Trace) map[int]string {
 
 // place puts the columns where they are when the step numbers have so many characters.
 func (t *table) place(number int) {
-	t.number = number
+	t.number, t.below = number, false
 	t.text = number + t.state + stateGap + len(t.tasks) + 1
+	t.spread()
+	if n := len(t.tasks); n > 0 && t.room(t.tasks[n-1]) < wordsMin {
+		t.below, t.text = true, number+stateGap
+		t.spread()
+	}
+}
+
+// spread sets the indent from one task's words to the next one's.
+func (t *table) spread() {
 	n := len(t.tasks)
 	if n < 2 {
 		return
@@ -475,7 +486,11 @@ func (t *table) head(b *strings.Builder) {
 		lines = append(lines, strings.Repeat(" ", t.lane(task))+name)
 	}
 	for i, l := range lines {
-		if i == len(lines)-1 {
+		switch {
+		case i < len(lines)-1:
+		case t.below:
+			l += "\n" + strings.TrimRight(left, " ")
+		default:
 			l = left + string([]rune(l)[utf8.RuneCountInString(left):])
 		}
 		fmt.Fprintln(b, l)
@@ -491,6 +506,10 @@ func (t *table) row(b *strings.Builder, step string, state []string, marks strin
 		l.WriteString(strings.Repeat(" ", stateGap) + fmt.Sprintf("%-*s", t.width(c), t.cell(state, c)))
 	}
 	l.WriteString(strings.Repeat(" ", stateGap) + marks + " ")
+	if t.below {
+		fmt.Fprintln(b, strings.TrimRight(l.String(), " "))
+		l.Reset()
+	}
 	indent := text[:len(text)-len(strings.TrimLeft(text, " "))]
 	words := prose.Hang(indent, indent+"  ", text, t.room(task))
 	for i, text := range words {
@@ -551,6 +570,11 @@ func (t *table) legend(say func(format string, args ...any)) {
 		return slices.ContainsFunc(t.lines, func(l line) bool { return strings.Contains(l.mark, mark) })
 	}
 	say("The letters before the words, after the step: # holds a lock, w waits,\nW both, . neither.")
+	if slices.ContainsFunc(t.tr.Steps, func(s scenario.TraceStep) bool {
+		return (s.Kind == "lock" || s.Kind == "trylock") && s.Class == "i_rwsem" && slices.Contains(t.tasks, s.Task)
+	}) {
+		say("i_rwsem is taken exclusive, unless a line says shared.")
+	}
 	if slices.Contains(t.tr.Columns, "pages") {
 		say("pages has a letter a page: %s.", pageLetters)
 	}

@@ -200,3 +200,44 @@ func TestChoiceShown(t *testing.T) {
 		t.Errorf("no %q in\n%s", want, got)
 	}
 }
+
+// Where the state leaves no room for words beside it, they stand below it, and no line is cut into
+// pieces of a few letters.
+func TestTextBelow(t *testing.T) {
+	tr := &scenario.Trace{Scenario: "below", Tasks: []string{"a", "b"}, Own: 2, Columns: []string{"writes"}, Violating: -1}
+	for i := range 4 {
+		tr.Steps = append(tr.Steps, scenario.TraceStep{Step: i, Task: i / 2, What: scenario.What{Verb: "change", Object: "the disk"}, Where: "Flush:47", Enabled: 3,
+			State: []string{strings.Repeat("0:durable ", 5) + strconv.Itoa(i)}})
+	}
+	const want = "\n   3 0:durable 0:durable 0:durable 0:durable 0:durable 3\n"
+	got := text(t, tr, timeline.Layout{})
+	if !strings.Contains(got, want) || !regexp.MustCompile(`(?m)^ +Flush:47: change the disk$`).MatchString(got) {
+		t.Errorf("have\n%s", got)
+	}
+}
+
+// A step that takes i_rwsem shared says so, and who holds it how: a try as well.
+func TestShared(t *testing.T) {
+	s, err := scenario.Lookup("nowait-dio-range")
+	must(t, err)
+	tr, err := scenario.Replay(s, policy.MustParse("nowait-6.1"), "", false)
+	must(t, err)
+	got := text(t, tr, timeline.Layout{})
+	for _, want := range []string{"lock i_rwsem shared", "unlock i_rwsem shared", "i_rwsem is taken exclusive, unless a line says shared."} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+	held := map[string]bool{}
+	for _, tr := range []*scenario.Trace{tr, race(t)} {
+		for n := range tr.Steps {
+			m := timeline.At(tr, n)
+			for i := range m.Tasks {
+				held[m.Tasks[i].Holding()] = true
+			}
+		}
+	}
+	if !held["holds i_rwsem shared"] || !held["holds i_rwsem exclusive"] {
+		t.Errorf("have %v", held)
+	}
+}

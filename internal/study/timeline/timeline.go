@@ -332,6 +332,12 @@ func waitSpans(tr *scenario.Trace, task int) []span {
 	return l
 }
 
+// plain is the name of a lock without the mode in which a task has it.
+func plain(l explore.Named) explore.Named {
+	l.Name = strings.TrimSuffix(l.Name, scenario.Shared)
+	return l
+}
+
 // Holder finds the task that holds what task waits for, or -1. A lock has not the same name for its
 // holder and for the task that waits for it when only one of them knows what it locks, so one of
 // the same class will do when only one other task holds one.
@@ -348,7 +354,7 @@ func (m *Moment) Holder(task int) int {
 		if t == task {
 			continue
 		}
-		if slices.Contains(a.Held, want) {
+		if slices.ContainsFunc(a.Held, func(l explore.Named) bool { return plain(l) == plain(want) }) {
 			return t
 		}
 		if want.Class != "" && slices.ContainsFunc(a.Held, func(l explore.Named) bool { return l.Class == want.Class }) {

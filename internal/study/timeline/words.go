@@ -2,6 +2,7 @@ package timeline
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"btrlab/internal/sched/explore"
@@ -59,11 +60,18 @@ func (a *TaskAt) Coming() string {
 	return a.Next + " in " + a.Where
 }
 
-// Holding says what the task holds; it is empty for a task that does nothing.
+// Holding says what the task holds, an i_rwsem shared or exclusive. It is empty for a task that
+// does nothing.
 func (a *TaskAt) Holding() string {
 	switch {
 	case len(a.Held) > 0:
-		return "holds " + Names(a.Held)
+		l := slices.Clone(a.Held)
+		for i := range l {
+			if l[i].Class == "i_rwsem" && !strings.HasSuffix(l[i].Name, scenario.Shared) {
+				l[i].Name += " exclusive"
+			}
+		}
+		return "holds " + Names(l)
 	case a.Phase == Ready || a.Phase == Waiting:
 		return "holds nothing"
 	}
