@@ -339,5 +339,10 @@ func TestGuesses(t *testing.T) {
 		if guesses(l, tt.said); scored(l) != tt.want {
 			t.Errorf("%v: have %g points want %g: %+v", tt.said, scored(l), tt.want, l)
 		}
+		for _, r := range l {
+			if r.Pass && r.Score < r.Max && !strings.HasPrefix(r.Result, "right, and ") {
+				t.Errorf("%v: row %s does not say why it has %g of %g points: %q", tt.said, r.Name, r.Score, r.Max, r.Result)
+			}
+		}
 	}
 }

@@ -129,8 +129,8 @@ func guesses(rows []grade.Row, said map[string]string) {
 	for i := range rows {
 		if r := &rows[i]; r.Pass && strings.EqualFold(strings.TrimSpace(said[r.Name]), Never) {
 			r.Score = r.Max * float64(max(right-wrong, 0)) / float64(right)
-			r.Result += fmt.Sprintf("; %s that %s wrong %s the points of as many that are right", prose.Count(wrong, "never"),
-				map[bool]string{true: "is", false: "are"}[wrong == 1], map[bool]string{true: "takes", false: "take"}[wrong == 1])
+			r.Result = fmt.Sprintf("right, and %g of %g points: %d of your answers \"never\" %s wrong, and each takes the points of a right one; %s", r.Score, r.Max,
+				wrong, map[bool]string{true: "is", false: "are"}[wrong == 1], r.Result)
 		}
 	}
 }
