@@ -33,7 +33,7 @@ func TestAnswers(t *testing.T) {
 	answers := Answers()
 	for _, name := range []string{"swap-1-2", "swap-2-3", "swap-3-4", "swap-4-5"} {
 		if a := answers[name]; !answer.MatchString(a) {
-			t.Errorf("%s: bad answer %q, want WORKLOAD=SCHEDULE, as truncate-race=2:1,7:0, or never", name, a)
+			t.Errorf("%s: bad answer %q, want WORKLOAD=SCHEDULE, as truncate-race=5:2, or never", name, a)
 		}
 		delete(answers, name)
 	}
