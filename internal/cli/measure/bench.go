@@ -132,6 +132,9 @@ func (a verbs) benchJob(cmd *cobra.Command, c *benchFlags, args []string) error 
 		})
 	})
 	bar.Done()
+	if words := cmd.ArgsLenAtDash() >= 0 || len(c.set) > 0; words && errors.As(err, new(fio.NoWork)) {
+		return app.Usagef(cmd, "%v", err)
+	}
 	if err != nil {
 		return app.Named(c.image, err)
 	}

@@ -118,6 +118,11 @@ func (j *Job) fills() bool {
 	return j.FillDevice && j.Write && !j.Random && j.Size == 0 && j.SizePercent == 0
 }
 
+// NoWork is why a job has nothing to do in a file: the sizes that its words give hold no block.
+type NoWork string
+
+func (e NoWork) Error() string { return string(e) }
+
 // place finds the region of p and makes its file large enough. It returns how many bytes of it a
 // pass moves.
 func (k *worker) place(t *sched.Task, p *part, want int64, rnd random) (int64, error) {
@@ -146,13 +151,13 @@ func (k *worker) place(t *sched.Task, p *part, want int64, rnd random) (int64, e
 		length = j.Size / int64(len(k.parts))
 	}
 	if want == 0 && j.SizePercent == 0 && j.Size == 0 && size == 0 && !fills {
-		return 0, fmt.Errorf("the file is empty and no size is given")
+		return 0, NoWork("the file is empty and no size is given")
 	}
 	if off+length > whole && (want > 0 || j.SizePercent > 0) {
 		length = whole - off
 	}
 	if length < unit {
-		return 0, fmt.Errorf("nothing to do: %d bytes at offset %d hold no block of %d", max(length, 0), off, unit)
+		return 0, NoWork(fmt.Sprintf("nothing to do: %d bytes at offset %d hold no block of %d", max(length, 0), off, unit))
 	}
 	if j.Engine != Null && !fills {
 		if err := k.layout(t, p.target, max(off+length, want)); err != nil {
