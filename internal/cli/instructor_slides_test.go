@@ -342,6 +342,7 @@ func TestSlidesType(t *testing.T) {
 		t.Errorf("the theme has letters of %.1f pixels, want %.1f", px, leastText)
 	}
 	placed := regexp.MustCompile(`!\[w:(\d+) [^\]]*\]\((pictures/[^)]*)\)`)
+	broken := regexp.MustCompile("(?m)^`[^`\n|]{49,} --[^`\n|]*`")
 	viewed := regexp.MustCompile(`viewBox="0 0 (\d+) \d+"`)
 	names, err := filepath.Glob(filepath.Join(slidesDir, "week-*.md"))
 	if err != nil {
@@ -349,6 +350,9 @@ func TestSlidesType(t *testing.T) {
 	}
 	for _, name := range names {
 		for _, s := range slidesOf(filepath.Base(name), readDoc(t, name)) {
+			for _, code := range broken.FindAllString(s.text, -1) {
+				t.Errorf("%s: %s is longer than a line, which breaks at a hyphen: want a block of its own", s.at, code)
+			}
 			on := placed.FindAllStringSubmatch(s.text, -1)
 			if len(on) != strings.Count(s.text, "![") {
 				t.Errorf("%s: a picture wants its width, as ![w:1200 words](pictures/NAME.svg)", s.at)
@@ -359,6 +363,9 @@ func TestSlidesType(t *testing.T) {
 				view, err2 := strconv.ParseFloat(viewed.FindStringSubmatch(svg)[1], 64)
 				if err != nil || err2 != nil {
 					t.Fatal(err, err2)
+				}
+				if cut := regexp.MustCompile(`>([^<]*…)</text>`).FindStringSubmatch(svg); cut != nil {
+					t.Errorf("%s: %s has a label that is cut: %q", s.at, m[2], cut[1])
 				}
 				if px := least(svg) * wide / view; px < leastCode {
 					t.Errorf("%s: the letters of %s have %.1f pixels, want %.0f: draw fewer steps (replay --rows)", s.at, m[2], px, leastCode)

@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"btrlab/internal/draw"
+	"btrlab/internal/errno"
 	"btrlab/internal/module"
 	"btrlab/internal/prose"
 	"btrlab/internal/sched/explore"
@@ -486,7 +487,7 @@ func (d *drawing) step(b *draw.Writer, i, y int) {
 	if i == d.culprit {
 		text = "✗ " + text
 	}
-	b.Add(`<text x="%d" y="%d">%s</text></g>`, l.text+4, y+15, cut(text, room))
+	b.Add(`<text x="%d" y="%d">%s</text></g>`, l.text+4, y+15, cut(brief(text), room))
 }
 
 // before is the step that the state of step i is compared with: in a picture the one of the row
@@ -498,6 +499,17 @@ func (d *drawing) before(i int) int {
 		return -1
 	}
 	return i - 1
+}
+
+// brief has the name of an error number in the place of its sentence, of those that steps answer
+// with, and the place without the reason.
+func brief(text string) string {
+	text = strings.NewReplacer(errno.EAGAIN.Error(), "EAGAIN", errno.ENOSPC.Error(), "ENOSPC", errno.EOPNOTSUPP.Error(), "EOPNOTSUPP").Replace(text)
+	if answer, at, ok := strings.Cut(text, "EAGAIN at "); ok {
+		at, _, _ = strings.Cut(at, ": ")
+		return answer + "EAGAIN at " + at
+	}
+	return text
 }
 
 // cut shortens text to n characters.
