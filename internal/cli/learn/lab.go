@@ -17,7 +17,7 @@ func (a verbs) lab() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lab",
 		Short: "the labs: their texts, predictions, hints and grades",
-		Long: `Lab needs a clone of btrlab around the working directory, and for labs with Go code the go tool. Read first (show), predict,
+		Long: `Lab works in a folder of lab init, or in a clone of btrlab, and wants the go tool for labs with Go code. Read first (show), predict,
 work in labs/, grade (or watch, which grades each time you save). Grades come from the explorer and from virtual time, never from the clock of this machine.`,
 		Example: "  btrlab lab list\n  btrlab lab show 4\n  btrlab lab grade 4",
 	}

@@ -51,7 +51,7 @@ sectors, Put those of an fsync's log. A file toggles.txt beside them says what h
 			if dir, err = filepath.Abs(dir); err != nil {
 				return err
 			}
-			a.Say("", "Go is built with btrlab's source, and this is no clone of it: cd to a clone first.")
+			a.Say("", "Go is built with btrlab's source, and this is no clone of it: cd to a clone, or make a folder with both by btrlab lab init DIR, before the test.")
 		}
 		fmt.Fprintln(a.Out, prose.Command("test it: ", "btrlab policy test "+prose.ShellWord(dir), a.Width()))
 		return nil
