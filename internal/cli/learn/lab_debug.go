@@ -29,8 +29,10 @@ func (a verbs) labDebug() *cobra.Command {
 		Long: `Debug builds a program that runs one schedule of one workload under your code, as grade prints it, and starts Delve (dlv) on it. The
 program stops at each step of the schedule, on the stack of the task that does it, and says what every task does next and what it
 holds. In Delve, onward goes to the next step and shows your line; all of its other commands are there. With --build it only makes the
-program, labs/_grade/debug, for a debugger of your choice: the .vscode of lab init starts it with F5.`,
-		Example: "  btrlab lab debug 4 truncate-race=11:1\n  btrlab lab debug 4 truncate-race=11:1 --build",
+program, labs/_grade/debug, for a debugger of your choice: the .vscode of lab init starts it with F5.
+
+Of a question about your code with a fault under it, WORKLOAD is QUESTION=WORKLOAD, as in lab grade --replay.`,
+		Example: "  btrlab lab debug 4 truncate-race=11:1\n  btrlab lab debug 4 truncate-race=11:1 --build\n  btrlab lab debug 3 count-late=inside-truncate=9:2",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			l, root, err := findLab(cmd, args[0])
 			if err != nil {

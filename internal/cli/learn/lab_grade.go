@@ -73,7 +73,7 @@ Exit code 1 means that something failed; 2 that there is nothing to grade, or no
 func (c *gradeFlags) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&c.dir, "dir", "", "the folder with your files (default: the lab's own)")
-	f.StringVar(&c.replay, "replay", "", "run one schedule of one workload, WORKLOAD=SCHEDULE, and show its steps")
+	f.StringVar(&c.replay, "replay", "", "run one schedule of one workload, WORKLOAD=SCHEDULE, and show its steps; of a question QUESTION=WORKLOAD=SCHEDULE, with its fault under your code")
 	f.StringVar(&c.student, "student", "", "the student's id: grade the personal questions, which lab questions prints")
 	f.BoolVar(&c.byName, "by-name", false, "with --all: a folder's name is its student's id, and personal questions are graded")
 	f.StringVar(&c.class, "all", "", "grade every folder in this one, and print a table")
