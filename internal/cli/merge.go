@@ -24,7 +24,7 @@ func (a cmdline) merge() *cobra.Command {
 without --shard would: a search, a matrix, what crashes lose, the grades of a class, drawn faults (make drawn). Shards that are missing are named on standard
 error; what they would have found is not known, and a search is then bounded, not exhausted.
 The files must be whole, and of the same command, seed, size and version of btrlab. Exit code 1 means that a shard has found
-something, 2 that a file is not whole, was changed, or does not belong to the others.`,
+something, 2 that nothing was found and a shard is missing, or that a file is not whole, was changed, or does not belong to the others.`,
 		Example: `  btrlab explore truncate-race --policy unlocked --shard 0/2 --out part-0.json
   btrlab explore truncate-race --policy unlocked --shard 1/2 --out part-1.json
   btrlab merge part-*.json`,
@@ -42,8 +42,14 @@ something, 2 that a file is not whole, was changed, or does not belong to the ot
 			if join == nil {
 				return app.Usagef(cmd, "%s: bad command, have %q want one that this version of btrlab cuts into shards", args[0], s.Kind)
 			}
-			a.Missing(s)
-			return join(cmd, s, asJSON)
+			err = join(cmd, s, asJSON)
+			if missing := s.Incomplete(); missing != "" {
+				if err == nil {
+					return &app.NoVerdict{Err: errors.New(missing)}
+				}
+				a.Note(missing)
+			}
+			return err
 		},
 	}
 	app.JSONFlag(cmd, &asJSON)

@@ -176,7 +176,7 @@ func TestShardErrors(t *testing.T) {
 		}
 	}
 	var out, errw bytes.Buffer
-	if code := Main([]string{"merge", files[2], files[0]}, strings.NewReader(""), &out, &errw); code != 0 || !strings.Contains(errw.String(), "missing: shard 1 of 3") {
+	if code := Main([]string{"merge", files[2], files[0]}, strings.NewReader(""), &out, &errw); code != 2 || !strings.Contains(errw.String(), "missing: shard 1 of 3") {
 		t.Errorf("exit code %d\n%s%s", code, out.String(), errw.String())
 	}
 }

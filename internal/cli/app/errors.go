@@ -12,7 +12,7 @@ import (
 const (
 	ExitOK          = 0
 	ExitFailed      = 1
-	ExitUsage       = 2 // or no verdict of a kernel that was asked
+	ExitUsage       = 2 // or NoVerdict
 	ExitInterrupted = 130
 )
 
@@ -45,7 +45,8 @@ func (e *UsageError) Error() string { return e.Err.Error() }
 
 func (e *UsageError) Unwrap() error { return e.Err }
 
-// NoVerdict is why a kernel that was to be asked has not answered: exit 2.
+// NoVerdict is why there is no answer, which is none of good or bad: a kernel that was to be asked
+// gave none, a shard is missing. Exit 2.
 type NoVerdict struct{ Err error }
 
 func (e *NoVerdict) Error() string { return e.Err.Error() }

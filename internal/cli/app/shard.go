@@ -105,10 +105,3 @@ type Joiners map[string]Joiner
 
 // Joiner prints what the shards of a verb's work have found together.
 type Joiner func(cmd *cobra.Command, s *shard.Set, asJSON bool) error
-
-// Missing says which shards of a set are missing, on standard error.
-func (a *Run) Missing(s *shard.Set) {
-	if text := s.Incomplete(); text != "" {
-		a.Note(text)
-	}
-}
