@@ -217,7 +217,7 @@ func TestShardsDivide(t *testing.T) {
 	whole := schedules(0, append(args, "--method", "dpor")...)
 	files := shards(t, 4, args...)
 	for _, f := range files {
-		if n := schedules(0, "merge", f); n > 3*whole/4 {
+		if n := schedules(2, "merge", f); n > 3*whole/4 {
 			t.Errorf("%s has %d schedules, the whole %d", f, n, whole)
 		}
 	}
