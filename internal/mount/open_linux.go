@@ -31,12 +31,18 @@ func (s *server) open(t *sched.Task, id uint64, n *fs.Node, flags uint32, out *f
 		return err
 	}
 	h := &handle{file: f}
-	if s.opt.KernelCache {
-		out.OpenFlags = fuse.FOPEN_KEEP_CACHE
-	} else {
-		out.OpenFlags = fuse.FOPEN_DIRECT_IO | fuse.FOPEN_PARALLEL_DIRECT_WRITES
+	const direct = fuse.FOPEN_DIRECT_IO | fuse.FOPEN_PARALLEL_DIRECT_WRITES
+	switch {
+	case !s.opt.KernelCache:
+		out.OpenFlags = direct
 		h.pages = &s.nodes.get(id).pages
 		h.pages.open()
+	case flags&unix.O_DIRECT != 0:
+		// Without it the kernel lets one direct write into a file at a time. With it, it writes
+		// back and drops what it has cached of the range, as before.
+		out.OpenFlags = direct | fuse.FOPEN_KEEP_CACHE
+	default:
+		out.OpenFlags = fuse.FOPEN_KEEP_CACHE
 	}
 	out.Fh = s.handles.add(h)
 	return nil
