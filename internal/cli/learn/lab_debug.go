@@ -32,7 +32,7 @@ holds. In Delve, onward goes to the next step and shows your line; all of its ot
 program, labs/_grade/debug, for a debugger of your choice: the .vscode of lab init starts it with F5.
 
 Of a question about your code with a fault under it, WORKLOAD is QUESTION=WORKLOAD, as in lab grade --replay.`,
-		Example: "  btrlab lab debug 4 truncate-race=11:1\n  btrlab lab debug 4 truncate-race=11:1 --build\n  btrlab lab debug 3 count-late=inside-truncate=9:2",
+		Example: "  btrlab lab debug 4 truncate-race=11:1\n  btrlab lab debug 4 truncate-race=11:1 --build\n  btrlab lab debug 3 count-late=inside-truncate=6:1",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			l, root, err := findLab(cmd, args[0])
 			if err != nil {
