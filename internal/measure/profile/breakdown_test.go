@@ -11,6 +11,7 @@ import (
 	"github.com/google/pprof/profile"
 
 	"btrlab/internal/sched"
+	"btrlab/internal/trace"
 )
 
 // A stack is in the part of its innermost function that is one, and a system call or a copy in
@@ -79,6 +80,27 @@ func TestBreakdown(t *testing.T) {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
+	}
+}
+
+// Tables beside a lock profile have its waits, and nothing collects waits after the end.
+func TestBreakdownEnds(t *testing.T) {
+	var out, locks bytes.Buffer
+	stop, err := Start(Paths{Breakdown: &out, Lock: "-", LockText: &locks})
+	if err != nil {
+		t.Fatal(err)
+	}
+	contend(sched.NewTask("test"))
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{out.String(), locks.String()} {
+		if !strings.Contains(text, "test_a") {
+			t.Errorf("no wait in\n%s", text)
+		}
+	}
+	if was := trace.SetSink(nil); was != nil {
+		t.Errorf("%T collects waits after the end", was)
 	}
 }
 

@@ -236,7 +236,7 @@ func Start(p Paths) (stop func() error, err error) {
 	var undo []func() error
 	stop = func() error {
 		var errs []error
-		for _, f := range undo {
+		for _, f := range slices.Backward(undo) {
 			errs = append(errs, f())
 		}
 		return errors.Join(errs...)
@@ -281,14 +281,14 @@ func (p Paths) profiles() []one {
 	}
 	return []one{
 		{tables, p.Breakdown, func(*os.File) (func(*os.File) error, error) {
-			// it begins first and ends last but for the CPU profile, which it reads
+			// it begins first and ends last: it reads the CPU profile
 			down.began = time.Now()
 			stop := down.listen()
 			return func(*os.File) error {
 				took := time.Since(down.began)
 				stop()
-				rtpprof.StopCPUProfile()
-				return down.write(p.Breakdown, took, runtime.GOMAXPROCS(0))
+				// a mount has more of Go's processors than there are CPUs
+				return down.write(p.Breakdown, took, min(runtime.GOMAXPROCS(0), runtime.NumCPU()))
 			}, nil
 		}},
 		{cpu, p.Breakdown, func(f *os.File) (func(*os.File) error, error) {
