@@ -4,7 +4,8 @@
 // A request is a task of its own, on the real runtime, and runs beside all others: the only locks
 // around an inode are those of the engine, which the policy chooses. Unless Options.KernelCache is
 // set the kernel keeps no file data (FOPEN_DIRECT_IO) and lets writes of one file inside its size
-// come in at once (FOPEN_PARALLEL_DIRECT_WRITES).
+// come in at once (FOPEN_PARALLEL_DIRECT_WRITES); if it is set, only of files that are opened with
+// O_DIRECT. Requests come by reads of /dev/fuse, or by io_uring (package ring).
 //
 // The kernel checks permissions (default_permissions), resolves paths, and keeps names, attributes
 // and advisory locks: it is the only one that changes the image, so what it keeps stays true; who

@@ -266,6 +266,13 @@ func (a verbs) printExplored(s *scenario.Scenario, p *policy.Policy, r *scenario
 		}
 		fmt.Fprintln(a.Out)
 	}
+	a.printResult(r, sf.hint(s, r))
+	return nil
+}
+
+// printResult prints the lines of a search, with a hint after the first, and how to replay what it
+// has found.
+func (a verbs) printResult(r *scenario.Result, hint string) {
 	for i, l := range r.Lines() {
 		head := l.Head
 		if head != "" {
@@ -275,14 +282,13 @@ func (a verbs) printExplored(s *scenario.Scenario, p *policy.Policy, r *scenario
 			head = "  " + head
 		}
 		a.Say(head, l.Text)
-		if hint := sf.hint(s, r); i == 0 && hint != "" {
+		if i == 0 && hint != "" {
 			a.Say("  limit: ", hint)
 		}
 	}
 	if r.Replay != "" {
 		fmt.Fprintln(a.Out, prose.Command("  replay: ", r.Replay, a.Width()))
 	}
-	return nil
 }
 
 func (a verbs) matrix(cmd *cobra.Command, pols []string, o scenario.Options, sf *searchFlags, view *viewFlags, st *app.Status, asJSON bool) error {

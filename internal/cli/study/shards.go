@@ -155,19 +155,7 @@ func (a verbs) joinSearch(_ *cobra.Command, s *shard.Set, asJSON bool) error {
 			}
 			continue
 		}
-		for i, x := range r.Lines() {
-			head := x.Head
-			if head != "" {
-				head += ": "
-			}
-			if i > 0 {
-				head = "  " + head
-			}
-			a.Say(head, x.Text)
-		}
-		if r.Replay != "" {
-			fmt.Fprintln(a.Out, prose.Command("  replay: ", r.Replay, a.Width()))
-		}
+		a.printResult(&r, "")
 	}
 	return foundIf(found)
 }
