@@ -170,7 +170,7 @@ func (q *queue) run(took func(Result) error) (err error) {
 	for i := first; i < q.all && err == nil; i++ {
 		o := q.await(i)
 		if err = o.err; err == nil {
-			err = took(Result{q.part.N + i*q.part.Of, o.value})
+			err = took(Result{q.part.item(i), o.value})
 		}
 	}
 	q.mu.Lock()
@@ -191,7 +191,7 @@ func (q *queue) work() {
 		}
 		q.next++
 		q.mu.Unlock()
-		o := q.do(q.part.N + i*q.part.Of)
+		o := q.do(q.part.item(i))
 		q.mu.Lock()
 		q.outcomes[i] = o
 		q.over = q.over || o.err != nil

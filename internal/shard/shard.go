@@ -54,10 +54,13 @@ func (p Part) String() string { return fmt.Sprintf("%d/%d", p.N, p.Of) }
 // Items are the items of the part, of work that has so many.
 func (p Part) Items(all int) iter.Seq[int] {
 	return func(yield func(int) bool) {
-		for n := p.N; n < all && yield(n); n += p.Of {
+		for i := 0; p.item(i) < all && yield(p.item(i)); i++ {
 		}
 	}
 }
+
+// item is the number of the part's item i.
+func (p Part) item(i int) int { return p.N + i*p.Of }
 
 // count is how many items the part has, of work that has so many.
 func (p Part) count(all int) int { return max(0, (all-p.N+p.Of-1)/p.Of) }
