@@ -61,9 +61,19 @@ func Join(names []string) (*Set, error) {
 
 // open reads a file that must be whole.
 func open(name string) (*file, error) {
-	f, err := os.Open(name)
+	st, err := os.Stat(name) // a pipe is as good as a file, a device may have no end
+	if err == nil && st.Mode()&(os.ModeDevice|os.ModeDir) != 0 {
+		err = errors.New("a device or a directory, want a file of a shard")
+	}
+	var f *os.File
+	if err == nil {
+		f, err = os.Open(name)
+	}
+	if path := (*os.PathError)(nil); errors.As(err, &path) {
+		err = path.Err
+	}
 	if err != nil {
-		return nil, err
+		return nil, &FileError{name, err}
 	}
 	defer f.Close()
 	x, err := parse(f)
@@ -71,7 +81,7 @@ func open(name string) (*file, error) {
 	case err != nil:
 		return nil, &FileError{name, err}
 	case x.size == 0:
-		return nil, &FileError{name, errors.New("truncated in its first line; the command that wrote it goes on")}
+		return nil, &FileError{name, errors.New("truncated in its first line; the command that writes it begins anew")}
 	case !x.whole:
 		return nil, &FileError{name, fmt.Errorf("shard %s ends after %d of %d items; the command that wrote it goes on there", x.part, len(x.results), x.part.count(x.Items))}
 	}

@@ -245,3 +245,24 @@ func TestParse(t *testing.T) {
 		}
 	}
 }
+
+// What is no file is said at once: a device that has no end is not read.
+func TestNoFile(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"/dev/zero", dir, dir + "/none"} {
+		var bad *shard.FileError
+		if _, err := shard.Join([]string{name}); !errors.As(err, &bad) || bad.Name != name {
+			t.Errorf("join %s: %v, want an error of the file", name, err)
+		}
+	}
+	w, err := shard.New("kind", "v", map[string]int{}, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"/dev/zero", "/dev/full", dir} {
+		var bad *shard.FileError
+		if _, err := shard.Do(name, w, shard.Part{N: 0, Of: 1}, shard.Doing{Jobs: 1}); !errors.As(err, &bad) || bad.Name != name {
+			t.Errorf("do %s: %v, want an error of the file", name, err)
+		}
+	}
+}
