@@ -152,11 +152,15 @@ func (e *FuseEntry) Close() error {
 }
 
 // OnCPU makes the goroutine a thread of the CPU until it ends: a request of the CPU's queue is
-// taken and answered where it was made, and no other CPU, which may sleep, is woken for it. A CPU
-// that this process may not use, or that is off, makes no requests: then it is any thread.
+// taken and answered where it was made, and no other CPU, which may sleep, is woken for it. With a
+// CPU that this process may not use (taskset), or that is off, it is a thread of those it may use.
 func OnCPU(cpu int) {
 	runtime.LockOSThread()
 	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil || !set.IsSet(cpu) {
+		return
+	}
+	set.Zero()
 	set.Set(cpu)
 	_ = unix.SchedSetaffinity(0, &set)
 }

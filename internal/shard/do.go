@@ -35,7 +35,8 @@ type Done struct {
 // Do does the items of a part of w that are not in the file name yet. Without the file it begins
 // with the first. When it was stopped, Done is not whole and the error is nil.
 func Do(name string, w Work, p Part, d Doing) (Done, error) {
-	if st, err := os.Stat(name); err == nil && !st.Mode().IsRegular() { // it is read first: a device may have no end
+	// it is read first: a device may have no end
+	if st, err := os.Stat(name); err == nil && !st.Mode().IsRegular() {
 		return Done{}, &FileError{name, errors.New("no regular file, which a shard's is")}
 	}
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o644)
