@@ -108,7 +108,8 @@ func TestClusterFiles(t *testing.T) {
 				t.Errorf("%s %s: %+v", job.name, pol, r)
 			}
 			r = scenario.Result{}
-			without := map[int]int{0: 2, 1: 1}[code] // a part that is missing may have what was not found
+			// a part that is missing may have what was not found
+			without := map[int]int{0: 2, 1: 1}[code]
 			if err := json.Unmarshal([]byte(verb(t, without, append([]string{"merge", "--json"}, files[0], files[2], files[3])...)), &r); err == nil && code == 0 &&
 				(r.Verdict != "bounded" || !strings.Contains(r.Bound.String(), "1 of 4 shards missing")) {
 				t.Errorf("%s %s without a part: %+v", job.name, pol, r)
