@@ -55,7 +55,10 @@ func TestKernelBounded(t *testing.T) {
 func TestOneKernel(t *testing.T) {
 	k, draw := oneKernel(t)
 	all := oneOps()
-	c := logsOf(t, every(all[draw%40:], 40)).ask(t, k)
+	// The list repeats: of every 40th workload no one leaves a log if the first is the 12th, 31st,
+	// 32nd, 36th or 37th. A prime keeps no step with it.
+	const step = 41
+	c := logsOf(t, every(all[draw%step:], step)).ask(t, k)
 	if c.TheirLogs == 0 || c.Ours == 0 {
 		t.Errorf("nothing was asked: %+v", c)
 	}
