@@ -1,10 +1,13 @@
 package measure
 
 import (
+	"runtime"
+
 	"github.com/spf13/cobra"
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/cli/app"
+	"btrlab/internal/hostio"
 )
 
 // deviceIO are the flags that say how the image of a measurement is read and written.
@@ -37,6 +40,14 @@ func (d *deviceIO) open(note func(string)) (f blockdev.Flags) {
 	}
 	if d.direct {
 		f |= blockdev.Direct
+		if d.how == "sync" {
+			hostio.Processors(waiting, runtime.NumCPU())
+		}
 	}
 	return f
 }
+
+// waiting is how many of the Go runtime's processors there are for each CPU when each transfer is a
+// system call that waits for the device. With one, 32 jobs of 4 KiB did half as many requests; with
+// 4 to 16 what fio does.
+const waiting = 8

@@ -14,7 +14,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -120,15 +119,12 @@ func (r *Rings) Serve(fs fuse.RawFileSystem, k *fuse.Server, o *fuse.MountOption
 			})
 		}
 	}
-	if n := processors * len(r.queues); os.Getenv("GOMAXPROCS") == "" && n > runtime.GOMAXPROCS(0) {
-		runtime.GOMAXPROCS(n)
-	}
+	hostio.Processors(processors, len(r.queues))
 	return nil
 }
 
-// processors is how many of the runtime's processors there are for each CPU. A thread whose system
-// call ends waits for one that is idle, and one whose thread waits for the next request is not.
-// With one for each CPU 4 KiB writes were half as many.
+// processors is how many of the runtime's processors there are for each CPU. With one 4 KiB writes
+// were half as many.
 const processors = 4
 
 // init tells the library's decoder what the kernel said in FUSE_INIT.
