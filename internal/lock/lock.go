@@ -116,7 +116,7 @@ func (m *Mutex) lockSlow(t *sched.Task, sub uint64) {
 
 func (m *Mutex) block(t *sched.Task) {
 	start := t.Now()
-	for range looks {
+	for range looks() {
 		if m.mu.TryLock() {
 			m.waited(t, start)
 			return
@@ -130,17 +130,17 @@ func (m *Mutex) block(t *sched.Task) {
 
 // looks is how often a task of the real runtime looks at a busy lock before it sleeps, some two
 // microseconds: most locks are held for less, and sync's Lock looks for a tenth of that before it
-// puts the task to sleep, which takes 50 to 100 us. With one processor the holder does not run
-// meanwhile.
+// puts the task to sleep, which takes 50 to 100 us. On a machine with one CPU the holder does not
+// run meanwhile.
 //
 // Models rwsem_optimistic_spin() and mutex_optimistic_spin(), and the spin locks of the kernel.
 // Difference: those know whether the holder runs, and look as long as it does.
-var looks = func() int {
-	if runtime.GOMAXPROCS(0) == 1 {
+func looks() int {
+	if runtime.NumCPU() == 1 {
 		return 0
 	}
 	return 1000
-}()
+}
 
 // TryLock takes the lock if no task has it.
 func (m *Mutex) TryLock(t *sched.Task) bool { return m.TryLockNested(t, 0) }
@@ -301,7 +301,7 @@ func (s *RWSem) releaseReal(t *sched.Task, mode lockdep.Mode) {
 func (s *RWSem) block(t *sched.Task, mode lockdep.Mode) {
 	start := t.Now()
 	if s.queued == nil {
-		for range looks {
+		for range looks() {
 			if s.takeReal(mode) {
 				s.waited(t, start)
 				return
