@@ -108,6 +108,9 @@ func (c *Context) String() string { return "the events of an aio context" }
 //
 // Models io_submit(2).
 func (c *Context) Submit(t *sched.Task, list []*IOCB) (int, error) {
+	if t.BeginTaskWork() {
+		defer t.EndTaskWork()
+	}
 	for i, x := range list {
 		if c.slots == 0 {
 			if i == 0 {
@@ -171,7 +174,11 @@ func (x *IOCB) Complete(t *sched.Task, n int, err error) {
 func (c *Context) GetEvents(t *sched.Task, atLeast int, dst []Event) int {
 	t.Spend(cost.Events, 1)
 	if c.queued > 0 {
+		began := t.BeginTaskWork()
 		c.collect(t, atLeast-c.events)
+		if began {
+			t.EndTaskWork()
+		}
 	}
 	n := 0
 	for ; n < len(dst) && c.events > 0; n++ {

@@ -186,8 +186,8 @@ func (r *ring) submit(t *sched.Task, f flight) {
 		panic(err) // the ring is ours and open
 	}
 	if alone {
-		r.take()
-		r.lookAway()
+		r.take(t)
+		r.lookAway(t)
 	}
 }
 
@@ -248,24 +248,27 @@ func (r *ring) look() {
 }
 
 // lookAway ends look. A completion that came since the caller looked last sent no signal.
-func (r *ring) lookAway() {
+func (r *ring) lookAway(t *sched.Task) {
 	if r.looking.Add(-1) == 0 {
 		r.q.Notify(true)
-		r.take()
+		r.take(t)
 	}
 }
 
 // take ends the bios that have completed, unless another task is at it.
-func (r *ring) take() {
+func (r *ring) take(t *sched.Task) {
 	for r.q.Ready() && r.taking.TryLock() {
-		r.endAll()
+		r.endAll(t)
 		r.taking.Unlock()
 	}
 }
 
-// endAll ends the bios that have completed, and returns how many. Under taking.
-func (r *ring) endAll() (n int) {
+// endAll ends the bios that have completed, on the goroutine of task by, and returns how many.
+// Under taking.
+func (r *ring) endAll(by *sched.Task) (n int) {
 	t := r.ender
+	t.LendTaskWork(by)
+	defer t.LendTaskWork(nil)
 	for tag, res, ok := r.q.Next(); ok; tag, res, ok = r.q.Next() {
 		if tag == kickTag {
 			continue
@@ -293,7 +296,7 @@ func (r *ring) Poll(t *sched.Task, inFlight *atomic.Int32) {
 	defer r.inside.Done()
 	r.look()
 	for {
-		n := r.endAll()
+		n := r.endAll(t)
 		if t.Woken() || !r.alone(inFlight) {
 			break
 		}
@@ -301,6 +304,7 @@ func (r *ring) Poll(t *sched.Task, inFlight *atomic.Int32) {
 			t.Yield() // the ends may have woken tasks, which would wait for this processor
 			continue
 		}
+		t.WakeTaskWork()
 		if !t.BeginPoll() {
 			break
 		}
@@ -311,7 +315,7 @@ func (r *ring) Poll(t *sched.Task, inFlight *atomic.Int32) {
 		}
 	}
 	r.taking.Unlock()
-	r.lookAway()
+	r.lookAway(t)
 }
 
 // Kick is sched.Poller's.
@@ -341,7 +345,7 @@ func (r *ring) reap(t *sched.Task) {
 		if closed {
 			return
 		}
-		r.take()
+		r.take(t)
 	}
 }
 

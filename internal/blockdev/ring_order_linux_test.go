@@ -129,7 +129,7 @@ func everyStep(t *testing.T, f func(k *slowKernel, d *File, task *sched.Task)) {
 		last := at > k.step
 		k.made()
 		if k.signals > 0 {
-			d.ring.take()
+			d.ring.take(nil)
 		}
 		if k.lost {
 			t.Errorf("step %d: a task sleeps and nothing will wake it", at)
@@ -142,7 +142,7 @@ func everyStep(t *testing.T, f func(k *slowKernel, d *File, task *sched.Task)) {
 		}
 		for len(k.pending) > 0 {
 			k.complete()
-			d.ring.take()
+			d.ring.take(nil)
 		}
 		d.Close()
 		if last {
@@ -197,7 +197,7 @@ func TestRingKick(t *testing.T) {
 		k.step = 0
 		k.move = func() {
 			task.Unpark()
-			d.ring.take()
+			d.ring.take(nil)
 		}
 		task.Park(WaitClass.ID)
 	})
@@ -215,6 +215,6 @@ func TestRingCompletionInTake(t *testing.T) {
 			k.instant = true
 			d.Submit(soloist(d.ring), readBio(ends))
 		}
-		d.ring.take()
+		d.ring.take(nil)
 	})
 }

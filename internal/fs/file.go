@@ -179,11 +179,11 @@ func (f *File) WriteIter(t *sched.Task, rq kiocb.Request, src iopath.Source) (n 
 	switch err = f.mayWrite(); {
 	case err != nil:
 	case rq.Flags&kiocb.Direct != 0:
-		if rq.Flags&kiocb.Nowait == 0 {
-			t.BeginTaskWork()
-		}
+		began := rq.Flags&kiocb.Nowait == 0 && t.BeginTaskWork()
 		n, err = f.writeDirect(t, rq, src)
-		t.EndTaskWork()
+		if began {
+			t.EndTaskWork()
+		}
 	default:
 		n, err = f.writeBuffered(t, rq, src)
 	}

@@ -59,10 +59,15 @@ func (k *core) state() *detState {
 	return k.det
 }
 
-// blocks says that t, of the real runtime, begins to wait for lock id.
+// blocks says that t, of the real runtime, begins to wait for lock id. The holder of a lock that
+// sleeps may wait for works that t has put off.
 func (k *core) blocks(t *sched.Task, id any) {
+	c := classOf(k.class)
+	if c.Kind != sched.LockSpin {
+		t.WakeTaskWork()
+	}
 	t.BlockedOn(id)
-	t.Blocks(classOf(k.class).ID)
+	t.Blocks(c.ID)
 }
 
 // waited accounts a wait of the real runtime.

@@ -652,3 +652,36 @@ func TestCounterWaitsForTheLast(t *testing.T) {
 		root.Join(w)
 	})
 }
+
+// notes are works that say when another task is woken for them.
+type notes struct{ woken chan struct{} }
+
+func (notes) Do(*sched.Task)     {}
+func (n notes) Wake(*sched.Task) { close(n.woken) }
+
+// The holder of a lock may wait for works that a task has put off: who sleeps for the lock wakes
+// another for them first.
+func TestLockWakesTaskWork(t *testing.T) {
+	m, s, c := new(Mutex), new(RWSem), lockdep.NewTestClass("sleeps", "")
+	m.Init(c)
+	s.Init(c)
+	for _, l := range []struct{ hold, release, lock, unlock func(*sched.Task) }{
+		{m.Lock, m.Unlock, m.Lock, m.Unlock},
+		{s.Lock, s.Unlock, s.Lock, s.Unlock},
+		{s.Lock, s.Unlock, s.RLock, s.RUnlock},
+		{s.RLock, s.RUnlock, s.Lock, s.Unlock},
+	} {
+		holder, k, n := sched.NewTask("holder"), sched.NewTask("k"), notes{make(chan struct{})}
+		l.hold(holder)
+		other := k.Go("other", func(o *sched.Task) {
+			o.BeginTaskWork()
+			o.AddTaskWork(n)
+			l.lock(o)
+			l.unlock(o)
+			o.EndTaskWork()
+		})
+		<-n.woken
+		l.release(holder)
+		k.Join(other)
+	}
+}

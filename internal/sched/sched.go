@@ -328,7 +328,7 @@ func (t *Task) Park(class ClassID) {
 		t.rt.Park(t, class)
 		return
 	}
-	t.wakeTaskWork()
+	t.WakeTaskWork()
 	t.Blocks(class)
 	t.pollFor(class)
 	<-t.park
@@ -346,7 +346,7 @@ func (t *Task) ParkFor(class ClassID, d time.Duration) bool {
 		t.rt.Park(t, class)
 		return true
 	}
-	t.wakeTaskWork()
+	t.WakeTaskWork()
 	up := time.NewTimer(d)
 	defer up.Stop()
 	t.Blocks(class)

@@ -15,25 +15,26 @@ type taskWork struct {
 	owed TaskWork
 }
 
-// BeginTaskWork lets t, if it is of the real runtime, put off works until EndTaskWork; before it
-// sleeps others are woken for them. The task that began may hold nothing.
+// BeginTaskWork lets t, if it is of the real runtime, put off works until EndTaskWork, which is the
+// caller's if it reports true: else t is of another runtime, or has begun already. Before t sleeps
+// others are woken for its works. The task that began may hold nothing.
 //
 // Models task_work_add() and task_work_run(). Difference: there a task that sleeps keeps its works.
-func (t *Task) BeginTaskWork() {
+func (t *Task) BeginTaskWork() (began bool) {
 	if t.rt != nil {
-		return
+		return false
 	}
 	if t.works == nil {
 		t.works = new(taskWork)
 	}
+	began = !t.works.on
 	t.works.on = true
+	return began
 }
 
-// EndTaskWork does what t has put off. Preconditions: t holds no lock.
+// EndTaskWork does what t has put off. Preconditions: BeginTaskWork has reported true; t holds no
+// lock.
 func (t *Task) EndTaskWork() {
-	if t.works == nil {
-		return
-	}
 	t.works.on = false
 	if w := t.works.owed; w != nil {
 		t.works.owed = nil
@@ -52,8 +53,17 @@ func (t *Task) AddTaskWork(w TaskWork) bool {
 	return true
 }
 
-// wakeTaskWork wakes others for what t has put off, before it sleeps.
-func (t *Task) wakeTaskWork() {
+// LendTaskWork lets t, which is another task on of's goroutine for a while, put works off for of. A
+// nil of ends that.
+func (t *Task) LendTaskWork(of *Task) {
+	t.works = nil
+	if of != nil {
+		t.works = of.works
+	}
+}
+
+// WakeTaskWork wakes others for what t has put off, before it sleeps.
+func (t *Task) WakeTaskWork() {
 	if k := t.works; k != nil && k.owed != nil {
 		w := k.owed
 		k.owed = nil

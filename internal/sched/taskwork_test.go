@@ -17,7 +17,9 @@ func TestTaskWork(t *testing.T) {
 	if k.AddTaskWork(w) {
 		t.Error("a task that has not begun puts works off")
 	}
-	k.BeginTaskWork()
+	if !k.BeginTaskWork() || k.BeginTaskWork() {
+		t.Error("a task begins twice, or not at all")
+	}
 	for range 2 {
 		if !k.AddTaskWork(w) {
 			t.Error("a task that has begun puts no works off")
@@ -27,16 +29,36 @@ func TestTaskWork(t *testing.T) {
 		t.Error("works of two queues")
 	}
 	k.EndTaskWork()
-	k.EndTaskWork()
 	if k.AddTaskWork(w) {
 		t.Error("a task that has ended puts works off")
 	}
+	k.BeginTaskWork()
+	k.EndTaskWork()
 	k.BeginTaskWork()
 	k.AddTaskWork(w)
 	k.Unpark()
 	k.Park(0)
 	k.EndTaskWork()
 	if want := []string{"do", "wake"}; !slices.Equal(w.said, want) {
+		t.Errorf("said %q, want %q", w.said, want)
+	}
+}
+
+// A task that ends the requests of another on its goroutine puts works off for that one, as long as
+// it does so.
+func TestTaskWorkLent(t *testing.T) {
+	k, ender, w := NewTask("k"), NewTask("ender"), new(works)
+	k.BeginTaskWork()
+	ender.LendTaskWork(k)
+	if !ender.AddTaskWork(w) {
+		t.Error("a task that was lent them puts no works off")
+	}
+	ender.LendTaskWork(nil)
+	if ender.AddTaskWork(w) {
+		t.Error("a task puts works off for one that it has left")
+	}
+	k.EndTaskWork()
+	if want := []string{"do"}; !slices.Equal(w.said, want) {
 		t.Errorf("said %q, want %q", w.said, want)
 	}
 }

@@ -222,6 +222,9 @@ func (r *Ring) Submit(t *sched.Task) (int, error) {
 	if n == 0 {
 		return 0, nil
 	}
+	if t.BeginTaskWork() {
+		defer t.EndTaskWork()
+	}
 	r.mu.Lock(t)
 	defer r.mu.Unlock(t)
 	if r.closed {
@@ -399,6 +402,9 @@ func (r *Ring) Reap(t *sched.Task, dst []CQE) int {
 // more than is in flight waits on.
 func (r *Ring) Wait(t *sched.Task, n int) {
 	t.Spend(cost.Events, 1)
+	if t.BeginTaskWork() {
+		defer t.EndTaskWork()
+	}
 	r.completion.Lock(t)
 	r.mem.Read(t, r)
 	for r.available() < n && r.inFlight > 0 {
