@@ -90,6 +90,7 @@ func (d flushers) CommitTransaction(t *sched.Task) error { return d.f.Commit(t) 
 func (d flushers) AllocChunk(t *sched.Task, typ uint64) (bool, error) {
 	return d.f.trans.Extents.AllocChunk(t, typ)
 }
+func (d flushers) Preempt(t *sched.Task)   { d.f.engine.Kick(t) }
 func (d flushers) DirtyDelalloc() uint64   { return d.f.data.DelallocBytes() }
 func (d flushers) FreeDeviceBytes() uint64 { return d.f.vols.FreeDeviceBytes() }
 
@@ -139,7 +140,7 @@ func (f *FS) wire(t *sched.Task) {
 			return h, nil
 		},
 	})
-	f.engine = writeback.New(t, writeback.Config{FS: f.data, Place: pl, Finish: f.finish, Store: f.vols})
+	f.engine = writeback.New(t, writeback.Config{FS: f.data, Place: pl, Finish: f.finish, Store: f.vols, Tight: f.trans.Space.Metadata().Tight})
 	f.env.Read, f.env.Writeback, f.env.Store, f.env.Trans, f.env.Now = f.read, f.engine, f.store, f.trans, f.now
 	f.env.Finish, f.env.Device, f.env.Logs = f.finish, f.vols, f.logs
 	f.setPolicy(f.opt.Policy)

@@ -1,6 +1,7 @@
 package writeback_test
 
 import (
+	"runtime"
 	"testing"
 	"time"
 
@@ -86,5 +87,29 @@ func TestThrottleSchedules(t *testing.T) {
 			}
 			t.Logf("%v after %d schedules, %.1f s", r.Verdict, r.Schedules, r.Seconds)
 		})
+	}
+}
+
+// Where metadata is short the flusher writes back before a writer has to wait for it, far below the
+// background limit of dirty pages.
+func TestPreempt(t *testing.T) {
+	w := datatest.New(t, 128<<20)
+	defer w.Close()
+	ip := w.Create(datatest.Nocow)
+	meta := w.Manager.Space.Metadata()
+	n := uint64(0)
+	for ; !meta.Tight(w.T); n++ {
+		if err := w.WritePage(w.T, ip, make([]byte, pageSize), 2*n*pageSize); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if w.FS.Cache.BDI.OverBackground() {
+		t.Fatalf("%d pages are more than the background limit", n)
+	}
+	for i := 0; meta.Tight(w.T); i++ {
+		if i == 1e7 {
+			t.Fatal("the flusher has not been kicked, or has given up")
+		}
+		runtime.Gosched()
 	}
 }

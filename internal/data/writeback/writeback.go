@@ -65,6 +65,9 @@ type Config struct {
 	Finish *finish.Finisher
 	// Store is the logical address space: *volumes.Volumes.
 	Store blockdev.Submitter
+	// Tight, if set, reports that metadata reserved for dirty data is short, which writeback gives
+	// back: spaceinfo.Info.Tight.
+	Tight func(t *sched.Task) bool
 	// MaxInline is the largest file, in bytes, whose data goes into the tree; the default is 2048.
 	MaxInline uint64
 }
@@ -161,7 +164,14 @@ func (e *Engine) Kick(t *sched.Task) {
 	}
 }
 
-// flushLoop writes dirty pages while there are more than the background limit. Models wb_workfn().
+// tight reports whether the flusher goes on below the background limit. Only the real runtime kicks
+// it for that (spaceinfo.Flushers.Preempt).
+func (e *Engine) tight(t *sched.Task) bool {
+	return t.Runtime() == nil && e.cfg.Tight != nil && e.cfg.Tight(t)
+}
+
+// flushLoop writes dirty pages while there are more than the background limit, or metadata is
+// short. Models wb_workfn(), and btrfs_preempt_reclaim_metadata_space() with FLUSH_DELALLOC.
 // Difference: no page is written because of its age alone; what stays below the limit is written by
 // fsync, sync and close.
 func (e *Engine) flushLoop(t *sched.Task) {
@@ -178,7 +188,7 @@ func (e *Engine) flushLoop(t *sched.Task) {
 		e.kicked.Store(false)
 		t.StartPlug()
 		sync := false
-		for (bdi.OverBackground() || sync) && !e.closed.Load() {
+		for (bdi.OverBackground() || sync || e.tight(t)) && !e.closed.Load() {
 			list = bdi.DirtyMappings(t, list[:0])
 			wrote := 0
 			for _, m := range list {

@@ -98,6 +98,7 @@ func (f flushers) AllocChunk(t *sched.Task, typ uint64) (bool, error) {
 	return f.m.Extents.AllocChunk(t, typ)
 }
 func (f flushers) DirtyDelalloc() uint64   { return 0 }
+func (flushers) Preempt(*sched.Task)       {}
 func (f flushers) FreeDeviceBytes() uint64 { return f.m.Volumes.FreeDeviceBytes() }
 
 func (w *world) ok(err error) {

@@ -65,6 +65,11 @@ type Flushers interface {
 	CommitTransaction(t *sched.Task) error
 	// AllocChunk adds a chunk of the type; false when the device has no room.
 	AllocChunk(t *sched.Task, typ uint64) (bool, error)
+	// Preempt starts writeback until metadata is not Tight any more, and does not wait for it. It
+	// is called in the real runtime only: under the others a task that flushes ahead would be one
+	// more choice in every search, and Linux's worker is not known well enough to price. Models
+	// btrfs_preempt_reclaim_metadata_space().
+	Preempt(t *sched.Task)
 	// DirtyDelalloc is how many bytes of dirty data wait for an extent.
 	DirtyDelalloc() uint64
 	// FreeDeviceBytes is the device space in no chunk.
@@ -225,6 +230,27 @@ func (i *Info) fitsLocked(t *sched.Task, bytes uint64, mode FlushMode) bool {
 	return need <= i.u.Total || (i.Type == format.BlockGroupMetadata && need <= i.u.Total+i.overcommit(mode))
 }
 
+// tightLocked reports whether seven eighths of the metadata that may be promised are, unless most
+// of the room is taken by what writeback does not give back.
+func (i *Info) tightLocked(t *sched.Task) bool {
+	i.mu.AssertHeld(t)
+	if !i.ofMetadata() || i.space.flushers == nil {
+		return false
+	}
+	i.data.Read(t, i)
+	limit, kept := i.u.Total+i.overcommit(FlushAll), i.u.sum()-i.u.MayUse
+	return kept < limit/10*9 && i.u.MayUse > (limit-kept)/8*7
+}
+
+// Tight reports whether the next promises of metadata may have to wait for writeback. It never
+// sleeps. Models need_preemptive_reclaim(). Difference: there the part that may be promised becomes
+// less while tickets wait, and delayed references and pinned space are counted as well.
+func (i *Info) Tight(t *sched.Task) bool {
+	i.mu.Lock(t)
+	defer i.mu.Unlock(t)
+	return i.tightLocked(t)
+}
+
 // freeLocked is the bytes of the chunks that nothing is in, promised or not.
 func (i *Info) freeLocked(t *sched.Task) uint64 {
 	i.mu.AssertHeld(t)
@@ -246,7 +272,11 @@ func (i *Info) Reserve(t *sched.Task, bytes uint64, mode FlushMode) error {
 	inLine := mode != FlushLimit && mode != FlushEmergency
 	if (len(i.tickets) == 0 || !inLine) && i.fitsLocked(t, bytes, mode) || mode == FlushEmergency && i.freeLocked(t) >= bytes {
 		i.promiseLocked(t, bytes)
+		tight := mode == FlushAll && t.Runtime() == nil && i.tightLocked(t)
 		i.mu.Unlock(t)
+		if tight {
+			i.space.flushers.Preempt(t)
+		}
 		return nil
 	}
 	if mode < FlushLimit {

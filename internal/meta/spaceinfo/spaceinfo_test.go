@@ -17,14 +17,15 @@ func TestMain(m *testing.M) {
 // world is a file system seen from the reservations: dirty data whose promises writeback returns,
 // pinned bytes that a commit releases, and a device with room for chunks.
 type world struct {
-	s       *Space
-	dirty   uint64 // bytes of metadata promised for delalloc
-	inodes  uint64 // bytes of metadata promised for inode items, which a commit writes
-	pinned  uint64 // bytes of data pinned
-	device  uint64 // free bytes
-	chunk   uint64 // size of a new chunk
-	commits int
-	flushes int
+	s         *Space
+	dirty     uint64 // bytes of metadata promised for delalloc
+	inodes    uint64 // bytes of metadata promised for inode items, which a commit writes
+	pinned    uint64 // bytes of data pinned
+	device    uint64 // free bytes
+	chunk     uint64 // size of a new chunk
+	commits   int
+	flushes   int
+	preempted int
 }
 
 func (w *world) FlushDelalloc(t *sched.Task, bytes uint64, wait bool) {
@@ -54,6 +55,7 @@ func (w *world) AllocChunk(t *sched.Task, typ uint64) (bool, error) {
 }
 
 func (w *world) DirtyDelalloc() uint64   { return w.dirty }
+func (w *world) Preempt(*sched.Task)     { w.preempted++ }
 func (w *world) FreeDeviceBytes() uint64 { return w.device }
 
 func newWorld(t *sched.Task, device, chunk uint64) *world {
@@ -63,6 +65,38 @@ func newWorld(t *sched.Task, device, chunk uint64) *world {
 }
 
 const MiB = 1 << 20
+
+// Writeback begins when the last eighth of the promises is begun, unless what it does not give back
+// takes most of the room, and in the real runtime only.
+func TestTight(t *testing.T) {
+	task := sched.NewTask("test")
+	w := newWorld(task, 0, 0)
+	w.s.Metadata().AddTotal(task, 80*MiB, 0, 0)
+	promise := func(n uint64, mode FlushMode, want int) {
+		t.Helper()
+		if err := w.s.Metadata().Reserve(task, n, mode); err != nil {
+			t.Fatal(err)
+		}
+		if w.preempted != want {
+			t.Errorf("writeback was begun %d times, want %d", w.preempted, want)
+		}
+	}
+	promise(70*MiB, FlushAll, 0)
+	promise(1, NoFlush, 0)
+	promise(1, FlushAll, 1)
+	if !w.s.Metadata().Tight(task) {
+		t.Error("not tight with 70 of 80 MiB promised, and a byte")
+	}
+	w.s.Metadata().Release(task, 1*MiB)
+	if w.s.Metadata().Tight(task) {
+		t.Error("tight with 69 of 80 MiB promised")
+	}
+	full := newWorld(task, 0, 0)
+	full.s.Metadata().AddTotal(task, 80*MiB, 73*MiB, 0)
+	if err := full.s.Metadata().Reserve(task, 7*MiB, FlushAll); err != nil || full.preempted != 0 {
+		t.Errorf("error %v, writeback was begun %d times for chunks that are full", err, full.preempted)
+	}
+}
 
 func TestReserve(t *testing.T) {
 	task := sched.NewTask("test")

@@ -232,6 +232,7 @@ func (f flushing) FlushDelalloc(t *sched.Task, bytes uint64, wait bool) {
 func (f flushing) CommitTransaction(t *sched.Task) error              { return nil }
 func (f flushing) AllocChunk(t *sched.Task, typ uint64) (bool, error) { return false, nil }
 func (f flushing) DirtyDelalloc() uint64                              { return 4 * k }
+func (flushing) Preempt(*sched.Task)                                  {}
 func (f flushing) FreeDeviceBytes() uint64                            { return 0 }
 
 // ticketUnderLock waits for space with the lock that the flusher needs; right, it reserves first.

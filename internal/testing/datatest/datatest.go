@@ -60,6 +60,7 @@ func (f flushers) AllocChunk(t *sched.Task, typ uint64) (bool, error) {
 	return f.w.Manager.Extents.AllocChunk(t, typ)
 }
 func (f flushers) DirtyDelalloc() uint64   { return f.w.FS.DelallocBytes() }
+func (f flushers) Preempt(t *sched.Task)   { f.w.Engine.Kick(t) }
 func (f flushers) FreeDeviceBytes() uint64 { return f.w.Manager.Volumes.FreeDeviceBytes() }
 
 // New makes a World on a new image in memory.
@@ -104,7 +105,7 @@ func Mount(tb testing.TB, t *sched.Task, dev, under blockdev.Device) *World {
 			}
 			return h, nil
 		}})
-	w.Engine = writeback.New(t, writeback.Config{FS: w.FS, Place: pl, Finish: w.Finisher, Store: v})
+	w.Engine = writeback.New(t, writeback.Config{FS: w.FS, Place: pl, Finish: w.Finisher, Store: v, Tight: m.Space.Metadata().Tight})
 	m.Space.SetFlushers(flushers{w})
 	return w
 }
