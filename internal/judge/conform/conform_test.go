@@ -243,6 +243,19 @@ func complain(t *testing.T, version string, x *Result) {
 	}
 }
 
+// The names of the recorded runs say their versions, so that they are listed without being read.
+func TestRecordedVersions(t *testing.T) {
+	var want []string
+	for _, k := range recordings() {
+		if v := k.Version(); !slices.Contains(want, v) {
+			want = append(want, v)
+		}
+	}
+	if have := RecordedVersions(); !slices.Equal(have, want) {
+		t.Errorf("listed %q, recorded %q", have, want)
+	}
+}
+
 // What is expected of the other sequences of the recorded kernels, and of the one that does not
 // show the steps of functions, holds as well; and each name is somewhere.
 func TestSequences(t *testing.T) {

@@ -62,12 +62,25 @@ func OpenRecordedKernel(version string) (best *Recorded, err error) {
 	return best, nil
 }
 
-// RecordedVersions lists the kernels that are recorded, ascending.
+// RecordedVersions lists the kernels that are recorded, ascending. It reads none of the runs: the
+// help of a command names them, and every start of the program makes all commands.
 func RecordedVersions() (list []string) {
-	for _, r := range recordings() {
-		if v := r.Version(); !slices.Contains(list, v) {
-			list = append(list, v)
-		}
+	for _, name := range recordedNames() {
+		v, _, _ := strings.Cut(name, "-")
+		list = append(list, v)
+	}
+	slices.SortFunc(list, compareVersions)
+	return slices.Compact(list)
+}
+
+// recordedNames are the names of the recorded runs.
+func recordedNames() (list []string) {
+	entries, err := recordedText.ReadDir("recorded")
+	if err != nil {
+		panic("conform: " + err.Error())
+	}
+	for _, e := range entries {
+		list = append(list, strings.TrimSuffix(e.Name(), ".txt.gz"))
 	}
 	return list
 }
@@ -99,12 +112,8 @@ func recordedLike(release string, functions bool) *Recorded {
 
 // recordings are all recorded runs, by ascending version.
 var recordings = sync.OnceValue(func() (list []*Recorded) {
-	entries, err := recordedText.ReadDir("recorded")
-	if err != nil {
-		panic("conform: " + err.Error())
-	}
-	for _, e := range entries {
-		r, err := openRecording(strings.TrimSuffix(e.Name(), ".txt.gz"))
+	for _, name := range recordedNames() {
+		r, err := openRecording(name)
 		if err != nil {
 			panic("conform: " + err.Error())
 		}
