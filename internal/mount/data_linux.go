@@ -115,7 +115,7 @@ func (s *server) Write(_ <-chan struct{}, in *fuse.WriteIn, p []byte) (written u
 			}
 			return h.back(t, in.Offset, p, write)
 		}
-		if in.Flags&unix.O_DIRECT != 0 {
+		if in.Flags&unix.O_DIRECT != 0 || s.past(t, h.file, in.Offset, len(p)) {
 			rq.Flags |= kiocb.Direct
 		}
 		if in.Flags&unix.O_DSYNC != 0 {
@@ -124,6 +124,16 @@ func (s *server) Write(_ <-chan struct{}, in *fuse.WriteIn, p []byte) (written u
 		return h.change(t, in.Offset, uint64(len(p)), func() error { return write(p) })
 	})
 	return written, st
+}
+
+// large is how many bytes a write has at least that goes past the page cache.
+const large = 256 << 10
+
+// past reports whether a write goes past the page cache: its bytes are copied once, from the request
+// to the image. It is for those that stay in place. A new extent would be one for each request,
+// where writeback makes one of many.
+func (s *server) past(t *sched.Task, x *fs.File, off uint64, n int) bool {
+	return s.opt.Past && n >= large && (off|uint64(n))%format.SectorSize == 0 && x.Inode().Nocow() && off+uint64(n) <= uint64(x.Size(t))
 }
 
 // dropSUID does what the kernel leaves to us (FUSE_HANDLE_KILLPRIV_V2), and says so to the kernel.

@@ -14,6 +14,7 @@ type Options struct {
 	NoExec      bool   // run no programs
 	NonEmpty    bool   // the directory may have files, which the mount hides
 	Ring        Ring   // how requests come
+	Past        bool   // large writes in place go past btrlab's page cache, too
 
 	// Debug, if set, is told each request and its answer, a line each.
 	Debug func(line string)

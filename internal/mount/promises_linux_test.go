@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -156,6 +157,49 @@ func TestDurable(t *testing.T) {
 	c.want("fsyncdir", c.s.FsyncDir(nil, &fuse.FsyncIn{InHeader: head(1)}), 0)
 	if after := names(); after != before+1 {
 		t.Errorf("after a loss of power: %d files before fsync of the directory, %d afterwards", before, after)
+	}
+}
+
+// TestPast: a large write of whole sectors in place goes past the page cache and takes what was there
+// of its range with it; others stay in the cache. What is read is what was written last.
+func TestPast(t *testing.T) {
+	const page = 4096
+	for _, k := range []struct {
+		name   string
+		cow    bool
+		off, n int
+		want   int64 // pages in the cache afterwards
+	}{
+		{"in place", false, 0, large, 0},
+		{"small", false, 0, large - page, large/page - 1},
+		{"in part of a sector", false, 512, large, large/page + 1},
+		{"across the end", false, 3 * large, 2 * large, 2 * large / page},
+		{"copy on write", true, 0, large, large / page},
+	} {
+		t.Run(k.name, func(t *testing.T) {
+			x := fstest.New(t)
+			c := &client{x, newServer(x.FS, Options{Past: true})}
+			t.Cleanup(func() { x.Must((&Mount{s: c.s}).Release(x.T)) })
+			id, fh := c.create(1, "f", unix.O_RDWR)
+			f := c.s.handles.get(fh).file
+			if !k.cow {
+				x.Must(f.Node().SetFlags(x.T, format.InodeNoDataCow))
+			}
+			c.write(id, fh, unix.O_RDWR, 0, strings.Repeat("a", 4*large))
+			c.want("fsync", c.s.Fsync(nil, &fuse.FsyncIn{InHeader: head(id), Fh: fh}), 0)
+			f.Inode().Pages.Invalidate(x.T, 0, 4*large/page)
+			c.write(id, fh, unix.O_RDWR, uint64(k.off), strings.Repeat("b", 100)) // a page in the way
+			c.write(id, fh, unix.O_RDWR, uint64(k.off), strings.Repeat("c", k.n))
+			if have := f.Inode().Pages.Pages(); have != k.want {
+				t.Errorf("%d pages in the cache, want %d", have, k.want)
+			}
+			want := []byte(strings.Repeat("a", 4*large) + strings.Repeat("c", max(0, k.off+k.n-4*large)))
+			copy(want[k.off:], strings.Repeat("c", k.n))
+			have := make([]byte, len(want)+1)
+			if n, _ := f.ReadAt(x.T, have, 0); !bytes.Equal(have[:n], want) {
+				t.Errorf("read %d bytes that are not those written", n)
+			}
+		})
 	}
 }
 

@@ -72,6 +72,7 @@ noexec, and remount to change ro and the last three.`,
 			return err
 		}
 		o.KernelCache = o.cache == "kernel"
+		o.Past = o.model == "none" // a device that is simulated shows what buffered writes do with it
 		o.Ring = mount.Ring(slices.Index(rings, o.ring))
 		if err := app.Check(cmd, app.OneOf(o.cache, []string{"none", "kernel"}, "bad --cache, have %q want none or kernel"),
 			app.OneOf(o.ring, rings, "bad --io-uring, have %q want auto, yes or no")); err != nil {
@@ -96,7 +97,7 @@ noexec, and remount to change ro and the last three.`,
 		if o.daemon && !isDaemon() {
 			return a.startDaemon()
 		}
-		return a.serveMount(args[0], &o)
+		return errors.Join(a.serveMount(args[0], &o), o.Print(cmd, a.Run))
 	}
 	return cmd
 }

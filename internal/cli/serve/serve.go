@@ -76,9 +76,11 @@ answered. Serve stays in the foreground; ^C or SIGTERM ends it: it answers what 
 		}
 		defer l.Close()
 		if ofFile {
-			return a.serveFile(l, image, path, &o)
+			err = a.serveFile(l, image, path, &o)
+		} else {
+			err = o.Around(a.Run, func() error { return a.serveImage(l, image, &o) })
 		}
-		return o.Around(a.Run, func() error { return a.serveImage(l, image, &o) })
+		return errors.Join(err, o.Print(cmd, a.Run))
 	}
 	return cmd
 }

@@ -28,6 +28,7 @@ import (
 type fuseMount struct {
 	dir string
 	cmd *exec.Cmd
+	out *os.File // what it prints, but for the first byte
 	err bytes.Buffer
 }
 
@@ -47,15 +48,18 @@ func serve(t *testing.T, bin, img string, flags ...string) *fuseMount {
 	interop.Must(t, os.Mkdir(m.dir, 0o755))
 	m.cmd = exec.Command(bin, append([]string{"mount", img, m.dir, "--allow-other"}, flags...)...)
 	m.cmd.Stderr = &m.err
-	out, err := m.cmd.StdoutPipe()
+	out, in, err := os.Pipe()
 	interop.Must(t, err)
+	m.cmd.Stdout, m.out = in, out
 	interop.Must(t, m.cmd.Start())
+	interop.Must(t, in.Close())
 	t.Cleanup(func() {
 		if m.cmd.ProcessState == nil {
 			_ = m.cmd.Process.Kill()
 			_ = m.cmd.Wait()
 		}
 		_ = unix.Unmount(m.dir, unix.MNT_DETACH) // it may be gone already
+		_ = m.out.Close()
 	})
 	if line, err := io.ReadAll(io.LimitReader(out, 1)); len(line) == 0 {
 		_ = m.cmd.Wait()
@@ -338,10 +342,13 @@ func TestMountEnds(t *testing.T) {
 	img := interop.Image(t, "ends.img")
 	interop.Btrlab(t, "mkfs", "-q", "--size", "512M", img)
 
-	m := serve(t, bin, img)
+	m := serve(t, bin, img, "--breakdown")
 	interop.Must(t, os.WriteFile(m.path("term"), []byte("by SIGTERM"), 0o644))
 	interop.Must(t, m.cmd.Process.Signal(syscall.SIGTERM))
 	m.end(t)
+	if text, err := io.ReadAll(m.out); err != nil || !strings.Contains(string(text), "processor time: ") {
+		t.Errorf("the end of a mount with --breakdown prints %q, %v", text, err)
+	}
 	interop.Judged(t, img)
 
 	m = serve(t, bin, img)
