@@ -129,9 +129,9 @@ func (s *server) Write(_ <-chan struct{}, in *fuse.WriteIn, p []byte) (written u
 // large is how many bytes a write has at least that goes past the page cache.
 const large = 256 << 10
 
-// past reports whether a write goes past the page cache: its bytes are copied once, from the request
-// to the image. It is for those that stay in place. A new extent would be one for each request,
-// where writeback makes one of many.
+// past reports whether a write goes past the page cache: its bytes are copied once, from the
+// request to the image. It is for those that stay in place. A new extent would be one for each
+// request, where writeback makes one of many.
 func (s *server) past(t *sched.Task, x *fs.File, off uint64, n int) bool {
 	return s.opt.Past && n >= large && (off|uint64(n))%format.SectorSize == 0 && x.Inode().Nocow() && off+uint64(n) <= uint64(x.Size(t))
 }

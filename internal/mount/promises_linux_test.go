@@ -160,8 +160,8 @@ func TestDurable(t *testing.T) {
 	}
 }
 
-// TestPast: a large write of whole sectors in place goes past the page cache and takes what was there
-// of its range with it; others stay in the cache. What is read is what was written last.
+// TestPast: a large write of whole sectors in place goes past the page cache and takes what was
+// there of its range with it; others stay in the cache. What is read is what was written last.
 func TestPast(t *testing.T) {
 	const page = 4096
 	for _, k := range []struct {
@@ -188,7 +188,8 @@ func TestPast(t *testing.T) {
 			c.write(id, fh, unix.O_RDWR, 0, strings.Repeat("a", 4*large))
 			c.want("fsync", c.s.Fsync(nil, &fuse.FsyncIn{InHeader: head(id), Fh: fh}), 0)
 			f.Inode().Pages.Invalidate(x.T, 0, 4*large/page)
-			c.write(id, fh, unix.O_RDWR, uint64(k.off), strings.Repeat("b", 100)) // a page in the way
+			// a page in the way
+			c.write(id, fh, unix.O_RDWR, uint64(k.off), strings.Repeat("b", 100))
 			c.write(id, fh, unix.O_RDWR, uint64(k.off), strings.Repeat("c", k.n))
 			if have := f.Inode().Pages.Pages(); have != k.want {
 				t.Errorf("%d pages in the cache, want %d", have, k.want)

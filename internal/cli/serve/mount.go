@@ -72,7 +72,7 @@ noexec, and remount to change ro and the last three.`,
 			return err
 		}
 		o.KernelCache = o.cache == "kernel"
-		o.Past = o.model == "none" // a device that is simulated shows what buffered writes do with it
+		o.Past = o.model == "none" // else it shows what buffered writes do with the device
 		o.Ring = mount.Ring(slices.Index(rings, o.ring))
 		if err := app.Check(cmd, app.OneOf(o.cache, []string{"none", "kernel"}, "bad --cache, have %q want none or kernel"),
 			app.OneOf(o.ring, rings, "bad --io-uring, have %q want auto, yes or no")); err != nil {
