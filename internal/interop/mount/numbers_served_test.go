@@ -163,8 +163,8 @@ func TestNumbersMount(t *testing.T) {
 	}
 	m.umount(t)
 	direct := []string{"--ioengine=psync", "--direct=1", "--numjobs=4"}
-	// fio's own memory is not aligned, and FUSE makes two requests of a write from such memory; that
-	// of cp, dd and qemu is.
+	// fio's own memory is not aligned, and FUSE makes two requests of a write from such memory;
+	// that of cp, dd and qemu is.
 	large := []string{"--ioengine=psync", "--rw=write", "--bs=1M", "--iomem_align=4k"}
 	for _, c := range []struct {
 		name, file, unit string
