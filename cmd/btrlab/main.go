@@ -5,7 +5,6 @@ import (
 	"os"
 
 	"btrlab/internal/cli"
-	"btrlab/internal/cli/serve"
 	"btrlab/internal/judge/kernels/jobs"
 )
 
@@ -13,5 +12,5 @@ func main() {
 	if code, yes := jobs.Main(os.Args, os.Stdout, os.Stderr); yes {
 		os.Exit(code)
 	}
-	os.Exit(cli.Main(serve.HelperArgs(os.Args), os.Stdin, os.Stdout, os.Stderr))
+	os.Exit(cli.Main(cli.Args(os.Args), os.Stdin, os.Stdout, os.Stderr))
 }

@@ -1,8 +1,12 @@
 package cli
 
 import (
+	"path/filepath"
 	"slices"
 	"strings"
+
+	"btrlab/internal/cli/image"
+	"btrlab/internal/cli/serve"
 )
 
 // aliases are words of btrfs, guestfish, fio and the shell that mean here what they mean there: the
@@ -29,6 +33,18 @@ func isFioName(word string) bool {
 	return key == "--name" || key == "-name"
 }
 
+// Args are the arguments of a program that is called as argv says: by the name mount.fuse.btrlab or
+// mkfs.btrfs it takes the place of that program.
+func Args(argv []string) []string {
+	if len(argv) > 0 && filepath.Base(argv[0]) == image.ProgsName {
+		return append([]string{image.ProgsName}, argv[1:]...)
+	}
+	return serve.HelperArgs(argv)
+}
+
+// isProgs reports whether the command line is one of mkfs.btrfs.
+func isProgs(args []string) bool { return len(args) > 0 && args[0] == image.ProgsName }
+
 // aliased is the command line with our words for theirs. Run, with a job file after it, is bench.
 func aliased(args []string) []string {
 	if len(args) == 0 {
@@ -37,6 +53,9 @@ func aliased(args []string) []string {
 	if (args[0] == "df" || args[0] == "du") && len(args) > 2 {
 		// their sizes are for people as they are
 		args = slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return arg == "-h" })
+	}
+	if i := slices.Index(args, "--progs"); args[0] == "mkfs" && i > 0 {
+		return slices.Concat([]string{image.ProgsName}, args[1:i], args[i+1:])
 	}
 	if args[0] == "btrfs" && len(args) > 1 {
 		args = args[1:]

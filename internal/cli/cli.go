@@ -74,6 +74,9 @@ func MainWith(built []own.Compiled, args []string, in io.Reader, out, errw io.Wr
 		return app.ExitOK
 	case errors.Is(err, app.ErrFound):
 		return app.ExitFailed
+	case isProgs(aliased(args)): // any error is 1 there
+		app.Each(err, func(err error) { fmt.Fprintln(errw, "ERROR:", app.OneLine(err)) })
+		return app.ExitFailed
 	case errors.As(err, &stop):
 		app.Each(err, func(err error) {
 			if !errors.Is(err, stop) {

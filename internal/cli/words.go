@@ -22,7 +22,7 @@ var foreignWords = map[string]string{
 	"copy-out": "get", "download": "get", "read": "cat", "type": "cat", "more": "cat", "less": "cat",
 	"import": "put -r, or mkfs --rootdir", "copy-in": "put", "upload": "put", "add": "put", "cp": "put, get, or reflink within an image",
 	"copy": "put, get, or reflink within an image", "clone": "reflink", "rsync": "put -r or get -r", "tar": "get --tar, put --from-tar or mkfs --from-tar",
-	"mkfs.btrfs": "mkfs", "format": "mkfs", "make": "mkfs", "create": "mkfs, touch, or subvolume create", "new": "mkfs",
+	"format": "mkfs", "make": "mkfs", "create": "mkfs, touch, or subvolume create", "new": "mkfs",
 	"btrfstune": "uuid", "tune2fs": "uuid or label", "fsid": "uuid", "resize2fs": "resize", "shrink": "resize IMAGE min", "grow": "resize",
 	"fsck": "check", "scrub": "check, which reads all data too", "verify": "check", "repair": "check, which repairs nothing, or rescue zero-log",
 	"zero-log": "rescue zero-log", "balance": "nothing: chunks are made as they are needed", "defrag": "nothing: extents stay where they are written",

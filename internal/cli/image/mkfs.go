@@ -48,7 +48,8 @@ Nothing is shared any more, and space that is allocated and not written is a hol
 A hard link does not lead into another subvolume: there it is a file of its own.
 With --features block-group-tree it has what mkfs.btrfs gives every image since 6.19, for Linux 6.1 and later.
 With --reproducible, or with --uuid and the environment's SOURCE_DATE_EPOCH, seconds since 1970, the image is the same bytes each time.
-It refuses what already holds a file system unless --force is given, and a mounted device always.`,
+It refuses what already holds a file system unless --force is given, and a mounted device always.
+With --progs, or called by a link with the name mkfs.btrfs, it takes the command line of that program (btrlab mkfs --progs --help).`,
 		Example: `  btrlab mkfs --size 1G --label data disk.img
   btrlab mkfs --rootdir rootfs --root-owner --compress zstd --shrink disk.img
   btrlab mkfs --rootdir rootfs --plan owners.mtree disk.img
@@ -142,6 +143,9 @@ func (v *making) checkProfiles() error {
 }
 
 func (v *making) run(image string) (err error) {
+	if err := v.tree.check(v.cmd); err != nil {
+		return err
+	}
 	dated, err := v.parse()
 	if err != nil {
 		return err

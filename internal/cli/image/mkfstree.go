@@ -6,6 +6,7 @@ import (
 	"os"
 	gopath "path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -61,9 +62,9 @@ func (x *treeFlags) add(f *pflag.FlagSet) {
 
 const excludeHelp = "leave out what matches, with what is below: a name, or with a / a path below the source; * and ? match no /; may be repeated"
 
-// parse checks the flags.
-func (x *treeFlags) parse(cmd *cobra.Command, o *mkfs.Options) (err error) {
-	err = app.Check(cmd,
+// check checks which flags go together.
+func (x *treeFlags) check(cmd *cobra.Command) error {
+	return app.Check(cmd,
 		app.NotEmpty("rootdir from-tar from plan", "--%s is empty, want a name"),
 		app.Excludes("rootdir", "from-tar", "--rootdir with --from-tar, want one of them"),
 		app.Excludes("rootdir", "from", "--rootdir with --from, want one of them"),
@@ -71,8 +72,12 @@ func (x *treeFlags) parse(cmd *cobra.Command, o *mkfs.Options) (err error) {
 		app.Needs("snapshots", "from", "--%s without --from"),
 		app.Needs("exclude owner root-owner", "rootdir from-tar from", "--%s without --rootdir, --from-tar or --from"),
 		app.Needs("compress subvol shrink", "rootdir from-tar from plan", "--%s without --rootdir, --from-tar, --from or --plan"))
-	if err != nil || x.empty() {
-		return err
+}
+
+// parse takes the values of the flags.
+func (x *treeFlags) parse(cmd *cobra.Command, o *mkfs.Options) (err error) {
+	if x.empty() {
+		return nil
 	}
 	if x.rootOwner && x.owner == "" {
 		x.owner = "0:0"
@@ -199,24 +204,26 @@ func markSubvol(root *mkfs.Entry, arg string) (e *mkfs.Entry, isDefault bool, er
 	if !ok || !isDefault && !readOnly && kind != "rw" {
 		path, isDefault, readOnly = arg, false, false
 	}
-	e = root
-	for name := range strings.SplitSeq(strings.Trim(gopath.Clean("/"+path), "/"), "/") {
-		var next *mkfs.Entry
-		for _, c := range e.Entries {
-			if c.Name == name {
-				next = c
-			}
-		}
-		if next == nil {
-			return nil, false, fmt.Errorf("--subvol %s: no such directory in the tree", arg)
-		}
-		e = next
+	if e = find(root, path); e == nil || e == root {
+		return nil, false, fmt.Errorf("--subvol %s: no such directory in the tree", arg)
 	}
 	if !e.IsDir() {
 		return nil, false, fmt.Errorf("--subvol %s: is no directory", arg)
 	}
 	e.Subvol, e.Default, e.ReadOnly = true, e.Default || isDefault, readOnly
 	return e, isDefault, nil
+}
+
+// find is the entry of a path of the tree, or nil.
+func find(e *mkfs.Entry, path string) *mkfs.Entry {
+	for name := range strings.FieldsFuncSeq(gopath.Clean("/"+path), func(r rune) bool { return r == '/' }) {
+		i := slices.IndexFunc(e.Entries, func(c *mkfs.Entry) bool { return c.Name == name })
+		if i < 0 {
+			return nil
+		}
+		e = e.Entries[i]
+	}
+	return e
 }
 
 // build makes the file system, and returns its size.
@@ -246,14 +253,15 @@ func (x *treeFlags) undated() {
 
 // each calls f for each name of the tree.
 func (x *treeFlags) each(f func(e *mkfs.Entry)) {
-	var walk func(e *mkfs.Entry)
-	walk = func(e *mkfs.Entry) {
-		f(e)
-		for _, c := range e.Entries {
-			walk(c)
-		}
-	}
 	if x.root != nil {
-		walk(x.root)
+		eachBelow(x.root, f)
+	}
+}
+
+// eachBelow calls f for e and for all that is below.
+func eachBelow(e *mkfs.Entry, f func(e *mkfs.Entry)) {
+	f(e)
+	for _, c := range e.Entries {
+		eachBelow(c, f)
 	}
 }

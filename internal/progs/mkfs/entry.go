@@ -30,6 +30,8 @@ type Entry struct {
 
 	// Source is for the Opener.
 	Source any
+	// Flags are inode flags of a file or a directory besides those that the source gives.
+	Flags uint64
 
 	parent *Entry // of a root of a subvolume as well
 	ino    uint64

@@ -217,6 +217,7 @@ func (f *feeder) worker() {
 func (p *piece) attrs(o Object, opt *Options) (err error) {
 	p.xattrs, p.flags, err = o.Attrs()
 	if typ := p.e.Mode & format.S_IFMT; typ == format.S_IFREG || typ == format.S_IFDIR {
+		p.flags |= p.e.Flags
 		p.property(opt)
 	}
 	return err

@@ -254,7 +254,7 @@ func Build(t *sched.Task, dev blockdev.Device, o Options, root *Entry) (size int
 }
 
 func (m *maker) options() error {
-	o := &m.o
+	o, total := &m.o, uint64(0)
 	for _, d := range m.devs {
 		size := d.Size()
 		if o.Size != 0 {
@@ -267,6 +267,9 @@ func (m *maker) options() error {
 			return blockdev.Errorf(d, "too small for btrfs, have %d bytes want at least %d", size, MinSize)
 		}
 		d.size = format.AlignDown(uint64(size), format.SectorSize)
+		if total += d.size; total < d.size {
+			return blockdev.Errorf(d, "too large with the devices before it: a file system has less than 16 EiB")
+		}
 	}
 	if err := m.profiles(); err != nil {
 		return err
