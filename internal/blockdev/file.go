@@ -26,6 +26,9 @@ const (
 	// cannot take is done in Submit. Where there is no io_uring, or the machine forbids it, each
 	// transfer has a task of its own. The real runtime only; elsewhere it changes nothing.
 	Ring
+	// Managed says that whoever called this process may hold the lock of a block device, as udev
+	// wants it of managers of devices: it is not taken. O_EXCL claims the device.
+	Managed
 )
 
 // ErrInUse is in the error of Open when another process has the device open or mounted.

@@ -118,6 +118,9 @@ func (d *File) setup() error {
 	}
 	var err error
 	for range openAttempts {
+		if d.block && d.flags&Managed != 0 {
+			break
+		}
 		if err = unix.Flock(d.fd, how); err != unix.EINTR {
 			break
 		}

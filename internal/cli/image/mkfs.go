@@ -31,6 +31,8 @@ type making struct {
 	features                    []string
 	uuid, csum                  string
 	tree                        treeFlags
+	// managed says that the caller may hold the locks of block devices: mkfs.btrfs takes none.
+	managed blockdev.Flags
 }
 
 func (a verbs) mkfs() *cobra.Command {
@@ -187,7 +189,7 @@ func (v *making) fill(image string, dated bool) (err error) {
 	if v.reproducible && v.uuid == "" {
 		v.o.FSID = format.MadeUUID(fmt.Sprintf("%q %d", v.o.Label, n))
 	}
-	info, err := v.makeOn(append([]string{image}, v.Devices...), n, v.size.Given, &v.tree, v.o)
+	info, err := v.makeOn(append([]string{image}, v.Devices...), n, v.size.Given)
 	switch {
 	case errors.Is(err, app.ErrInterrupted):
 		return app.ErrUnmade
@@ -212,9 +214,10 @@ func (v *making) bytes() int64 {
 	return defaultImageSize
 }
 
-// makeOn makes a file system on the images, of n bytes each. Those that it has created are removed
-// after an error.
-func (a verbs) makeOn(images []string, n int64, want bool, tree *treeFlags, o mkfs.Options) (info dump.Info, err error) {
+// makeOn makes a file system on the images, of n bytes each, which a file gets if want is set. Those
+// that it has created are removed after an error.
+func (v *making) makeOn(images []string, n int64, want bool) (info dump.Info, err error) {
+	o := v.o
 	var devs []blockdev.Device
 	var made []string
 	var shrunk int64
@@ -232,30 +235,30 @@ func (a verbs) makeOn(images []string, n int64, want bool, tree *treeFlags, o mk
 				os.Remove(image)
 			}
 		}
-		if !a.OfOther(err) {
+		if !v.OfOther(err) {
 			err = app.Named(images[0], err)
 		}
 	}()
 	for _, image := range images {
-		dev, isNew, err := openForMkfs(image, n, want, o.Force)
+		dev, isNew, err := openForMkfs(image, n, want, o.Force, v.managed)
 		if err != nil {
 			return info, app.Named(image, err)
 		}
-		devs = append(devs, a.Faults.On(dev))
+		devs = append(devs, v.Faults.On(dev))
 		if isNew {
 			made = append(made, image)
 		}
 	}
 	o.Devices = devs[1:]
-	if shrunk, err = tree.build(a, devs[0], o); err != nil {
+	if shrunk, err = v.tree.build(v.verbs, devs[0], o); err != nil {
 		return info, err
 	}
 	if o.Quota || o.SimpleQuota {
-		if err := a.InOrder(func() error { return a.enableQuota(devs, &o) }); err != nil {
+		if err := v.InOrder(func() error { return v.enableQuota(devs, &o) }); err != nil {
 			return info, err
 		}
 	}
-	return dump.ReadInfo(a.Task, devs[0], devs[1:]...)
+	return dump.ReadInfo(v.Task, devs[0], devs[1:]...)
 }
 
 // enableQuota turns on the quotas that o asks for in a new file system.
@@ -288,7 +291,7 @@ func shrinkFile(image string, size int64) error {
 
 // openForMkfs opens image, or creates it with n bytes. A regular file whose size must change,
 // because want is set, is changed only when it holds nothing, or when force is set.
-func openForMkfs(image string, n int64, want, force bool) (dev blockdev.Device, made bool, err error) {
+func openForMkfs(image string, n int64, want, force bool, flags blockdev.Flags) (dev blockdev.Device, made bool, err error) {
 	st, err := os.Stat(image)
 	switch {
 	case errors.Is(err, iofs.ErrNotExist):
@@ -308,6 +311,6 @@ func openForMkfs(image string, n int64, want, force bool) (dev blockdev.Device, 
 		dev, err = blockdev.Create(image, n)
 		return dev, false, err
 	}
-	dev, err = blockdev.Open(image, 0)
+	dev, err = blockdev.Open(image, flags)
 	return dev, false, err
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"btrlab/internal/blockdev"
 	"btrlab/internal/cli/app"
 	"btrlab/internal/format"
 	"btrlab/internal/progs/dump"
@@ -47,7 +48,7 @@ another size than 4096 bytes are not made.`,
 		Example: `  btrlab mkfs --progs -L root -U 2a7e1ffc-2f8d-4cb8-9a1b-6dd5f4b3a0c1 --rootdir rootfs --compress zstd:3 --shrink disk.img`,
 		Args:    cobra.ArbitraryArgs,
 	}
-	v := &asProgs{making: making{verbs: a, cmd: cmd}}
+	v := &asProgs{making: making{verbs: a, cmd: cmd, managed: blockdev.Managed}}
 	v.flags()
 	cmd.RunE = func(_ *cobra.Command, args []string) error { return v.run(args) }
 	return cmd
@@ -131,7 +132,7 @@ func (v *asProgs) makeAt(devices []string, dated, large bool) (info dump.Info, e
 	if err != nil {
 		return info, err
 	}
-	if info, err = v.makeOn(devices, n, v.tree.root != nil, &v.tree, v.o); err != nil {
+	if info, err = v.makeOn(devices, n, v.tree.root != nil); err != nil {
 		undo()
 	}
 	return info, err

@@ -1,0 +1,36 @@
+package progs
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"btrlab/internal/interop"
+)
+
+// TestBuilders: who builds images with mkfs.btrfs does so with this program in its place.
+// systemd-repart holds the lock of the loop device that it has it called on, fills the file system
+// through a mount of Linux, and both checkers find nothing.
+func TestBuilders(t *testing.T) {
+	interop.Linux(t, "systemd-repart")
+	dir := t.TempDir()
+	bin, tree, defs, img := filepath.Join(dir, "bin"), filepath.Join(dir, "tree"), filepath.Join(dir, "defs"), filepath.Join(dir, "disk.img")
+	for _, d := range []string{bin, tree, defs} {
+		interop.Must(t, os.Mkdir(d, 0o755))
+	}
+	interop.Must(t, os.Symlink(interop.Binary(t), filepath.Join(bin, "mkfs.btrfs")))
+	interop.Must(t, os.WriteFile(filepath.Join(tree, "motd"), []byte("hello"), 0o644))
+	interop.Must(t, os.WriteFile(filepath.Join(defs, "10.conf"),
+		[]byte("[Partition]\nType=root\nFormat=btrfs\nLabel=built\nCopyFiles="+tree+":/etc\nSizeMinBytes=300M\n"), 0o644))
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	interop.Sh(t, "systemd-repart", "--definitions="+defs, "--empty=create", "--size=500M", "--dry-run=no", "--no-pager", img)
+	interop.Btrlab(t, "check", img)
+	// 6.19's, and so ours, puts block groups into a tree of their own; mkfs.btrfs of Debian does not.
+	if have := interop.Btrlab(t, "info", img); !strings.Contains(have, "built") || !strings.Contains(have, "block-group-tree") {
+		t.Errorf("not made by this program:\n%s", have)
+	}
+	if have := interop.Btrlab(t, "cat", img+":/etc/motd"); have != "hello" {
+		t.Errorf("the file has %q", have)
+	}
+}
