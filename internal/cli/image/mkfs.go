@@ -214,8 +214,8 @@ func (v *making) bytes() int64 {
 	return defaultImageSize
 }
 
-// makeOn makes a file system on the images, of n bytes each, which a file gets if want is set. Those
-// that it has created are removed after an error.
+// makeOn makes a file system on the images, of n bytes each, which a file gets if want is set.
+// Those that it has created are removed after an error.
 func (v *making) makeOn(images []string, n int64, want bool) (info dump.Info, err error) {
 	o := v.o
 	var devs []blockdev.Device

@@ -26,7 +26,7 @@ func TestBuilders(t *testing.T) {
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	interop.Sh(t, "systemd-repart", "--definitions="+defs, "--empty=create", "--size=500M", "--dry-run=no", "--no-pager", img)
 	interop.Btrlab(t, "check", img)
-	// 6.19's, and so ours, puts block groups into a tree of their own; mkfs.btrfs of Debian does not.
+	// 6.19's, and so ours, puts block groups into a tree of their own; Debian's does not.
 	if have := interop.Btrlab(t, "info", img); !strings.Contains(have, "built") || !strings.Contains(have, "block-group-tree") {
 		t.Errorf("not made by this program:\n%s", have)
 	}
