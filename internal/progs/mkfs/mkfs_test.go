@@ -325,3 +325,19 @@ func TestLinuxMounts(t *testing.T) {
 		})
 	}
 }
+
+// huge is a device that says that it has 6 EiB.
+type huge struct{ blockdev.Device }
+
+func (huge) Size() int64 { return 6 << 60 }
+
+// Devices whose sizes do not fit into the superblock together are refused before anything is
+// written.
+func TestTooLargeTogether(t *testing.T) {
+	task := sched.NewTask("test")
+	d := huge{blockdev.NewMemory(1 << 20)}
+	err := Make(task, d, Options{Devices: []blockdev.Device{d, d}})
+	if err == nil || !strings.Contains(err.Error(), "too large with the devices before it") {
+		t.Errorf("three devices of 6 EiB: %v", err)
+	}
+}
