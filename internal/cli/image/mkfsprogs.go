@@ -157,7 +157,10 @@ func (v *asProgs) parseProgs(devices []string) (dated bool, err error) {
 	if v.tree.compress == "no" {
 		v.tree.compress = ""
 	}
-	v.features = append(append([]string{"block-group-tree"}, v.runtime...), v.features...)
+	v.features = append(v.runtime, v.features...)
+	if !slices.Contains(v.features, "^no-holes") { // which a block group tree needs
+		v.features = slices.Insert(v.features, 0, "block-group-tree")
+	}
 	// the profile brings it
 	v.features = slices.DeleteFunc(v.features, func(s string) bool { return s == "raid1c34" })
 	v.o.DataProfile = strings.ToLower(v.o.DataProfile)
@@ -167,7 +170,7 @@ func (v *asProgs) parseProgs(devices []string) (dated bool, err error) {
 	if v.deviceUUID != "" {
 		var ok bool
 		if v.o.DevUUID, ok = format.ParseUUID(v.deviceUUID); !ok {
-			return false, fmt.Errorf("device uuid %q, want eight, four, four, four and twelve hexadecimal digits with - between", v.deviceUUID)
+			return false, fmt.Errorf("device uuid %q, want one as that of --uuid", v.deviceUUID)
 		}
 	}
 	dated, err = v.parse()
