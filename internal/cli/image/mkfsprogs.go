@@ -46,7 +46,7 @@ this one, by a link of that name or as btrlab mkfs --progs. The devices are ther
 fills. It exits with 1 after any error. Raid5 and raid6, zoned devices, raid-stripe-tree, extent-tree-v2 and sectors of
 another size than 4096 bytes are not made.`,
 		Example: `  btrlab mkfs.btrfs --force --label root --byte-count 200M disk.img
-  btrlab mkfs.btrfs -L root -U 2a7e1ffc-2f8d-4cb8-9a1b-6dd5f4b3a0c1 --rootdir rootfs --compress zstd:3 --shrink disk.img`,
+  btrlab mkfs.btrfs -f -L root -U 2a7e1ffc-2f8d-4cb8-9a1b-6dd5f4b3a0c1 --rootdir rootfs --compress zstd:3 --shrink disk.img`,
 		Args: cobra.ArbitraryArgs,
 	}
 	v := &asProgs{making: making{verbs: a, cmd: cmd, managed: blockdev.Managed}}
