@@ -183,12 +183,13 @@ func TestDocCommands(t *testing.T) {
 
 // What labs print and TestLabCommands does not run, by how the command begins.
 var notRun = map[string]string{
-	"make":          "builds, or grades",
-	"lab grade":     "builds and explores for up to minutes; package course has the solutions and the starters",
-	"step":          "wants a terminal; TestStepTruncateRace has its screens",
-	"bench":         "measures for seconds, or is a part of a longer command",
-	"compare":       "measures for a minute and more",
-	"replay":        "without a scenario: the name of the verb",
+	"make":      "builds, or grades",
+	"lab grade": "builds and explores for up to minutes; package course has the solutions and the starters",
+	"step":      "wants a terminal; TestStepTruncateRace has its screens",
+	"bench":     "measures for seconds, or is a part of a longer command",
+	"compare":   "measures for a minute and more",
+	"replay":    "without a scenario: the name of the verb",
+	"replay SCENARIO SCHEDULE --policy POLICY --kernel 5.10 --recorded": "what a reader fills in",
 	"serve measure": "measures in real time for half a minute; the script serve has it",
 	"check":         "of an image that lab images has made; the script fsck.txtar runs it",
 	"dump":          "of an image, likewise",
