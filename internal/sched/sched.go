@@ -331,6 +331,9 @@ func (t *Task) Park(class ClassID) {
 	t.WakeTaskWork()
 	t.Blocks(class)
 	t.pollFor(class)
+	if !t.Woken() {
+		t.WakeTaskWork() // for what the poll has ended
+	}
 	<-t.park
 	t.Unblocks()
 }

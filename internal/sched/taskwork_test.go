@@ -2,6 +2,7 @@ package sched
 
 import (
 	"slices"
+	"sync/atomic"
 	"testing"
 )
 
@@ -60,5 +61,41 @@ func TestTaskWorkLent(t *testing.T) {
 	k.EndTaskWork()
 	if want := []string{"do"}; !slices.Equal(w.said, want) {
 		t.Errorf("said %q, want %q", w.said, want)
+	}
+}
+
+// ending is a device whose Poll ends a request, which leaves works to the task, and goes.
+type ending struct{ w TaskWork }
+
+func (e ending) Poll(t *Task, _ *atomic.Int32) { t.AddTaskWork(e.w) }
+func (ending) Kick()                           {}
+
+// freeing are works that the task itself waits for.
+type freeing struct{ works }
+
+func (w *freeing) Wake(t *Task) {
+	w.works.Wake(t)
+	t.Unpark()
+}
+
+// What a task puts off while it polls is done by others, too, if it has to sleep after all.
+func TestTaskWorkOfPoll(t *testing.T) {
+	const class = MaxClasses - 1
+	WaitsForDevice(class)
+	k, w := NewTask("k"), new(freeing)
+	var p Poller = ending{w}
+	k.PollAt(&p)
+	k.BeginTaskWork()
+	k.Park(class)
+	k.EndTaskWork()
+	if want := []string{"wake"}; !slices.Equal(w.said, want) {
+		t.Errorf("said %q, want %q", w.said, want)
+	}
+	k.BeginTaskWork()
+	k.Unpark()
+	k.Park(class)
+	k.EndTaskWork()
+	if want := []string{"wake", "do"}; !slices.Equal(w.said, want) {
+		t.Errorf("of a task that was woken: said %q, want %q", w.said, want)
 	}
 }
