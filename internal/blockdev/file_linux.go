@@ -112,15 +112,28 @@ func (d *File) setup() error {
 	default:
 		return errors.New("neither a regular file nor a block device")
 	}
+	if !d.block || d.flags&Managed == 0 {
+		if err := d.flock(); err != nil {
+			return err
+		}
+	}
+	if d.flags&ReadOnly != 0 {
+		return nil
+	}
+	if where := mounted(&st); where != "" {
+		return fmt.Errorf("%w: %s", ErrInUse, where)
+	}
+	return nil
+}
+
+// flock locks the file, exclusively unless it is open for reading only.
+func (d *File) flock() error {
 	how := unix.LOCK_EX | unix.LOCK_NB
 	if d.flags&ReadOnly != 0 {
 		how = unix.LOCK_SH | unix.LOCK_NB
 	}
 	var err error
 	for range openAttempts {
-		if d.block && d.flags&Managed != 0 {
-			break
-		}
 		if err = unix.Flock(d.fd, how); err != unix.EINTR {
 			break
 		}
@@ -130,12 +143,6 @@ func (d *File) setup() error {
 	}
 	if err != nil {
 		return fmt.Errorf("flock: %w", err)
-	}
-	if d.flags&ReadOnly != 0 {
-		return nil
-	}
-	if where := mounted(&st); where != "" {
-		return fmt.Errorf("%w: %s", ErrInUse, where)
 	}
 	return nil
 }

@@ -74,9 +74,6 @@ func MainWith(built []own.Compiled, args []string, in io.Reader, out, errw io.Wr
 		return app.ExitOK
 	case errors.Is(err, app.ErrFound):
 		return app.ExitFailed
-	case isProgs(aliased(args)): // any error is 1 there
-		app.Each(err, func(err error) { fmt.Fprintln(errw, "ERROR:", app.OneLine(err)) })
-		return app.ExitFailed
 	case errors.As(err, &stop):
 		app.Each(err, func(err error) {
 			if !errors.Is(err, stop) {
@@ -85,6 +82,9 @@ func MainWith(built []own.Compiled, args []string, in io.Reader, out, errw io.Wr
 		})
 		fmt.Fprintln(errw, "btrlab:", stop)
 		return app.ExitInterrupted
+	case isProgs(aliased(args)): // any error is 1 there
+		app.Each(err, func(err error) { fmt.Fprintln(errw, "ERROR:", app.OneLine(err)) })
+		return app.ExitFailed
 	case errors.As(err, &usage):
 		complain(errw, fmt.Sprintf("%s; see '%s --help'", app.OneLine(err), usage.Path))
 		return app.ExitUsage

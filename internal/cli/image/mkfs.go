@@ -31,8 +31,8 @@ type making struct {
 	features                    []string
 	uuid, csum                  string
 	tree                        treeFlags
-	// managed says that the caller may hold the locks of block devices: mkfs.btrfs takes none.
-	managed blockdev.Flags
+	// how an image that is there is opened: mkfs.btrfs takes no lock of a block device
+	opened blockdev.Flags
 }
 
 func (a verbs) mkfs() *cobra.Command {
@@ -191,8 +191,6 @@ func (v *making) fill(image string, dated bool) (err error) {
 	}
 	info, err := v.makeOn(append([]string{image}, v.Devices...), n, v.size.Given)
 	switch {
-	case errors.Is(err, app.ErrInterrupted):
-		return app.ErrUnmade
 	case err != nil:
 		return err
 	case v.asJSON:
@@ -235,12 +233,15 @@ func (v *making) makeOn(images []string, n int64, want bool) (info dump.Info, er
 				os.Remove(image)
 			}
 		}
-		if !v.OfOther(err) {
+		switch {
+		case errors.Is(err, app.ErrInterrupted):
+			err = app.ErrUnmade
+		case !v.OfOther(err):
 			err = app.Named(images[0], err)
 		}
 	}()
 	for _, image := range images {
-		dev, isNew, err := openForMkfs(image, n, want, o.Force, v.managed)
+		dev, isNew, err := openForMkfs(image, n, want, o.Force, v.opened)
 		if err != nil {
 			return info, app.Named(image, err)
 		}

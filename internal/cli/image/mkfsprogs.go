@@ -49,7 +49,7 @@ another size than 4096 bytes are not made.`,
   btrlab mkfs.btrfs -f -L root -U 2a7e1ffc-2f8d-4cb8-9a1b-6dd5f4b3a0c1 --rootdir rootfs --compress zstd:3 --shrink disk.img`,
 		Args: cobra.ArbitraryArgs,
 	}
-	v := &asProgs{making: making{verbs: a, cmd: cmd, managed: blockdev.Managed}}
+	v := &asProgs{making: making{verbs: a, cmd: cmd, opened: blockdev.Managed}}
 	v.flags()
 	cmd.RunE = func(_ *cobra.Command, args []string) error { return v.run(args) }
 	return cmd

@@ -10,6 +10,7 @@
 //
 // Model: fs/btrfs/space-info.c. Difference: the flusher is a waiting task, not a worker; what a
 // waiter may hold is bounded by the rank of space_ticket, so it holds nothing that flushing needs.
+// In the real runtime writeback begins before there is a ticket (Flushers.Preempt).
 //
 // Invariant: used + pinned + reserved + may_use + readonly <= total, but for metadata overcommit
 // and FlushEmergency.
