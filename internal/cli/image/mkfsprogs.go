@@ -104,7 +104,7 @@ func (v *asProgs) run(devices []string) error {
 	}
 	switch {
 	case err != nil:
-		return v.tooSmall(devices, err)
+		return err
 	case !v.quiet:
 		v.print(info, devices)
 	}
@@ -129,7 +129,7 @@ func (v *asProgs) makeAt(devices []string, dated, large bool) (info dump.Info, e
 	if err := v.flagInodes(); err != nil {
 		return info, err
 	}
-	n, undo, err := v.fit(devices[0], large)
+	n, undo, err := v.fit(devices, large)
 	if err != nil {
 		return info, err
 	}
@@ -141,11 +141,17 @@ func (v *asProgs) makeAt(devices []string, dated, large bool) (info dump.Info, e
 
 // parseProgs checks the flags and gives those that have no value what mkfs.btrfs gives them.
 func (v *asProgs) parseProgs(devices []string) (dated bool, err error) {
-	for _, d := range devices {
+	for i, d := range devices {
 		_, err := os.Stat(d)
 		if err != nil && (v.tree.rootdir == "" || !errors.Is(err, iofs.ErrNotExist)) {
 			return false, err
 		}
+		if slices.ContainsFunc(devices[:i], func(o string) bool { return blockdev.Same(o, d) }) {
+			return false, fmt.Errorf("%s is named twice", d)
+		}
+	}
+	if v.inUse() {
+		return false, fmt.Errorf("uuid %s is that of a file system that is mounted", v.uuid)
 	}
 	err = app.Check(v.cmd,
 		app.Not(v.tree.rootdir != "" && len(devices) > 1, "--rootdir with several devices, want one"),
@@ -164,6 +170,7 @@ func (v *asProgs) parseProgs(devices []string) (dated bool, err error) {
 	}
 	// the profile brings it
 	v.features = slices.DeleteFunc(v.features, func(s string) bool { return s == "raid1c34" })
+	v.csum = strings.ToLower(v.csum)
 	v.o.DataProfile = strings.ToLower(v.o.DataProfile)
 	v.o.MetadataProfile = strings.ToLower(v.o.MetadataProfile)
 	v.Devices, v.tree.verbose = devices[1:], v.verbose > 0
@@ -179,20 +186,49 @@ func (v *asProgs) parseProgs(devices []string) (dated bool, err error) {
 	return dated, err
 }
 
-// fit is the size of the file system on the device with a tree, which a file grows to; undo gives
-// the file its size back. Without a tree it is 0, what the devices have.
-func (v *asProgs) fit(device string, large bool) (n int64, undo func(), err error) {
+// inUse reports whether Linux has a file system with the identifier mounted: it takes two with one
+// identifier for one.
+func (v *asProgs) inUse() bool {
+	if v.uuid == "" {
+		return false
+	}
+	_, err := os.Stat("/sys/fs/btrfs/" + strings.ToLower(v.uuid))
+	return err == nil
+}
+
+// checkSizes says which file is too small for a file system without a tree, in the words of
+// mkfs.btrfs where programs read them: the size that is enough comes last.
+func (v *asProgs) checkSizes(devices []string) error {
+	for _, d := range devices {
+		st, err := os.Stat(d)
+		switch {
+		case err != nil:
+			return err
+		case !st.Mode().IsRegular():
+		case min(st.Size(), cmp.Or(v.byteCount.N, st.Size())) < mkfs.MinSize:
+			return fmt.Errorf("'%s' is too small to make a usable filesystem: minimum size for each btrfs device is %d", d, mkfs.MinSize)
+		case st.Size() < v.byteCount.N:
+			return fmt.Errorf("%s has %d bytes, want %d", d, st.Size(), v.byteCount.N)
+		}
+	}
+	return nil
+}
+
+// fit is the size of the file system on the file with a tree, which the file grows to; undo gives
+// it its size back. Otherwise it is 0: what the devices have.
+func (v *asProgs) fit(devices []string, large bool) (n int64, undo func(), err error) {
 	undo = func() {}
+	if v.tree.root == nil {
+		return 0, undo, v.checkSizes(devices)
+	}
+	device := devices[0]
 	st, err := os.Stat(device)
 	missing := errors.Is(err, iofs.ErrNotExist)
-	if err != nil && !missing {
+	switch {
+	case err != nil && !missing:
 		return 0, undo, err
-	}
-	if v.tree.root == nil {
-		if !v.byteCount.Given || !st.Mode().IsRegular() || st.Size() >= v.byteCount.N {
-			return 0, undo, nil
-		}
-		return 0, undo, fmt.Errorf("%s has %d bytes, want %d", device, st.Size(), v.byteCount.N)
+	case !missing && !st.Mode().IsRegular():
+		return 0, undo, nil
 	}
 	n = v.byteCount.N
 	if n == 0 && !missing {
@@ -202,21 +238,11 @@ func (v *asProgs) fit(device string, large bool) (n int64, undo func(), err erro
 		n = max(n, transfer.Need(v.tree.root))
 	}
 	n = int64(format.AlignUp(uint64(max(n, mkfs.MinSize)), format.SectorSize))
-	if v.o.Size = n; missing || !st.Mode().IsRegular() || st.Size() >= n {
+	if v.o.Size = n; missing || st.Size() >= n {
 		return n, undo, nil
 	}
 	old := st.Size()
 	return n, func() { _ = os.Truncate(device, old) }, os.Truncate(device, n)
-}
-
-// tooSmall says it in mkfs.btrfs's words, which programs read: the size that is enough comes last.
-func (v *asProgs) tooSmall(devices []string, err error) error {
-	for _, d := range devices {
-		if st, serr := os.Stat(d); serr == nil && st.Mode().IsRegular() && st.Size() < mkfs.MinSize {
-			return fmt.Errorf("'%s' is too small to make a usable filesystem: minimum size for each btrfs device is %d", d, mkfs.MinSize)
-		}
-	}
-	return err
 }
 
 // inodeFlagNames are the flags that --inode-flags knows.

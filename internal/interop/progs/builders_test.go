@@ -34,3 +34,32 @@ func TestBuilders(t *testing.T) {
 		t.Errorf("the file has %q", have)
 	}
 }
+
+// TestProgsOnDevice: on a block device mkfs.btrfs with a tree takes all of it, or what -b says; and
+// an identifier of a file system that is mounted is refused.
+func TestProgsOnDevice(t *testing.T) {
+	interop.Linux(t)
+	img, src := interop.Image(t, "device.img"), t.TempDir()
+	interop.Must(t, os.WriteFile(filepath.Join(src, "f"), make([]byte, 60<<20), 0o644))
+	interop.Sh(t, "truncate", "-s", "300M", img)
+	const uuid = "2a7e1ffc-2f8d-4cb8-9a1b-6dd5f4b3a0c5"
+	for _, c := range []struct {
+		size string
+		args []string
+	}{{"300.00 MiB", nil}, {"200.00 MiB", []string{"-b", "200M"}}} {
+		dev := strings.TrimSpace(interop.Sh(t, "losetup", "-f", "--show", img))
+		interop.Btrlab(t, append(append([]string{"mkfs.btrfs", "-f", "-q", "-U", uuid, "-r", src}, c.args...), dev)...)
+		if have := interop.Btrlab(t, "info", dev); !strings.Contains(have, c.size) {
+			t.Errorf("%q: want %s:\n%s", c.args, c.size, have)
+		}
+		interop.Sh(t, "losetup", "-d", dev)
+		interop.Judged(t, img)
+	}
+	interop.Mounted(t, img, "", func(string) {
+		other := interop.Image(t, "other.img")
+		interop.Sh(t, "truncate", "-s", "100M", other)
+		if code, out := interop.Try("mkfs.btrfs", "-U", uuid, other); code != 1 || !strings.Contains(out, "mounted") {
+			t.Errorf("the identifier of a mounted file system is taken: %s", out)
+		}
+	})
+}
