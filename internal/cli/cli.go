@@ -100,7 +100,7 @@ func MainWith(built []own.Compiled, args []string, in io.Reader, out, errw io.Wr
 // run runs the verb that args name.
 func (a cmdline) run(args []string) error {
 	root := a.root()
-	root.SetArgs(image.SizesLast(aliased(args)))
+	root.SetArgs(image.FiltersLong(image.SizesLast(aliased(args))))
 	root.SetIn(a.In)
 	root.SetOut(a.Out)
 	root.SetErr(a.Err)

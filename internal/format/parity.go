@@ -42,6 +42,18 @@ func RecoverUnit(row [][]byte, parity, x int) []byte {
 	return times(q, inverse(power(x)^power(y)))
 }
 
+// AddParity adds to sum, which begins as zeros, the P or the Q of the data units of a row, all as
+// long as it.
+func AddParity(sum []byte, data [][]byte, q bool) {
+	for i, d := range data {
+		f := byte(1)
+		if q {
+			f = power(i)
+		}
+		addTo(sum, d, f)
+	}
+}
+
 // addTo adds f times each byte of b to a.
 func addTo(a, b []byte, f byte) {
 	var table [256]byte

@@ -144,6 +144,21 @@ func (c *Chunk) Covers(n int, in Range[uint64]) (out []Range[uint64]) {
 	return out
 }
 
+// DataAt is which byte of the chunk, from its start on, lies at the offset of stripe i; data is
+// false for parity.
+func (c *Chunk) DataAt(i int, off uint64) (delta uint64, data bool) {
+	p, n := ProfileOf(c.Type), len(c.Stripes)
+	if !p.Striped() {
+		return off, true
+	}
+	row, in := off/StripeLen, off%StripeLen
+	units, unit := p.DataStripes(n), i/p.SubStripes
+	if p.Parity > 0 {
+		unit = (i + n - int(row%uint64(n))) % n
+	}
+	return (row*uint64(units)+uint64(unit))*StripeLen + in, unit < units
+}
+
 // StripesWanted is the number of stripes that a chunk of the profile needs, as text, if it may not
 // have n; else "".
 func (p *Profile) StripesWanted(n int) string {

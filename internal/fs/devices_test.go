@@ -193,7 +193,7 @@ func TestDevicesSpared(t *testing.T) {
 }
 
 // TestDeviceMissing: without a device a file system is refused, unless it is degraded, and then it
-// is not written, and what is on the missing device is EIO.
+// is not written where a profile does not bear that, and what is on the missing device is EIO.
 func TestDeviceMissing(t *testing.T) {
 	x := profileOn(t, 3, "single", "raid1c3")
 	files := fill(x)
@@ -206,7 +206,7 @@ func TestDeviceMissing(t *testing.T) {
 		}
 	}
 	refused(fs.Options{ReadOnly: true}, "memory: file system of 3 devices, have 2 (devid 1, 3): name the others")
-	refused(fs.Options{Degraded: true}, "device 2 is missing: open read-only")
+	refused(fs.Options{Degraded: true}, "of profile single has lost 1 devices, bears 0: open read-only")
 	f, err := fs.Open(x.T, devs, fs.Options{ReadOnly: true, Degraded: true})
 	if err != nil {
 		t.Fatal(err)

@@ -37,6 +37,8 @@ type BlockGroup struct {
 	superBytes uint64
 	// freeBytes is the sum of the free spans; read without the lock as a hint.
 	freeBytes atomic.Uint64
+	// readonly keeps allocations out: SetReadonly.
+	readonly atomic.Bool
 
 	mu   lock.Mutex // leaf; protects the fields below
 	free *btree.BTreeG[span]
@@ -245,7 +247,7 @@ func (e *ExtentTree) findInGroups(t *sched.Task, typ, length, align uint64, hint
 	from := sort.Search(len(list), func(i int) bool { return list[i].end() > first })
 	for n := range list {
 		g := list[(from+n)%len(list)]
-		if g.Flags&typ == 0 || g.freeBytes.Load() < length {
+		if !e.takes(g, typ) || g.freeBytes.Load() < length {
 			continue
 		}
 		g.mu.Lock(t)
@@ -263,9 +265,12 @@ func (e *ExtentTree) findInGroups(t *sched.Task, typ, length, align uint64, hint
 	return 0, false
 }
 
-// profile is the profile of a new chunk of the type: the best that a group of the type has. Models
-// get_alloc_profile().
+// profile is the profile of a new chunk of the type: the one that is set, or the best that a group
+// of the type has. Models get_alloc_profile().
 func (e *ExtentTree) profile(list groupList, typ uint64) uint64 {
+	if want := e.target(typ); want.set {
+		return want.profile
+	}
 	var have uint64
 	for _, g := range list {
 		if g.Flags&typ != 0 {

@@ -70,8 +70,9 @@ func (e *ExtentTree) CrossRefExist(t *sched.Task, own format.DataRef, bytenr for
 	return uint64(ref.Count) != it.Refs || ref.DataRef != own, nil
 }
 
-// MayWrite reports whether the block group of the data extent takes writes: scrub and balance make
-// one read-only for a while, and there is neither here. Models btrfs_extent_readonly().
+// MayWrite reports whether the block group of the data extent takes writes: a balance makes one
+// read-only for a while. Models btrfs_extent_readonly().
 func (e *ExtentTree) MayWrite(t *sched.Task, bytenr format.Logical) bool {
-	return e.groups.Load().find(bytenr) != nil
+	g := e.groups.Load().find(bytenr)
+	return g != nil && !g.readonly.Load()
 }

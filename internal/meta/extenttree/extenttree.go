@@ -74,6 +74,7 @@ type ExtentTree struct {
 	groupsObj sched.Obj                 // what an explorer knows the list by
 	lastGroup [8]atomic.Uint64          // by type: where the last allocation was
 	firstFit  bool
+	targets   [8]target  // by type: SetProfile
 	chunkMu   lock.Mutex // one chunk allocation at a time
 
 	refsMu lock.Mutex // protects the five below

@@ -110,7 +110,7 @@ func (e *ExtentTree) createGroup(t *sched.Task, tr *ctree.Trans, g *BlockGroup, 
 func (e *ExtentTree) updateDevItem(t *sched.Task, tr *ctree.Trans, i int) error {
 	p := &e.path
 	defer p.Release(t)
-	key := format.Key{Objectid: format.DEV_ITEMS_OBJECTID, Type: format.DEV_ITEM_KEY, Offset: e.vols.Devices()[i].Devid()}
+	key := deviceKey(e.vols.Devices()[i].Devid())
 	found, err := e.forest.SearchSlot(t, tr, e.chunk, key, p, 0, true)
 	if err != nil {
 		return err

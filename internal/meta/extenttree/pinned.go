@@ -24,10 +24,14 @@ func (e *ExtentTree) Unpin(t *sched.Task, p Pinned) {
 	}
 }
 
-// giveBack returns bytes to their group's free spans.
+// giveBack returns bytes to their group's free spans. In a group that is read-only nobody may have
+// them: they are accounted so.
 func (e *ExtentTree) giveBack(t *sched.Task, s span) {
 	g := e.group(s.Start)
 	g.mu.Lock(t)
 	g.addFreeLocked(t, s)
 	g.mu.Unlock(t)
+	if g.readonly.Load() {
+		e.space.Of(g.Flags).AddTotal(t, 0, 0, s.Len())
+	}
 }

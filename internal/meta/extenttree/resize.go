@@ -67,8 +67,7 @@ func (e *ExtentTree) remove(t *sched.Task, tr *ctree.Trans, r *ctree.Root, key f
 
 // ResizeDevice enters the size of device i into the chunk tree.
 func (e *ExtentTree) ResizeDevice(t *sched.Task, tr *ctree.Trans, i int, size uint64) error {
-	key := format.Key{Objectid: format.DEV_ITEMS_OBJECTID, Type: format.DEV_ITEM_KEY, Offset: e.vols.Devices()[i].Devid()}
-	return e.change(t, tr, e.chunk, key, func(b []byte) {
+	return e.change(t, tr, e.chunk, deviceKey(e.vols.Devices()[i].Devid()), func(b []byte) {
 		var d format.DevItem
 		d.Decode(b)
 		d.TotalBytes = size
@@ -90,4 +89,35 @@ func (e *ExtentTree) change(t *sched.Task, tr *ctree.Trans, r *ctree.Root, key f
 	do(p.Item())
 	e.forest.DirtyLeaf(t, tr, &p)
 	return nil
+}
+
+// AddDevice enters the item of a device that is the last one of the volumes.
+func (e *ExtentTree) AddDevice(t *sched.Task, tr *ctree.Trans, it format.DevItem) error {
+	var b [format.DevItemSize]byte
+	it.Encode(b[:])
+	if err := e.forest.InsertItem(t, tr, e.chunk, deviceKey(it.Devid), b[:]); err != nil {
+		return err
+	}
+	e.deviceUsed = append(e.deviceUsed, 0)
+	e.devSize = e.vols.Size()
+	return nil
+}
+
+// RemoveDevice deletes the item of a device on which no chunk lies, and which the caller takes out
+// of the volumes then.
+func (e *ExtentTree) RemoveDevice(t *sched.Task, tr *ctree.Trans, d *volumes.Device) error {
+	i := slices.Index(e.vols.Devices(), d)
+	if e.deviceUsed[i] != 0 {
+		panic(fmt.Sprintf("extenttree: device %d leaves with %d bytes", d.Devid(), e.deviceUsed[i]))
+	}
+	if _, err := e.remove(t, tr, e.chunk, deviceKey(d.Devid())); err != nil {
+		return err
+	}
+	e.deviceUsed = slices.Delete(e.deviceUsed, i, i+1)
+	e.devSize = e.vols.Size() - uint64(d.Size())
+	return nil
+}
+
+func deviceKey(devid uint64) format.Key {
+	return format.Key{Objectid: format.DEV_ITEMS_OBJECTID, Type: format.DEV_ITEM_KEY, Offset: devid}
 }

@@ -1,7 +1,6 @@
 package extenttree
 
 import (
-	"fmt"
 	"slices"
 
 	"btrlab/internal/format"
@@ -34,40 +33,7 @@ func (e *ExtentTree) Trim(t *sched.Task, tr *ctree.Trans, logical, least, budget
 	if gone == 0 {
 		return 0, nil
 	}
-	e.vols.Split(t, logical, kept)
-	groups := e.replace(t, old, kept, free)
-
-	for i, n := range chunk.DeviceBytes(len(e.deviceUsed)) {
-		if e.deviceUsed[i] -= n; n == 0 {
-			continue
-		}
-		if err := e.updateDevItem(t, tr, i); err != nil { // also when nothing is kept
-			return 0, err
-		}
-	}
-	type item struct {
-		tree *ctree.Root
-		key  format.Key
-	}
-	drop := []item{{e.chunk, format.Key{Objectid: format.FIRST_CHUNK_TREE_OBJECTID, Type: format.CHUNK_ITEM_KEY, Offset: logical}},
-		{e.groupsIn, format.Key{Objectid: logical, Type: format.BLOCK_GROUP_ITEM_KEY, Offset: old.Length}}}
-	for _, s := range chunk.Chunk.Stripes {
-		drop = append(drop, item{e.dev, format.Key{Objectid: s.Devid, Type: format.DEV_EXTENT_KEY, Offset: s.Offset}})
-	}
-	for _, d := range drop {
-		if _, err := e.remove(t, tr, d.tree, d.key); err != nil {
-			return 0, err
-		}
-	}
-	if err := e.fstForget(t, tr, old.span()); err != nil {
-		return 0, err
-	}
-	for _, g := range groups {
-		if err := e.createGroup(t, tr, g, within(free, g.span())); err != nil {
-			return 0, fmt.Errorf("block group %d: %w", g.Start, err)
-		}
-	}
-	return gone, nil
+	return gone, e.recut(t, tr, old, chunk, kept, free)
 }
 
 // freeOf is what is free in a group at rest, the copies of the superblock among it, as the free
@@ -141,6 +107,9 @@ func (e *ExtentTree) replace(t *sched.Task, old *BlockGroup, kept, free []span) 
 		g.mu.Unlock(t)
 		total, supers = total-g.Length, supers-g.superBytes
 		groups = append(groups, g)
+	}
+	if old.readonly.Load() {
+		supers += old.freeBytes.Load()
 	}
 	info.RemoveTotal(t, total, supers)
 	e.chunkMu.Lock(t)

@@ -190,7 +190,7 @@ func (q *Quota) countAll(t *sched.Task, d delta, v *view) error {
 		if err != nil {
 			return err
 		}
-		q.account(t, d, b.length, nil, roots)
+		q.account(t, d, b.Length, nil, roots)
 	}
 }
 

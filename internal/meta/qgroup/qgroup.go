@@ -119,6 +119,9 @@ func (q *Quota) lock(t *sched.Task) {
 	q.state.Write(t, nameState)
 }
 
+// Tree is the quota tree; nil while there is none.
+func (q *Quota) Tree() *ctree.Root { return q.tree }
+
 // find gives the group of a subvolume, and nil when nothing counts it. Models find_qgroup_rb().
 func (q *Quota) find(t *sched.Task, root uint64) *group {
 	q.mu.AssertHeld(t)

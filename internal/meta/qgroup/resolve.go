@@ -7,6 +7,7 @@ import (
 
 	"btrlab/internal/format"
 	"btrlab/internal/meta/ctree"
+	"btrlab/internal/meta/extenttree"
 	"btrlab/internal/sched"
 )
 
@@ -102,58 +103,14 @@ func (v *view) subvol(t *sched.Task, id uint64) (*subvol, error) {
 
 // backRefs is an extent's item: its back references, inline and with items of their own.
 type backRefs struct {
-	found      bool
-	data       bool
-	level      int
-	length     uint64
-	generation uint64
-	refs       []format.InlineRef
+	extenttree.Extent
+	found bool
 }
 
 // read reads the references of the extent at bytenr.
 func (v *view) read(t *sched.Task, bytenr uint64) (b backRefs, err error) {
-	p := &v.path
-	defer p.Release(t)
-	more, err := v.f.SearchForward(t, v.extent, format.Key{Objectid: bytenr, Type: format.EXTENT_ITEM_KEY}, p)
-	if err != nil || !more || p.Key().Objectid != bytenr {
-		return b, err
-	}
-	for ; more && err == nil && p.Key().Objectid == bytenr; more, err = v.f.NextItem(t, v.extent, p) {
-		if err := b.add(p.Key(), p.Item(), uint64(v.f.NodeSize())); err != nil {
-			return b, err
-		}
-	}
+	b.Extent, b.found, err = extenttree.ReadExtent(t, v.f, v.extent, bytenr, &v.path)
 	return b, err
-}
-
-// add takes an item of the extent tree that belongs to the extent.
-func (b *backRefs) add(k format.Key, item []byte, nodeSize uint64) (err error) {
-	r := format.InlineRef{Type: k.Type, Offset: k.Offset}
-	switch k.Type {
-	case format.EXTENT_ITEM_KEY, format.METADATA_ITEM_KEY:
-		var it format.ExtentItem
-		it.Decode(item)
-		b.found, b.data, b.generation = true, it.Flags&format.ExtentFlagData != 0, it.Generation
-		b.length = k.Offset
-		if !b.data {
-			b.level, b.length = int(k.Offset), nodeSize
-			if k.Type == format.EXTENT_ITEM_KEY {
-				var info format.TreeBlockInfo
-				info.Decode(item[format.ExtentItemSize:])
-				b.level = int(info.Level)
-			}
-		}
-		b.refs, err = format.InlineRefs(item, it.RefsStart(k.Type))
-		return err
-	case format.EXTENT_DATA_REF_KEY:
-		r.Data.Decode(item)
-	case format.SHARED_DATA_REF_KEY, format.TREE_BLOCK_REF_KEY, format.SHARED_BLOCK_REF_KEY:
-		// The subvolumes are those of the block in the key, however often it refers to the extent.
-	default:
-		return nil // a block group that begins here
-	}
-	b.refs = append(b.refs, r)
-	return nil
 }
 
 // with adds id to an ascending list, unless it is there.
@@ -179,7 +136,7 @@ func (v *view) roots(t *sched.Task, bytenr uint64) ([]uint64, error) {
 		return nil, err
 	}
 	list, err := v.rootsOf(t, bytenr, &b)
-	if err == nil && !b.data {
+	if err == nil && !b.Data {
 		v.memo[bytenr] = list
 	}
 	return list, err
@@ -187,8 +144,8 @@ func (v *view) roots(t *sched.Task, bytenr uint64) ([]uint64, error) {
 
 // rootsOf is roots for an extent whose references were read.
 func (v *view) rootsOf(t *sched.Task, bytenr uint64, b *backRefs) (list []uint64, err error) {
-	for i := range b.refs {
-		r := &b.refs[i]
+	for i := range b.Refs {
+		r := &b.Refs[i]
 		switch r.Type {
 		case format.SHARED_BLOCK_REF_KEY, format.SHARED_DATA_REF_KEY:
 			list, err = v.withRootsOf(t, list, r.Offset)
@@ -221,13 +178,13 @@ func (v *view) withTreeRef(t *sched.Task, list []uint64, id, bytenr uint64, b *b
 		return list, err
 	}
 	root, level, _ := r.Pointer()
-	if b.generation > r.LastSnapshot() || root == bytenr {
+	if b.Generation > r.LastSnapshot() || root == bytenr {
 		return with(list, id), nil
 	}
-	if level <= b.level {
-		return nil, fmt.Errorf("%w: block %d of level %d in tree %d, which has levels up to %d", errTrees, bytenr, b.level, id, level)
+	if level <= b.Level {
+		return nil, fmt.Errorf("%w: block %d of level %d in tree %d, which has levels up to %d", errTrees, bytenr, b.Level, id, level)
 	}
-	c, err := v.f.ReadBlock(t, bytenr, ctree.Check{Level: b.level, Owner: id})
+	c, err := v.f.ReadBlock(t, bytenr, ctree.Check{Level: b.Level, Owner: id})
 	if err != nil {
 		return nil, err
 	}
@@ -236,15 +193,15 @@ func (v *view) withTreeRef(t *sched.Task, list []uint64, id, bytenr uint64, b *b
 		key = c.Node.Key(0)
 	}
 	c.Put()
-	p := ctree.Path{LowestLevel: b.level + 1}
+	p := ctree.Path{LowestLevel: b.Level + 1}
 	defer p.Release(t)
 	if _, err := v.f.SearchSlot(t, nil, r.Root, key, &p, 0, false); err != nil {
 		return nil, err
 	}
-	up := p.Nodes[b.level+1]
-	slot := p.Slots[b.level+1]
+	up := p.Nodes[b.Level+1]
+	slot := p.Slots[b.Level+1]
 	if empty || slot >= up.Node.Nritems() || up.Node.Blockptr(slot) != bytenr {
-		return nil, fmt.Errorf("%w: block %d of level %d is not in tree %d at %v", errTrees, bytenr, b.level, id, key)
+		return nil, fmt.Errorf("%w: block %d of level %d is not in tree %d at %v", errTrees, bytenr, b.Level, id, key)
 	}
 	at, generation := up.Bytenr, up.Generation()
 	p.Release(t)
@@ -261,7 +218,7 @@ func (v *view) withDataRef(t *sched.Task, list []uint64, bytenr uint64, b *backR
 	if r == nil || err != nil {
 		return list, err
 	}
-	if b.generation > r.LastSnapshot() {
+	if b.Generation > r.LastSnapshot() {
 		return with(list, d.Root), nil
 	}
 	leaves, err := v.leaves(t, r, bytenr, d)

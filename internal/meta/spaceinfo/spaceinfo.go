@@ -105,9 +105,10 @@ type Info struct {
 }
 
 // String names the account in reports.
-func (i *Info) String() string { return "space_info of " + i.kind() }
+func (i *Info) String() string { return "space_info of " + i.Kind() }
 
-func (i *Info) kind() string {
+// Kind is the type of the block groups: data, metadata, system, or data and metadata.
+func (i *Info) Kind() string {
 	switch i.Type {
 	case format.BlockGroupData:
 		return "data"
@@ -303,7 +304,7 @@ func (i *Info) reserveTicketLocked(t *sched.Task, bytes uint64, mode FlushMode) 
 		return errno.ENOSPC
 	}
 	if t.Tracing() {
-		t.Trace(sched.TraceEvent{Name: "btrfs_reserve_ticket", What: strings.ToUpper(i.kind()), Len: bytes})
+		t.Trace(sched.TraceEvent{Name: "btrfs_reserve_ticket", What: strings.ToUpper(i.Kind()), Len: bytes})
 	}
 	tk := &ticket{bytes: bytes}
 	i.tickets = append(i.tickets, tk)
@@ -346,7 +347,7 @@ func (i *Info) stealLocked(t *sched.Task, bytes uint64, mode FlushMode) error {
 
 // Event names the wait for a ticket in reports. The flusher serves all tickets.
 func (i *Info) Event() (name, verb string) {
-	return "a ticket for " + i.kind() + " space", "flush for"
+	return "a ticket for " + i.Kind() + " space", "flush for"
 }
 
 func (i *Info) removeLocked(t *sched.Task, tk *ticket) {
@@ -514,14 +515,14 @@ func (i *Info) unpromiseLocked(t *sched.Task, bytes uint64) {
 // traced tells the tracer of a change of may_use.
 func (i *Info) traced(t *sched.Task, diff int64) {
 	if diff != 0 {
-		t.Trace(sched.TraceEvent{Name: "update_bytes_may_use", What: strings.ToUpper(i.kind()), Val: diff})
+		t.Trace(sched.TraceEvent{Name: "update_bytes_may_use", What: strings.ToUpper(i.Kind()), Val: diff})
 	}
 }
 
 // tracedFlush tells a tracer of a step of flushing.
 func (i *Info) tracedFlush(t *sched.Task, state string) {
 	if t.Tracing() {
-		t.Trace(sched.TraceEvent{Name: "btrfs_flush_space", What: state + " " + strings.ToUpper(i.kind())})
+		t.Trace(sched.TraceEvent{Name: "btrfs_flush_space", What: state + " " + strings.ToUpper(i.Kind())})
 	}
 }
 

@@ -290,15 +290,15 @@ func TestTicketOfAFailure(t *testing.T) {
 		}
 		i.AddTotal(task, 8*MiB, 8*MiB, 0)
 		if err := i.Reserve(task, MiB, mode); !errors.Is(err, errno.ENOSPC) {
-			t.Fatalf("%s: %v", i.kind(), err)
+			t.Fatalf("%s: %v", i.Kind(), err)
 		}
 		i.Freed(task, 4*MiB)
 		i.Unpinned(task, 4*MiB)
 		if u := i.Usage(task); u.MayUse != 0 || len(i.tickets) != 0 {
-			t.Errorf("%s: %d tickets wait, %+v", i.kind(), len(i.tickets), u)
+			t.Errorf("%s: %d tickets wait, %+v", i.Kind(), len(i.tickets), u)
 		}
 		if err := i.Reserve(task, 4*MiB, NoFlush); err != nil {
-			t.Errorf("%s: what was freed cannot be had: %v", i.kind(), err)
+			t.Errorf("%s: what was freed cannot be had: %v", i.Kind(), err)
 		}
 	}
 }

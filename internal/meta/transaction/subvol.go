@@ -242,7 +242,7 @@ const UnitsUnlinkSubvol = 9
 func (m *Manager) UnlinkSubvol(t *sched.Task, h *Handle, id, parent uint64) error {
 	tree := m.Root(format.ROOT_TREE_OBJECTID)
 	for _, k := range linkKeys(parent, id) {
-		if err := m.delete(t, h, tree, k); err != nil {
+		if err := m.DeleteItem(t, h, tree, k); err != nil {
 			return err
 		}
 	}
@@ -271,7 +271,7 @@ const UnitsMoveSubvol = 4
 func (m *Manager) MoveSubvol(t *sched.Task, h *Handle, id, from, to uint64, ref format.RootRef) error {
 	tree := m.Root(format.ROOT_TREE_OBJECTID)
 	for _, k := range linkKeys(from, id) {
-		if err := m.delete(t, h, tree, k); err != nil {
+		if err := m.DeleteItem(t, h, tree, k); err != nil {
 			return err
 		}
 	}
@@ -299,8 +299,9 @@ func orphanKey(id uint64) format.Key {
 	return format.Key{Objectid: format.ORPHAN_OBJECTID, Type: format.ORPHAN_ITEM_KEY, Offset: id}
 }
 
-// delete deletes one item. ENOENT when it is not there.
-func (m *Manager) delete(t *sched.Task, h *Handle, r *ctree.Root, k format.Key) error {
+// DeleteItem deletes one item. ENOENT when it is not there; then, and after any error, the
+// transaction must be aborted if it has changed anything.
+func (m *Manager) DeleteItem(t *sched.Task, h *Handle, r *ctree.Root, k format.Key) error {
 	var p ctree.Path
 	defer p.Release(t)
 	found, err := m.Forest.SearchSlot(t, &h.tr, r, k, &p, -1, true)
@@ -407,7 +408,7 @@ func (m *Manager) DropSubvol(t *sched.Task, id uint64, stop func() bool) error {
 func (m *Manager) dropSome(t *sched.Task, h *Handle, id uint64) (done bool, err error) {
 	r, it, err := m.OpenSubvol(t, id)
 	if errors.Is(err, ErrNoRoot) {
-		return true, m.delete(t, h, m.Root(format.ROOT_TREE_OBJECTID), orphanKey(id))
+		return true, m.DeleteItem(t, h, m.Root(format.ROOT_TREE_OBJECTID), orphanKey(id))
 	}
 	if err != nil {
 		return false, err
@@ -415,7 +416,7 @@ func (m *Manager) dropSome(t *sched.Task, h *Handle, id uint64) (done bool, err 
 	defer r.Close()
 	if it.Refs > 0 {
 		// it was deleted, and is not
-		return true, m.delete(t, h, m.Root(format.ROOT_TREE_OBJECTID), orphanKey(id))
+		return true, m.DeleteItem(t, h, m.Root(format.ROOT_TREE_OBJECTID), orphanKey(id))
 	}
 	next, done, err := m.Extents.DropTree(t, &h.tr, r, extenttree.DropProgress{Key: it.DropProgress, Level: int(it.DropLevel)}, dropBudget)
 	switch {
@@ -430,10 +431,10 @@ func (m *Manager) dropSome(t *sched.Task, h *Handle, id uint64) (done bool, err 
 	key, err := m.findRootItem(t, id, &p)
 	p.Release(t)
 	if err == nil {
-		err = m.delete(t, h, m.Root(format.ROOT_TREE_OBJECTID), key)
+		err = m.DeleteItem(t, h, m.Root(format.ROOT_TREE_OBJECTID), key)
 	}
 	if err == nil {
-		err = m.delete(t, h, m.Root(format.ROOT_TREE_OBJECTID), orphanKey(id))
+		err = m.DeleteItem(t, h, m.Root(format.ROOT_TREE_OBJECTID), orphanKey(id))
 	}
 	if err == nil {
 		m.Quota.Dropped(t, id)

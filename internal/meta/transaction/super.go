@@ -7,7 +7,6 @@ import (
 	"btrlab/internal/blockdev"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
-	"btrlab/internal/meta/ctree"
 	"btrlab/internal/meta/volumes"
 	"btrlab/internal/sched"
 )
@@ -97,6 +96,7 @@ func (g *guarded) wrote(sb *format.Super) {
 
 // guard begins to watch the devices for other programs, if they can get at them.
 func (m *Manager) guard(t *sched.Task) error {
+	m.guarded = nil
 	for _, d := range m.Volumes.Devices() {
 		base, off := blockdev.Base(d.Device)
 		file, ok := base.(*blockdev.File)
@@ -162,6 +162,7 @@ func (m *Manager) nextSuper(t *sched.Task, tx *Transaction) *format.Super {
 		sb.Label = *l
 	}
 	sb.TotalBytes += uint64(m.grown.Swap(0))
+	sb.NumDevices += uint64(m.devices.Swap(0))
 	bytenr, level, _ := m.Root(format.ROOT_TREE_OBJECTID).Pointer()
 	sb.Root, sb.RootLevel = bytenr, uint8(level)
 	bytenr, level, gen := m.Root(format.CHUNK_TREE_OBJECTID).Pointer()
@@ -169,12 +170,17 @@ func (m *Manager) nextSuper(t *sched.Task, tx *Transaction) *format.Super {
 	// A commit has all that a log tree adds to the last one.
 	sb.LogRoot, sb.LogRootLevel = 0, 0
 	sb.BytesUsed = m.Extents.BytesUsed()
+	listed := false
 	for i, n := range m.Extents.DeviceBytesUsed() {
 		d := m.Volumes.Devices()[i]
 		d.SetBytesUsed(n)
 		if d.Devid() == sb.DevItem.Devid {
 			sb.DevItem.BytesUsed, sb.DevItem.TotalBytes = n, d.Item().TotalBytes
+			listed = true
 		}
+	}
+	if !listed { // it has left
+		sb.DevItem = m.Volumes.Devices()[0].Item()
 	}
 	if sb.UUIDTreeGeneration == old {
 		sb.UUIDTreeGeneration = tx.id // the uuid tree is as right as it was
@@ -223,20 +229,4 @@ func (m *Manager) backupRoots(sb *format.Super) {
 	set(format.DEV_TREE_OBJECTID, &b.DevRoot, &b.DevRootGen, &b.DevRootLevel)
 	set(format.CSUM_TREE_OBJECTID, &b.CsumRoot, &b.CsumRootGen, &b.CsumRootLevel)
 	sb.Backups[slot] = b
-}
-
-// SpoilSpaceCache says that the old cache of the free space of the block group at logical, if an
-// image without a free space tree has one, is of another generation than it is: nobody loads it,
-// and Linux writes it again. Models a step of btrfs_setup_space_cache().
-func (m *Manager) SpoilSpaceCache(t *sched.Task, h *Handle, logical uint64) error {
-	var p ctree.Path
-	defer p.Release(t)
-	key := format.Key{Objectid: format.FREE_SPACE_OBJECTID, Offset: logical}
-	found, err := m.Forest.SearchSlot(t, &h.tr, m.Root(format.ROOT_TREE_OBJECTID), key, &p, 0, true)
-	if err != nil || !found || len(p.Item()) < format.KeySize+8 {
-		return err
-	}
-	clear(p.Item()[format.KeySize : format.KeySize+8])
-	m.Forest.DirtyLeaf(t, &h.tr, &p)
-	return nil
 }

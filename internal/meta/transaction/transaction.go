@@ -138,6 +138,7 @@ type Manager struct {
 	incompat atomic.Uint64
 	label    atomic.Pointer[string] // nil: as it is
 	grown    atomic.Int64           // bytes of total_bytes that the next commit adds
+	devices  atomic.Int64           // and devices
 
 	quotaMu lock.Mutex // one change of the configuration of quotas at a time
 
@@ -843,6 +844,19 @@ func (m *Manager) writeRootItem(t *sched.Task, h *Handle, r *ctree.Root) error {
 // Root is the tree with the id, one of those that every file system has; a subvolume's belongs to
 // its opener (OpenSubvol).
 func (m *Manager) Root(id uint64) *ctree.Root { return m.roots[id] }
+
+// Tree finds the tree with the id, which is no subvolume, and opens one that nobody here uses: the
+// caller keeps that for as long as the transaction runs.
+func (m *Manager) Tree(t *sched.Task, id uint64) (*ctree.Root, error) {
+	if r := m.Root(id); r != nil {
+		return r, nil
+	}
+	if r := m.Quota.Tree(); r != nil && r.ID == id {
+		return r, nil
+	}
+	r, _, err := m.OpenSubvol(t, id)
+	return r, err
+}
 
 // Roots lists the trees that Root knows by id.
 func (m *Manager) Roots() []*ctree.Root {

@@ -48,7 +48,7 @@ func (m *Manager) changeUUID(t *sched.Task, h *Handle, typ uint8, u format.UUID,
 		return nil
 	}
 	if len(old) > 0 {
-		if err := m.delete(t, h, r, key); err != nil {
+		if err := m.DeleteItem(t, h, r, key); err != nil {
 			return err
 		}
 	}

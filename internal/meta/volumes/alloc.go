@@ -21,7 +21,7 @@ type hole = format.Range[format.Physical]
 // holes lists the ranges of the device that a chunk may take: free, not below format.BlockReserved,
 // starts aligned to format.StripeLen; ascending.
 func (d *Device) holes(chunks []ChunkInfo) []hole {
-	if d.missing {
+	if d.missing || d.retired {
 		return nil
 	}
 	var used []hole

@@ -34,6 +34,7 @@ type Device struct {
 	blockdev.Device
 	index   int // in Volumes.Devices
 	missing bool
+	retired bool           // takes no new chunks
 	item    format.DevItem // but for bytes_used
 	listed  bool           // the chunk tree has its item
 	// used is bytes_used as of the last commit, for the superblock.
@@ -181,17 +182,32 @@ func (v *Volumes) Settle() error {
 	return nil
 }
 
-// CheckWritable says why the devices may be read only; nil if they may be written.
+// CheckWritable says why the devices may be read only; nil if they may be written. Models
+// btrfs_check_rw_degradable().
 func (v *Volumes) CheckWritable() error {
-	for _, d := range v.devices {
-		if d.missing {
-			return fmt.Errorf("device %d is missing: open read-only", d.item.Devid)
-		}
-	}
 	for _, c := range v.Chunks() {
+		missing := 0
+		for _, d := range c.devs {
+			if d.missing {
+				missing++
+			}
+		}
+		if missing > c.profile.Tolerated {
+			return fmt.Errorf("chunk %d of profile %s has lost %d devices, bears %d: open read-only", c.Logical, c.profile.Name, missing, c.profile.Tolerated)
+		}
 		if c.profile.Parity > 0 {
 			return fmt.Errorf("unsupported feature for writing: block groups of profile %s: open read-only", c.profile.Name)
 		}
 	}
 	return nil
+}
+
+// Writable is how many devices can be written.
+func (v *Volumes) Writable() (n int) {
+	for _, d := range v.devices {
+		if !d.missing {
+			n++
+		}
+	}
+	return n
 }

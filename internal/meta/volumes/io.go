@@ -122,21 +122,30 @@ func (v *Volumes) Submit(t *sched.Task, b *blockdev.Bio) {
 // submitPiece starts a bio that lies in one piece.
 func (v *Volumes) submitPiece(t *sched.Task, b *blockdev.Bio, c *ChunkInfo, at format.Piece) {
 	r := v.newRequest(t, b)
-	copies := 1
-	if b.Op == blockdev.OpWrite {
-		copies = at.Copies
-	} else {
-		r.c, r.at = c, at
+	var devs [maxCopies]*Device
+	copies := 0
+	for i := range at.Copies {
+		d := c.devs[at.First+i]
+		if b.Op == blockdev.OpWrite && d.missing && at.Copies > 1 {
+			continue // the other copies have it
+		}
+		m := &r.bio[copies]
+		m.Op, m.Off, m.Vecs, m.Err = b.Op, c.offset(at, i), b.Vecs, nil
+		devs[copies] = d
+		if copies++; b.Op != blockdev.OpWrite {
+			r.c, r.at = c, at
+			break
+		}
+	}
+	if copies == 0 { // of more devices than the profile bears
+		copies, devs[0] = 1, c.devs[at.First]
+		r.bio[0].Op, r.bio[0].Off, r.bio[0].Vecs, r.bio[0].Err = b.Op, c.offset(at, 0), b.Vecs, nil
 	}
 	r.copies = copies
 	r.left.Store(int32(copies))
-	for i := range copies {
-		m := &r.bio[i]
-		m.Op, m.Off, m.Vecs, m.Err = b.Op, c.offset(at, i), b.Vecs, nil
-	}
 	// The end of the last copy gives r back, so r is not touched after its submit.
 	for i := range copies {
-		start(t, c.devs[at.First+i], &r.bio[i])
+		start(t, devs[i], &r.bio[i])
 	}
 }
 

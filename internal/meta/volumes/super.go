@@ -11,6 +11,9 @@ import (
 // Flush makes every completed write durable, on every device.
 func (v *Volumes) Flush(t *sched.Task) error {
 	for _, d := range v.devices {
+		if d.missing {
+			continue
+		}
 		if t.Tracing() {
 			tracedBio(t, blockdev.OpFlush, 0)
 		}
@@ -45,6 +48,9 @@ func (v *Volumes) PutSupers(t *sched.Task, sb *format.Super, n int) error {
 	b := make([]byte, format.SuperSize)
 	for i := range n {
 		for _, d := range v.devices {
+			if d.missing {
+				continue
+			}
 			err := d.putSuper(t, sb, i, b)
 			if err == nil {
 				continue
