@@ -21,6 +21,9 @@ func (f *FS) mover(t *sched.Task, stop func() bool) (*relocation.Mover, error) {
 	if err := f.Sync(t); err != nil {
 		return nil, err
 	}
+	if err := f.clearRelocation(t); err != nil {
+		return nil, err
+	}
 	m := &relocation.Mover{Config: relocation.Config{Trans: f.trans, Sums: f.store.Csums, Stop: stop,
 		Subvol: func(t *sched.Task, id uint64) (*ctree.Root, error) {
 			r, err := f.loggedSubvol(t, id)
@@ -35,6 +38,27 @@ func (f *FS) mover(t *sched.Task, stop func() bool) (*relocation.Mover, error) {
 			}
 		}}}
 	return m, nil
+}
+
+// clearRelocation clears away what a balance by Linux leaves that did not end: relocation trees, and
+// the copies of data that nothing points at yet. Models btrfs_recover_relocation(). Difference: the
+// trees are dropped where the kernel merges what they have.
+func (f *FS) clearRelocation(t *sched.Task) error {
+	if _, err := f.trans.DropRelocTrees(t); err != nil {
+		return err
+	}
+	r, it, err := f.trans.OpenSubvol(t, format.DATA_RELOC_TREE_OBJECTID)
+	if err != nil {
+		return err
+	}
+	vol, err := f.newSubvol(t, r, &it)
+	if err != nil {
+		return err
+	}
+	if err := f.cleanOrphans(t, vol); err != nil {
+		return fmt.Errorf("delete the copies of a balance: %w", err)
+	}
+	return f.Sync(t)
 }
 
 // Balance moves the chunks that b asks for: relocation.Mover.Balance. stop, if set, is asked now

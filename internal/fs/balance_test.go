@@ -7,9 +7,14 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"btrlab/internal/blockdev"
+	"btrlab/internal/blockdev/dm"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
+	"btrlab/internal/fs"
+	"btrlab/internal/sched"
 	"btrlab/internal/testing/fstest"
+	"btrlab/internal/testing/need"
 )
 
 // lived is a file system with what a balance has to keep: files of extents large and small, shared
@@ -44,13 +49,15 @@ func lived(x *fstest.Fixture, seed uint64) map[string]string {
 }
 
 // allOf is every name in the file system with what is there.
-func allOf(x *fstest.Fixture) map[string]string {
+func allOf(x *fstest.Fixture) map[string]string { return allIn(x.T, x.FS) }
+
+func allIn(t *sched.Task, f *fs.FS) map[string]string {
 	all := map[string]string{}
 	var dir func(path string)
 	dir = func(path string) {
-		for _, e := range fstest.Must(x.FS.ReadDir(x.T, path)) {
+		for _, e := range fstest.Must(f.ReadDir(t, path)) {
 			name := path + "/" + e.Name
-			a, err := x.FS.Lstat(x.T, name)
+			a, err := f.Lstat(t, name)
 			if errors.Is(err, errno.ENOENT) {
 				continue // a subvolume of what this is a snapshot of
 			}
@@ -60,7 +67,7 @@ func allOf(x *fstest.Fixture) map[string]string {
 			case a.IsDir():
 				dir(name)
 			case a.IsRegular():
-				all[name] += fmt.Sprintf(" %x", sha256.Sum256(x.ReadFile(name)))
+				all[name] += fmt.Sprintf(" %x", sha256.Sum256(fstest.Must(readAll(t, f, name))))
 			}
 		}
 	}
@@ -113,5 +120,54 @@ func TestBalance(t *testing.T) {
 			x.WriteAt(f, make([]byte, 3<<20), 0)
 			x.Must(f.Close(x.T))
 		})
+	}
+}
+
+// The power fails after each write of a balance, which gives metadata another profile: the file
+// system is there each time, with all that was in it, and the balance goes on.
+func TestBalanceCrash(t *testing.T) {
+	need.Long(t)
+	fstest.OneTask(t)
+	x := fstest.New(t, fstest.Size(300<<20))
+	want := lived(x, 2)
+	x.Close()
+	mem := x.Dev.(*blockdev.Memory)
+	log := dm.NewLogWrites(mem, mem.Snapshot())
+	f := fstest.Must(fs.Open(x.T, []blockdev.Device{log}, fs.Options{}))
+	item := format.BalanceItem{Flags: format.BalanceData | format.BalanceMetadata | format.BalanceSystem | format.BalanceForce,
+		Meta: format.BalanceArgs{Flags: format.BalanceConvert, Target: format.ProfileSingle}}
+	moved := fstest.Must(f.Balance(x.T, &item, nil, nil))
+	if moved.Chunks < 3 {
+		t.Fatalf("%d chunks", moved.Chunks)
+	}
+	fstest.NoError(f.Close(x.T))
+	n, resumed := 0, 0
+	fstest.NoError(log.Images(x.T, dm.ImageOptions{SectorBytes: 4096, Subsets: 1, Seed: 1}, func(tk *sched.Task, m dm.Image) error {
+		n++
+		if found := fstest.Findings(tk, m.Dev); found != "" {
+			t.Errorf("%s: %s", m.Name, found)
+			return nil
+		}
+		if n%7 != 0 {
+			return nil
+		}
+		f := fstest.Must(fs.Open(tk, []blockdev.Device{m.Dev}, fs.Options{}))
+		_, ok, err := f.BalanceStatus(tk)
+		fstest.NoError(err)
+		if ok {
+			resumed++
+			fstest.Must(f.ResumeBalance(tk, nil, nil))
+		}
+		if diff := differs(allIn(tk, f), want); diff != "" {
+			t.Errorf("%s: %s", m.Name, diff)
+		}
+		fstest.NoError(f.Close(tk))
+		if found := fstest.Findings(tk, m.Dev); found != "" {
+			t.Errorf("%s, resumed: %s", m.Name, found)
+		}
+		return nil
+	}))
+	if n < 50 || resumed < 5 {
+		t.Errorf("%d crashes, %d balances resumed", n, resumed)
 	}
 }

@@ -44,6 +44,11 @@ func (f *FS) AddDevice(t *sched.Task, dev blockdev.Device) (devid uint64, err er
 		return 0, err
 	}
 	d := f.vols.Join(t, dev, it)
+	// The commit writes one superblock after the other: the first one says that there is this
+	// device, and a crash then must find it.
+	if err := d.Introduce(t, dev, sb); err != nil {
+		return 0, err
+	}
 	return devid, f.change(t, func(h *transaction.Handle) error { return f.trans.AddDevice(t, h, d) })
 }
 
@@ -165,11 +170,15 @@ func (f *FS) ReplaceDevice(t *sched.Task, devid uint64, dev blockdev.Device, eac
 	if err := f.vols.CopyStripes(t, d, dev, each); err != nil {
 		return err
 	}
-	missing := d.Missing()
-	old := f.vols.Replace(t, d, dev)
-	err = f.change(t, func(h *transaction.Handle) error { return f.trans.DeviceReplaced(t) })
-	if err != nil || missing {
+	// No tree changes: both are the device until the old one's superblock goes.
+	if err := d.Introduce(t, dev, f.trans.Super(t)); err != nil {
 		return err
 	}
-	return wipeSupers(t, old)
+	if !d.Missing() {
+		if err := wipeSupers(t, d.Device); err != nil {
+			return err
+		}
+	}
+	f.vols.Replace(t, d, dev)
+	return f.trans.DeviceReplaced(t)
 }

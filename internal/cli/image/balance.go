@@ -226,7 +226,7 @@ that have it. What is asked of metadata is done to system chunks, too.`,
 		f.VarP(x.v, x.name, x.short, "chunks of "+x.text+", those that all `filters` take")
 		f.Lookup(x.name).NoOptDefVal = "all"
 	}
-	f.BoolVarP(&force, "force", "f", false, "also to a profile of metadata that bears the loss of fewer devices, and of system chunks alone")
+	f.BoolVarP(&force, "force", "f", false, "also to a profile without redundancy, of metadata, and of system chunks alone")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if sys.on && !force {
 			return app.Usagef(cmd, "--system alone wants --force")

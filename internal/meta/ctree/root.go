@@ -57,10 +57,15 @@ func BareRoot(id uint64) *Root {
 
 // OpenRoot reads the root node of a tree.
 func (f *Forest) OpenRoot(t *sched.Task, id, bytenr uint64, level int, generation, lastSnapshot uint64) (*Root, error) {
+	return f.openRoot(t, id, id, bytenr, level, generation, lastSnapshot)
+}
+
+// openRoot is OpenRoot of a tree whose blocks have another owner.
+func (f *Forest) openRoot(t *sched.Task, id, owner, bytenr uint64, level int, generation, lastSnapshot uint64) (*Root, error) {
 	if level < 0 || level >= format.MaxLevel {
-		return nil, corruptf(Check{Level: level, Owner: id}, bytenr, "bad root level, have %d want 0..%d", level, format.MaxLevel-1)
+		return nil, corruptf(Check{Level: level, Owner: owner}, bytenr, "bad root level, have %d want 0..%d", level, format.MaxLevel-1)
 	}
-	b, err := f.ReadBlock(t, bytenr, Check{Level: level, Generation: generation, Owner: id})
+	b, err := f.ReadBlock(t, bytenr, Check{Level: level, Generation: generation, Owner: owner})
 	if err != nil {
 		return nil, err
 	}
@@ -68,6 +73,11 @@ func (f *Forest) OpenRoot(t *sched.Task, id, bytenr uint64, level int, generatio
 	r.lastSnapshot.Store(lastSnapshot)
 	r.node.Store(b)
 	return r, nil
+}
+
+// OpenReloc is OpenRoot of a relocation tree, whose blocks say that they belong to a subvolume.
+func (f *Forest) OpenReloc(t *sched.Task, bytenr uint64, level int, generation uint64) (*Root, error) {
+	return f.openRoot(t, format.TREE_RELOC_OBJECTID, 0, bytenr, level, generation, 0)
 }
 
 // Close ends the use of a root that nobody searches any more: its node may leave the cache.

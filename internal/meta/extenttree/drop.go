@@ -29,7 +29,7 @@ type drop struct {
 	budget int // references that may still be dropped
 }
 
-// DropTree drops the references of the deleted subvolume tree r to its blocks and data, from
+// DropTree drops the references of the deleted subvolume tree, or relocation tree, r to its blocks and data, from
 // progress at on and at most about budget of them. What no other tree has is freed; no block of r
 // changes. Done says that nothing of r is left; else it returns where to go on. After an error the
 // transaction must be aborted.
@@ -43,7 +43,7 @@ type drop struct {
 func (e *ExtentTree) DropTree(t *sched.Task, tr *ctree.Trans, r *ctree.Root, at DropProgress, budget int) (next DropProgress, done bool, err error) {
 	d := &drop{e: e, t: t, r: r, at: at, budget: budget}
 	bytenr, level, gen := r.Pointer()
-	b, err := e.forest.ReadBlock(t, bytenr, ctree.Check{Level: level, Generation: gen, Owner: r.ID})
+	b, err := e.forest.ReadBlock(t, bytenr, ctree.Check{Level: level, Generation: gen, Owner: d.owner()})
 	if err != nil {
 		return at, false, err
 	}
@@ -61,16 +61,30 @@ func (e *ExtentTree) DropTree(t *sched.Task, tr *ctree.Trans, r *ctree.Root, at 
 	if err != nil {
 		return at, false, err
 	}
-	d.free(b, byTree(r.ID))
+	root := byTree(r.ID)
+	if r.ID == format.TREE_RELOC_OBJECTID {
+		root = byParent(b) // it is its own
+	}
+	d.free(b, root)
 	return DropProgress{}, true, nil
 }
 
-// refsOf is the kind of reference that r has to what b points at.
+// owner is the tree that the blocks of r are checked for: the blocks of a relocation tree say that
+// they belong to the subvolume that it is of.
+func (d *drop) owner() uint64 {
+	if d.r.ID == format.TREE_RELOC_OBJECTID {
+		return 0
+	}
+	return d.r.ID
+}
+
+// refsOf is the kind of reference that b has to what it points at: by the tree in its header, which
+// is r but in a relocation tree.
 func (d *drop) refsOf(b *ctree.Buffer, full bool) backRef {
 	if full {
 		return byParent(b)
 	}
-	return byTree(d.r.ID)
+	return byTree(b.Owner())
 }
 
 // free queues the drop of a reference to b.
@@ -83,7 +97,7 @@ func (d *drop) free(b *ctree.Buffer, ref backRef) {
 func (d *drop) child(b *ctree.Buffer, slot int) (*ctree.Buffer, error) {
 	key := b.Node.Key(slot)
 	c, err := d.e.forest.ReadBlock(d.t, b.Node.Blockptr(slot), ctree.Check{Level: b.Level() - 1, Generation: b.Node.PtrGeneration(slot),
-		Owner: d.r.ID, FirstKey: &key})
+		Owner: d.owner(), FirstKey: &key})
 	if err != nil {
 		return nil, err
 	}

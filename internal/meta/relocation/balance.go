@@ -133,17 +133,20 @@ func (m *Mover) checkTargets(b *format.BalanceItem) error {
 			return fmt.Errorf("convert %s to %#x, want one profile: %w", x.what, a.Target, errno.EINVAL)
 		case v.Writable() < p.DevsMin:
 			return fmt.Errorf("convert %s to %s, which wants %d devices, have %d: %w", x.what, p.Name, p.DevsMin, v.Writable(), errno.EINVAL)
-		case x.typ == format.BlockGroupData || b.Flags&format.BalanceForce != 0:
+		case x.typ == format.BlockGroupData || b.Flags&format.BalanceForce != 0 || redundant(p):
 			continue
 		}
 		for _, c := range v.Chunks() {
-			if have := format.ProfileOf(c.Chunk.Type); c.Chunk.Type&x.typ != 0 && have.Tolerated > p.Tolerated {
+			if have := format.ProfileOf(c.Chunk.Type); c.Chunk.Type&x.typ != 0 && redundant(have) {
 				return fmt.Errorf("convert %s from %s to %s, which loses redundancy, want --force: %w", x.what, have.Name, p.Name, errno.EINVAL)
 			}
 		}
 	}
 	return nil
 }
+
+// redundant reports whether the profile bears the loss of some bytes.
+func redundant(p *format.Profile) bool { return p.Copies > 1 || p.Tolerated > 0 }
 
 // profileOf is the profile that a filter names; nil if it names none, or several.
 func profileOf(extended uint64) *format.Profile {

@@ -44,8 +44,7 @@ func (m *Manager) RemoveDevice(t *sched.Task, h *Handle, d *volumes.Device) erro
 	return m.guard(t)
 }
 
-// DeviceReplaced says that another device has taken the place of one: the next commit writes its
-// superblock.
+// DeviceReplaced says that another device has taken the place of one, with its superblock.
 //
 // Preconditions: no other task uses the file system.
 func (m *Manager) DeviceReplaced(t *sched.Task) error { return m.guard(t) }

@@ -52,12 +52,11 @@ func (v *Volumes) Leave(t *sched.Task, d *Device) {
 
 // Replace puts dev, which has all that lies on d, in its place; it is d from now on, with its
 // number and its UUID. Models btrfs_dev_replace_finishing().
-func (v *Volumes) Replace(t *sched.Task, d *Device, dev blockdev.Device) (old blockdev.Device) {
+func (v *Volumes) Replace(t *sched.Task, d *Device, dev blockdev.Device) {
 	v.mu.Lock(t)
 	defer v.mu.Unlock(t)
-	old, d.Device, d.missing = d.Device, dev, false
+	d.Device, d.missing = dev, false
 	v.publish(v.m.Load().chunks)
-	return old
 }
 
 // NextDevid is the number of the next device. Models find_next_devid().

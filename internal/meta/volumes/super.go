@@ -67,6 +67,20 @@ func (v *Volumes) PutSupers(t *sched.Task, sb *format.Super, n int) error {
 	return v.Flush(t)
 }
 
+// Introduce writes sb, the superblock of the last commit, to dev, which is about to be d: from here
+// on it can be opened as that. All is durable then.
+func (d *Device) Introduce(t *sched.Task, dev blockdev.Device, sb *format.Super) error {
+	as := &Device{Device: dev, item: d.item}
+	as.used.Store(d.used.Load())
+	b := make([]byte, format.SuperSize)
+	for i := range format.SuperMirrorMax {
+		if err := as.putSuper(t, sb, i, b); err != nil {
+			return blockdev.Errorf(dev, "write superblock copy %d: %w", i, err)
+		}
+	}
+	return blockdev.Flush(t, dev)
+}
+
 // putSuper writes copy i of the superblock, if the device has room for it. b is memory for it.
 func (d *Device) putSuper(t *sched.Task, sb *format.Super, i int, b []byte) error {
 	off := format.SuperMirror(i)
