@@ -42,6 +42,18 @@ func RecoverUnit(row [][]byte, parity, x int) []byte {
 	return times(q, inverse(power(x)^power(y)))
 }
 
+// MakeParity makes P, and Q if parity is 2, of the data units of a row.
+func MakeParity(data [][]byte, parity int) [][]byte {
+	units := make([][]byte, parity)
+	for k := range units {
+		units[k] = make([]byte, len(data[0]))
+		for i, d := range data {
+			addTo(units[k], d, power(i*k))
+		}
+	}
+	return units
+}
+
 // addTo adds f times each byte of b to a.
 func addTo(a, b []byte, f byte) {
 	var table [256]byte
