@@ -40,7 +40,8 @@ func (a verbs) imageDump() *cobra.Command {
 		Long: `Dump writes the metadata of a file system to FILE, - for standard output, in the format of btrfs-image. IMAGE... are all its devices.
 File data is left out, also what is in small files and where symbolic links lead: both read as zeros. So do checksums of data.
 Names of files and attributes are in it unless they are sanitized: -s gives each name random letters, -ss random letters of the
-same hash, so that a check of the restored image is clean but for names of less than five bytes. The values of attributes are zeros then.
+same hash, so that the restored image can be listed and checked. Names of four bytes or less stay then: nothing else has their hash, which
+tells them anyway. With -s Linux refuses directories of the restored image, and check says so. The values of attributes are zeros with both.
 Names of subvolumes are sanitized as well, which btrfs-image leaves. The label and names of attributes stay.
 A tree block that no device has whole is left out, with a line each; the exit code is 1 then.`,
 		Example: `  btrlab image dump -c9 disk.img disk.dump
@@ -108,6 +109,9 @@ func (a verbs) dumpTo(images []string, dest string, o metadump.CreateOptions) er
 		return err
 	}
 	fmt.Fprintf(out, "%s: %s, %s in the dump\n", images[0], prose.Count(sum.Blocks, "tree block"), app.HumanSize(uint64(sum.Bytes)))
+	if sum.Kept > 0 {
+		fmt.Fprintf(out, "  %s of 4 bytes or less as they are: their hashes tell them\n", prose.Count(sum.Kept, "name"))
+	}
 	if sum.Unalike > 0 {
 		fmt.Fprintf(out, "  %s without another one of the same hash: a check of the restored image complains\n", prose.Count(sum.Unalike, "name"))
 	}

@@ -32,7 +32,8 @@ type Created struct {
 	Bytes   int64 // of the dump
 	Left    int   // blocks that are not whole on any device, and are left out
 	Headers int   // blocks with items outside of them, of which it has the header
-	Unalike int   // names whose new ones have another hash
+	Kept    int   // names of four bytes or less, which CollidingNames leaves
+	Unalike int   // names whose new ones have another hash in spite of CollidingNames
 }
 
 // creator is one run of Create.
@@ -77,7 +78,7 @@ func Create(im *image.Image, w io.Writer, o CreateOptions) (Created, error) {
 	err := c.w.flush()
 	c.sum.Bytes = int64(c.w.pos)
 	if c.names != nil {
-		c.sum.Unalike = c.names.unalike
+		c.sum.Kept, c.sum.Unalike = c.names.kept, c.names.unalike
 	}
 	return c.sum, err
 }

@@ -12,8 +12,8 @@ import (
 )
 
 // place finds the places of the chunks on one device. A chunk stays at the offset of its first
-// stripe, of DUP of its first two, if nothing else is there; the others come after all that stay.
-// A chunk that was striped gets longer: it may not come to lie over a superblock, because its extents
+// stripe, of DUP of its first two, if nothing else is there; the others come after all that stay. A
+// chunk that was striped gets longer: it may not come to lie over a superblock, because its extents
 // do not make room for one.
 //
 // Models remap_overlapping_chunks() of btrfs-progs' image/image-restore.c.
@@ -260,8 +260,8 @@ func (r *restorer) devTree(e image.Edits) error {
 	return err
 }
 
-// refill gives each of the leaves that are left its share of the items that are left, and the blocks
-// above their first keys. It returns the first key.
+// refill gives each of the leaves that are left its share of the items that are left, and the
+// blocks above their first keys. It returns the first key.
 func refill(e image.Edits, r image.Ref, list *[]image.Item, leaves *int) (first format.Key, err error) {
 	n, err := e.Node(r)
 	if err != nil {

@@ -4,10 +4,10 @@ import (
 	"btrlab/internal/format"
 )
 
-// strip takes out of a tree block what a dump does not have: the contents of inline extents, so also
-// the targets of symbolic links, the checksums of data, and what old items have left in the room
-// that is free. Names, if it is not nil, takes names and attributes out, too. The block gets the
-// checksum of what is left.
+// strip takes out of a tree block what a dump does not have: the contents of inline extents, so
+// also the targets of symbolic links, the checksums of data, and what old items have left in the
+// room that is free. Names, if it is not nil, takes names and attributes out as well. The block
+// gets the checksum of what is left.
 //
 // A block whose items do not lie in it keeps its header only. That is a difference to btrfs-image,
 // which does not look: what is in such an item may be file data.
@@ -32,14 +32,15 @@ func strip(n format.Node, csum format.CsumType, names *namer) (whole bool) {
 	end := format.LeafDataSize(len(n))
 	for i := range n.Nritems() {
 		stripItem(n.Key(i), n.Item(i), names)
-		clear(n[format.HeaderSize+n.ItemOffset(i)+n.ItemSize(i) : format.HeaderSize+end]) // nothing, in a sound leaf
+		gap := n.ItemOffset(i) + n.ItemSize(i) // a sound leaf has none
+		clear(n[format.HeaderSize+gap : format.HeaderSize+end])
 		end = n.ItemOffset(i)
 	}
 	return true
 }
 
-// itemsInside reports whether the items of a leaf lie in it, each before the one of the slot before,
-// after the item headers.
+// itemsInside reports whether the items of a leaf lie in it, each before the one of the slot
+// before, after the item headers.
 func itemsInside(n format.Node) bool {
 	room := format.LeafDataSize(len(n))
 	if n.Nritems() > room/format.ItemHeaderSize {

@@ -3,8 +3,9 @@
 //
 // A dump is clusters, one after the other. A cluster begins with a block of 1 KiB: a header and up
 // to 83 items, each a logical address and a number of bytes. The items' bytes follow, each zlib of
-// its own if the header says so, then zeros up to the next multiple of 1 KiB. An item is the primary
-// superblock, neighbouring tree blocks, 256 KiB of them at most, or a piece of a free space cache.
+// its own if the header says so, then zeros up to the next multiple of 1 KiB. An item is the
+// primary superblock, neighbouring tree blocks, 256 KiB of them at most, or a piece of a free space
+// cache.
 //
 // The normal case: Create writes a dump of an image. Open finds the superblock and the chunks of a
 // dump, and Restore writes it to devices: to one, to as many as there were, or at the logical

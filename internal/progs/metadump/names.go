@@ -17,8 +17,9 @@ const (
 	// RandomNames gives a name random letters. Items keep their keys, which are hashes of the old
 	// names, so a check of the restored image complains of them.
 	RandomNames
-	// CollidingNames gives a name random letters of the same hash, as far as there are some: not
-	// for names of four bytes or less, which become random ones.
+	// CollidingNames gives a name random letters of the same hash. A name of four bytes or less
+	// stays: no other one of its length has its hash, which is in the key, so it can be made of
+	// that anyway. Btrfs-image gives it random letters, and Linux then refuses the leaf.
 	CollidingNames
 )
 
@@ -32,7 +33,8 @@ type namer struct {
 	used    map[string]bool
 	crc     *crc32.Table
 	back    [256]byte // by the upper byte of a word of crc, its place
-	unalike int       // names that should collide and do not
+	kept    int       // short names that stay
+	unalike int       // longer ones for which none of the same hash was found
 }
 
 func newNamer(ways Names, seed [32]byte) *namer {
@@ -76,10 +78,11 @@ func entries(b []byte, head int, size func(b []byte) int, f func(b []byte)) {
 	}
 }
 
-// rename changes a name. The name of the top of a subvolume, "..", stays.
+// rename changes a name. Those that every file system has stay: the one of the top of a subvolume
+// and "default", which leads to the subvolume that is mounted.
 func (n *namer) rename(name []byte) {
 	old := string(name)
-	if old == ".." || old == "" {
+	if old == ".." || old == "default" || old == "" {
 		return
 	}
 	to, ok := n.to[old]
@@ -96,14 +99,16 @@ const tries = 1 << 16
 // other is a new name for old.
 func (n *namer) other(old string) string {
 	b := make([]byte, len(old))
-	if n.ways == CollidingNames && len(old) > 4 {
+	if n.ways == CollidingNames && len(old) <= 4 {
+		n.kept++
+		return old
+	}
+	if n.ways == CollidingNames {
 		for try := range tries {
 			if n.collide(b, old, try) && string(b) != old && !n.used[string(b)] {
 				return string(b)
 			}
 		}
-	}
-	if n.ways == CollidingNames {
 		n.unalike++
 	}
 	for range tries {
@@ -123,8 +128,8 @@ func (n *namer) letters(b []byte) {
 }
 
 // collide fills b, of the length of old, with random letters and four bytes that give it the hash
-// of old. It reports whether b is a name: of letters that can be printed, or after half of the tries
-// of any bytes but NUL and the slash, since a name of five bytes has few others of its hash.
+// of old. It reports whether b is a name: of letters that can be printed, or after half of the
+// tries of any bytes but NUL and the slash, since a name of five bytes has few others of its hash.
 func (n *namer) collide(b []byte, old string, try int) bool {
 	head, tail := b[:len(b)-4], b[len(b)-4:]
 	n.letters(head)
