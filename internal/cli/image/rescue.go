@@ -132,7 +132,7 @@ copied without --snapshots.`,
   btrlab rescue copy --tar disk.img saved.tar
   btrlab rescue copy --generation 5 disk.img older
   btrlab rescue copy disk.img:/src docs
-  btrlab rescue copy --match '*.md' --match src/main.go disk.img texts`,
+  btrlab rescue copy --match '*.txt' --match src/sub disk.img texts`,
 		Args:              cobra.ExactArgs(2),
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
 	}
@@ -152,53 +152,58 @@ copied without --snapshots.`,
 		if len(patterns) > 0 {
 			co.Match = patterns.Has
 		}
-		out := a.Out
-		if asTar && dest == "-" {
-			out = a.Err
-		}
-		return a.withDamaged(image, o, "rescue", o.Generation == 0, func(im *rescue.Image, b *app.Bar) error {
-			noted := 0
-			notes := func() {
-				for _, n := range im.Notes()[noted:] {
-					fmt.Fprintln(out, "note:", app.Shown(out, n))
-				}
-				noted = len(im.Notes())
-			}
-			notes()
-			co.Report = func(r rescue.Report) {
-				notes()
-				word := "partial"
-				if r.Kind == rescue.Lost {
-					word = "lost"
-				}
-				fmt.Fprintf(out, "%s: %s: %s\n", word, app.Shown(out, "/"+strings.TrimPrefix(r.Path, "/")), app.Shown(out, r.Why))
-			}
-			co.Begin = func(path string, begun uint64) { b.Set(fmt.Sprintf("rescue %d files", begun), begun, 0) }
-			refused := func(path string, err error) {
-				fmt.Fprintf(a.Err, "btrlab: left out: %s\n", app.Shown(a.Err, app.OneLine(fmt.Errorf("/%s: %w", path, err))))
-			}
-			var sum rescue.Summary
-			var err error
-			if asTar {
-				sum, err = rescueTar(im, a.Out, dest, co, refused)
-			} else {
-				sum, err = rescueDir(im, dest, co, refused)
-			}
-			notes()
-			if errors.Is(err, rescue.ErrNothing) {
-				return nothingLeft(co.Under, match)
-			}
-			if err != nil {
-				return err
-			}
-			a.printRescued(out, image, sum)
-			if sum.Partial+sum.Lost > 0 {
-				return app.ErrFound
-			}
-			return nil
-		})
+		return a.copyDamaged(image, dest, o, co, asTar, match)
 	}
 	return cmd
+}
+
+// copyDamaged copies what is left of an image to dest, and says what is not whole.
+func (a verbs) copyDamaged(image, dest string, o rescue.Options, co rescue.CopyOptions, asTar bool, match []string) error {
+	out := a.Out
+	if asTar && dest == "-" {
+		out = a.Err
+	}
+	return a.withDamaged(image, o, "rescue", o.Generation == 0, func(im *rescue.Image, b *app.Bar) error {
+		noted := 0
+		notes := func() {
+			for _, n := range im.Notes()[noted:] {
+				fmt.Fprintln(out, "note:", app.Shown(out, n))
+			}
+			noted = len(im.Notes())
+		}
+		notes()
+		co.Report = func(r rescue.Report) {
+			notes()
+			word := "partial"
+			if r.Kind == rescue.Lost {
+				word = "lost"
+			}
+			fmt.Fprintf(out, "%s: %s: %s\n", word, app.Shown(out, "/"+strings.TrimPrefix(r.Path, "/")), app.Shown(out, r.Why))
+		}
+		co.Begin = func(path string, begun uint64) { b.Set(fmt.Sprintf("rescue %d files", begun), begun, 0) }
+		refused := func(path string, err error) {
+			fmt.Fprintf(a.Err, "btrlab: left out: %s\n", app.Shown(a.Err, app.OneLine(fmt.Errorf("/%s: %w", path, err))))
+		}
+		var sum rescue.Summary
+		var err error
+		if asTar {
+			sum, err = rescueTar(im, a.Out, dest, co, refused)
+		} else {
+			sum, err = rescueDir(im, dest, co, refused)
+		}
+		notes()
+		if errors.Is(err, rescue.ErrNothing) {
+			return nothingLeft(co.Under, match)
+		}
+		if err != nil {
+			return err
+		}
+		a.printRescued(out, image, sum)
+		if sum.Partial+sum.Lost > 0 {
+			return app.ErrFound
+		}
+		return nil
+	})
 }
 
 // nothingLeft is the error of a copy of a part that is not there.
