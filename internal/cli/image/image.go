@@ -53,7 +53,7 @@ A tree block that no device has whole is left out, with a line each; the exit co
 	f := cmd.Flags()
 	f.IntVarP(&o.Level, "compress", "c", 0, "level of zlib, 1 to 9; 0 does not compress")
 	f.CountVarP(&names, "sanitize", "s", "random names; twice: of the same hash")
-	f.BoolVarP(&o.Walk, "walk", "w", false, "take the blocks that the trees reach: for a damaged extent tree")
+	f.BoolVarP(&o.Walk, "walk", "w", false, "take only the blocks that the trees reach, and not those that only the extent tree lists")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := app.Check(cmd, app.Within(o.Level, 0, 9, "compression level %d, want 0 to 9"), app.Within(names, 0, 2, "-s %d times, want it once or twice")); err != nil {
 			return err

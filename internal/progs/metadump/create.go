@@ -15,8 +15,8 @@ type CreateOptions struct {
 	Level int // of zlib, 1 to 9; 0 is without
 	Names Names
 	Seed  [32]byte // what new names are made of
-	// Walk takes the blocks that the trees reach, and not those that the extent tree lists: for a
-	// damaged one.
+	// Walk takes the blocks that the trees reach only, and not those that the extent tree lists as
+	// well.
 	Walk bool
 	// Note, if set, is called with each block that is left out and each leaf that loses its items.
 	Note func(text string)
@@ -43,7 +43,8 @@ type creator struct {
 	w     writer
 	names *namer
 	sum   Created
-	seen  map[uint64]bool // blocks that are in the dump
+	seen  map[uint64]bool // blocks that are in the dump, or left out
+	gone  map[uint64]bool // blocks that walk has passed
 
 	start   uint64 // of pending
 	pending []byte
@@ -55,10 +56,11 @@ type creator struct {
 // where btrfs-image gives up.
 //
 // Model: create_metadump() of btrfs-progs' image/image-create.c. Differences: every block is read
-// and judged on its own, so what is left of a damaged file system gets into the dump; checksums are
-// those of the file system, and not always crc32c.
+// and judged on its own, so what is left of a damaged file system gets into the dump; the blocks
+// are those that the extent tree lists and those that the trees reach, and not the ones or the
+// others; checksums are those of the file system, and not always crc32c.
 func Create(im *image.Image, w io.Writer, o CreateOptions) (Created, error) {
-	c := &creator{Image: im, o: o, w: writer{w: w, level: o.Level}, names: newNamer(o.Names, o.Seed), seen: map[uint64]bool{}}
+	c := &creator{Image: im, o: o, w: writer{w: w, level: o.Level}, names: newNamer(o.Names, o.Seed), seen: map[uint64]bool{}, gone: map[uint64]bool{}}
 	super := make([]byte, format.SuperSize)
 	if err := blockdev.Read(im.Task, im.Devs[0], super, format.SuperOffset); err != nil {
 		return c.sum, blockdev.Errorf(im.Devs[0], "read of the superblock: %w", err)
@@ -89,11 +91,10 @@ func (c *creator) trees() error {
 		if err := c.listed(); err != nil {
 			return err
 		}
-	} else {
-		for _, r := range []image.Ref{c.ChunkTree(), c.RootTree()} {
-			if err := c.walk(r, true); err != nil {
-				return err
-			}
+	}
+	for _, r := range []image.Ref{c.ChunkTree(), c.RootTree()} {
+		if err := c.walk(r, true); err != nil {
+			return err
 		}
 	}
 	if c.SB.LogRoot == 0 {
@@ -119,7 +120,8 @@ func plausible(n format.Node) bool {
 	return itemsInside(n)
 }
 
-// listed takes the blocks that the extent tree lists, in the order of their addresses.
+// listed takes the blocks that the extent tree lists, in the order of their addresses, as far as
+// it can be read.
 func (c *creator) listed() error {
 	var at image.Ref
 	list, err := c.Roots()
@@ -129,7 +131,8 @@ func (c *creator) listed() error {
 		}
 	}
 	if at.Bytenr == 0 {
-		return errors.Join(errors.New("no extent tree is found: --walk takes the blocks by the trees that reach them"), err)
+		c.note(fmt.Sprintf("no extent tree is found: only blocks that the trees reach are in the dump: %v", err))
+		return nil
 	}
 	var first error // of the blocks that are taken
 	err = image.Items(at, c.read, func(k format.Key, b []byte) {
@@ -142,7 +145,7 @@ func (c *creator) listed() error {
 		}
 	})
 	if err != nil && first == nil {
-		first = fmt.Errorf("extent tree: %w: --walk takes the blocks by the trees that reach them", err)
+		c.note(fmt.Sprintf("extent tree: %v: blocks that only it lists are not in the dump", err))
 	}
 	return first
 }
@@ -154,11 +157,15 @@ func (c *creator) walk(r image.Ref, roots bool) error {
 		return nil
 	}
 	return image.Walk(r, image.Whole, func(r image.Ref, _ image.Span) (format.Node, error) {
-		if c.seen[r.Bytenr] {
+		if c.gone[r.Bytenr] {
 			return nil, nil
 		}
+		c.gone[r.Bytenr] = true
 		if err := c.block(r.Bytenr); err != nil {
 			return nil, err
+		}
+		if r.Level == 0 && !roots {
+			return nil, nil
 		}
 		n, err := c.read(r)
 		if err != nil {
@@ -272,8 +279,8 @@ func (c *creator) caches() error {
 			list = append(list, format.RangeOf(v.DiskBytenr(), v.DiskNumBytes()))
 		}
 	})
-	if err != nil && !c.o.Walk {
-		return fmt.Errorf("root tree: %w", err)
+	if err != nil {
+		c.note(fmt.Sprintf("root tree: %v: caches of free space may be left out", err))
 	}
 	for _, r := range list {
 		if r.Len() > plainMax {

@@ -221,10 +221,24 @@ func same(t *testing.T, im *image.Image, devs []blockdev.Device) {
 			t.Errorf("tree %d: %v, have %d items want %d", int64(r.Tree), err, n, len(want))
 		}
 		items += n
+		everyCopy(t, to, r)
 	}
 	if items < 20 {
 		t.Errorf("have %d items, want those of a file system", items)
 	}
+}
+
+// everyCopy wants the copies of the blocks of a tree, and what parity makes of them, to be the same.
+func everyCopy(t *testing.T, im *image.Image, r image.Ref) {
+	t.Helper()
+	image.Nodes(r, im.Checked, func(n format.Node) {
+		mirrors, rebuilds := im.Copies(n.Bytenr())
+		for i := range mirrors + rebuilds {
+			if b, err := im.Block(n.Bytenr(), i); err != nil || !bytes.Equal(b, n) {
+				t.Errorf("block %d: copy %d of %d and %d is another one: %v", n.Bytenr(), i, mirrors, rebuilds, err)
+			}
+		}
+	}, func(err error) { t.Error(err) })
 }
 
 // TestNames: with names of the same hash the restored image is clean and has none of the old ones;
