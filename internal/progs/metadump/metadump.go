@@ -21,6 +21,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
+	"sync"
 
 	"btrlab/internal/format"
 )
@@ -157,26 +159,33 @@ type writer struct {
 
 // add takes an item.
 func (w *writer) add(bytenr uint64, p []byte) error {
-	b := bytes.Clone(p)
-	if w.level > 0 {
-		var buf bytes.Buffer
-		z, err := zlib.NewWriterLevel(&buf, w.level)
-		if err != nil {
-			return err
-		}
-		if _, err := z.Write(p); err != nil {
-			return err
-		}
-		if err := z.Close(); err != nil {
-			return err
-		}
-		b = buf.Bytes()
-	}
-	w.items, w.starts = append(w.items, b), append(w.starts, bytenr)
+	w.items, w.starts = append(w.items, bytes.Clone(p)), append(w.starts, bytenr)
 	if len(w.items) == clusterItems {
 		return w.flush()
 	}
 	return nil
+}
+
+// compress compresses the items, on all processors: each is a stream of its own.
+func (w *writer) compress() error {
+	workers := min(runtime.GOMAXPROCS(0), len(w.items))
+	errs := make([]error, workers)
+	var all sync.WaitGroup
+	for k := range workers {
+		all.Go(func() {
+			z, err := zlib.NewWriterLevel(io.Discard, w.level)
+			for i := k; i < len(w.items) && err == nil; i += workers {
+				var b bytes.Buffer
+				z.Reset(&b)
+				_, err = z.Write(w.items[i])
+				err = errors.Join(err, z.Close())
+				w.items[i] = b.Bytes()
+			}
+			errs[k] = err
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
 }
 
 // flush writes the cluster, if it has items.
@@ -190,6 +199,9 @@ func (w *writer) flush() error {
 	le.PutUint32(head[16:], uint32(len(w.items)))
 	if w.level > 0 {
 		head[20] = compressZlib
+		if err := w.compress(); err != nil {
+			return err
+		}
 	}
 	for i, p := range w.items {
 		at := head[headerSize+i*itemSize:]

@@ -228,7 +228,8 @@ func same(t *testing.T, im *image.Image, devs []blockdev.Device) {
 	}
 }
 
-// everyCopy wants the copies of the blocks of a tree, and what parity makes of them, to be the same.
+// everyCopy wants the copies of the blocks of a tree, and what parity makes of them, to be the
+// same.
 func everyCopy(t *testing.T, im *image.Image, r image.Ref) {
 	t.Helper()
 	image.Nodes(r, im.Checked, func(n format.Node) {
