@@ -93,14 +93,14 @@ func (c *creator) trees() error {
 		}
 	}
 	for _, r := range []image.Ref{c.ChunkTree(), c.RootTree()} {
-		if err := c.walk(r, true); err != nil {
+		if err := c.walk(r, true, format.Key{}); err != nil {
 			return err
 		}
 	}
 	if c.SB.LogRoot == 0 {
 		return nil
 	}
-	return c.walk(c.LogTree(), true)
+	return c.walk(c.LogTree(), true, format.Key{})
 }
 
 // read reads a block of a tree, whose accessors can be used.
@@ -150,14 +150,15 @@ func (c *creator) listed() error {
 	return first
 }
 
-// walk takes the blocks of a tree, and with roots those of the trees that its items name.
-func (c *creator) walk(r image.Ref, roots bool) error {
+// walk takes the blocks of a tree, and with roots those of the trees that its items name. What is
+// before the key dropped is left out: of a subvolume that is being deleted those blocks are freed.
+func (c *creator) walk(r image.Ref, roots bool, dropped format.Key) error {
 	if r.Level >= format.MaxLevel {
 		c.leave(r.Bytenr, fmt.Errorf("root=%d has level %d", int64(r.Tree), r.Level))
 		return nil
 	}
-	return image.Walk(r, image.Whole, func(r image.Ref, _ image.Span) (format.Node, error) {
-		if c.gone[r.Bytenr] {
+	return image.Walk(r, image.Whole, func(r image.Ref, keys image.Span) (format.Node, error) {
+		if c.gone[r.Bytenr] || keys.Hi.Less(dropped) {
 			return nil, nil
 		}
 		c.gone[r.Bytenr] = true
@@ -176,7 +177,7 @@ func (c *creator) walk(r image.Ref, roots bool) error {
 			if b := n.Item(i); n.Key(i).Type == format.ROOT_ITEM_KEY && (len(b) == format.RootItemSize || len(b) == format.RootItemV1Size) {
 				root := image.Root{Key: n.Key(i)}
 				root.Item.Decode(b)
-				if err := c.walk(root.Ref(), false); err != nil {
+				if err := c.walk(root.Ref(), false, root.Item.DropProgress); err != nil {
 					return nil, err
 				}
 			}
