@@ -33,9 +33,53 @@ func isFioName(word string) bool {
 	return key == "--name" || key == "-name"
 }
 
-// Args are the arguments of a program that is called as argv says: by the name mount.fuse.btrlab or
-// mkfs.btrfs it takes the place of that program.
+// dumper is btrfs-image.
+const dumper = "btrfs-image"
+
+// dumperArgs is our command line for one of btrfs-image: -r, -m and -o restore, and write over what
+// is there. The number of threads means nothing here.
+func dumperArgs(args []string) []string {
+	list, verb := []string{}, "dump"
+	for i := 0; i < len(args); i++ {
+		arg := args[i]
+		if len(arg) < 2 || arg[0] != '-' || arg[1] == '-' {
+			list = append(list, arg)
+			continue
+		}
+		for rest := arg[1:]; rest != ""; {
+			c, value := rest[:1], rest[1:]
+			rest = value
+			if c == "c" || c == "t" { // the value is the rest of the word, or the next one
+				if rest = ""; value == "" && i+1 < len(args) {
+					i++
+					value = args[i]
+				}
+			}
+			switch c {
+			case "r", "m":
+				verb = "restore"
+			case "o":
+				verb, list = "restore", append(list, "-o")
+			case "c":
+				list = append(list, "-c"+value)
+			case "t":
+			default:
+				list = append(list, "-"+c)
+			}
+		}
+	}
+	if verb == "restore" {
+		list = append([]string{"--force"}, list...)
+	}
+	return append([]string{"image", verb}, list...)
+}
+
+// Args are the arguments of a program that is called as argv says: by the name mount.fuse.btrlab,
+// mkfs.btrfs or btrfs-image it takes the place of that program.
 func Args(argv []string) []string {
+	if len(argv) > 0 && filepath.Base(argv[0]) == dumper {
+		return append([]string{dumper}, argv[1:]...)
+	}
 	if len(argv) > 0 && filepath.Base(argv[0]) == image.ProgsName {
 		return append([]string{image.ProgsName}, argv[1:]...)
 	}
@@ -59,6 +103,9 @@ func aliased(args []string) []string {
 	}
 	if args[0] == "btrfs" && len(args) > 1 {
 		args = args[1:]
+	}
+	if args[0] == dumper {
+		return dumperArgs(args[1:])
 	}
 	if args[0] == "fio" && slices.ContainsFunc(args, isFioName) && !slices.Contains(args, "--") {
 		return append([]string{"bench", "--"}, args[1:]...)

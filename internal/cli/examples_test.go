@@ -62,7 +62,10 @@ btrlab sh disk.img made
 btrlab mkfs -q --size 128M other.img
 mkdir @; cp notes.txt @; tar cf release.tar @; rm -r @
 cp --sparse=always disk.img old.img
-btrlab send -f snap.stream disk.img:/backup/monday`); code != 0 {
+btrlab send -f snap.stream disk.img:/backup/monday
+btrlab image dump disk.img disk.dump
+btrlab mkfs -q --size 128M --device b.img a.img
+btrlab image dump a.img b.img both.dump`); code != 0 {
 		t.Fatalf("the image of the examples: exit code %d\n%s", code, out)
 	}
 	// The undo file of a repair that changed nothing.
@@ -131,7 +134,7 @@ btrlab send -f snap.stream disk.img:/backup/monday`); code != 0 {
 		}
 		walk(c)
 	}
-	for _, v := range []string{"mkfs", "dump", "quota", "rescue", "put", "get", "sh", "reflink", "send", "receive", "crash"} {
+	for _, v := range []string{"mkfs", "dump", "quota", "rescue", "image", "put", "get", "sh", "reflink", "send", "receive", "crash"} {
 		if ran[v] == 0 {
 			t.Errorf("no example of %s was run", v)
 		}

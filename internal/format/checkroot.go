@@ -11,8 +11,8 @@ func (k *checker) rootItem(b []byte) error {
 	if id == 0 {
 		return k.err("bad root id", "0", "")
 	}
-	if len(b) != RootItemSize && len(b) != rootItemV1Size {
-		return k.err("bad root item size", dec(len(b)), fmt.Sprintf("%d or %d", RootItemSize, rootItemV1Size))
+	if len(b) != RootItemSize && len(b) != RootItemV1Size {
+		return k.err("bad root item size", dec(len(b)), fmt.Sprintf("%d or %d", RootItemSize, RootItemV1Size))
 	}
 	var it RootItem
 	it.Decode(b)

@@ -456,8 +456,8 @@ type RootItem struct {
 	Rtime        Timespec
 }
 
-// rootItemV1Size is the size of a root item before the v2 fields were added.
-const rootItemV1Size = 239
+// RootItemV1Size is the size of a root item before the v2 fields were added.
+const RootItemV1Size = 239
 
 // Decode reads a root item of RootItemSize bytes or of the shorter first version.
 func (r *RootItem) Decode(b []byte) {

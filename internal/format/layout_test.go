@@ -173,12 +173,12 @@ func TestLayout(t *testing.T) {
 	// A root item of before the second version ends after the level.
 	var old, now RootItem
 	b := pattern(RootItemSize)
-	old.Decode(b[:rootItemV1Size])
+	old.Decode(b[:RootItemV1Size])
 	now.Decode(b)
 	now.GenerationV2, now.UUID, now.ParentUUID, now.ReceivedUUID = 0, UUID{}, UUID{}, UUID{}
 	now.Ctransid, now.Otransid, now.Stransid, now.Rtransid = 0, 0, 0, 0
 	now.Ctime, now.Otime, now.Stime, now.Rtime = Timespec{}, Timespec{}, Timespec{}, Timespec{}
-	if old != now || old.Level != b[rootItemV1Size-1] {
+	if old != now || old.Level != b[RootItemV1Size-1] {
 		t.Errorf("a root item of the first version: have %+v want %+v", old, now)
 	}
 }

@@ -42,16 +42,16 @@ func RecoverUnit(row [][]byte, parity, x int) []byte {
 	return times(q, inverse(power(x)^power(y)))
 }
 
-// AddParity adds to sum, which begins as zeros, the P or the Q of the data units of a row, all as
-// long as it.
-func AddParity(sum []byte, data [][]byte, q bool) {
-	for i, d := range data {
-		f := byte(1)
-		if q {
-			f = power(i)
+// MakeParity makes P, and Q if parity is 2, of the data units of a row.
+func MakeParity(data [][]byte, parity int) [][]byte {
+	units := make([][]byte, parity)
+	for k := range units {
+		units[k] = make([]byte, len(data[0]))
+		for i, d := range data {
+			addTo(units[k], d, power(i*k))
 		}
-		addTo(sum, d, f)
 	}
+	return units
 }
 
 // addTo adds f times each byte of b to a.

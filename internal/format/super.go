@@ -273,3 +273,19 @@ func ClearLog(b []byte) {
 	b[0xc8] = 0
 	superView(b).updateCsum()
 }
+
+// ChangeSuper changes an encoded superblock by its fields, and mends its checksum. All other bytes
+// stay, also those that this program does not know.
+func ChangeSuper(b []byte, change func(s *Super)) {
+	s := DecodeSuper(b)
+	was, now := make([]byte, SuperSize), make([]byte, SuperSize)
+	s.Encode(was)
+	change(&s)
+	s.Encode(now)
+	for i := CsumField; i < SuperSize; i++ {
+		if was[i] != now[i] {
+			b[i] = now[i]
+		}
+	}
+	superView(b).updateCsum()
+}

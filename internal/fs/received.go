@@ -86,3 +86,29 @@ func (n *Node) SetReadOnly(t *sched.Task, yes bool) error {
 	}
 	return n.freeze(t, frozen, func() error { return f.trans.SetReadOnly(t, n.vol.root.ID, yes) })
 }
+
+// Unreceive makes the subvolume whose top directory is n one that can be changed and that was not
+// received: no difference of its sender applies to it any more. It is durable. Errors: EINVAL when
+// n is no top directory.
+//
+// Models btrfs property set -f of ro. Difference: one transaction for both changes.
+//
+// Preconditions: as SetReadOnly.
+func (n *Node) Unreceive(t *sched.Task) error {
+	f := n.fs
+	if !n.isTop() {
+		return fmt.Errorf("inode %d is no top directory of a subvolume: %w", n.ip.Ino, errno.EINVAL)
+	}
+	if err := f.writable(); err != nil {
+		return err
+	}
+	return n.freeze(t, nil, func() error {
+		return f.trans.SetReceived(t, n.vol.root.ID, transaction.Received{Rtime: f.now()})
+	})
+}
+
+// Received reports whether the subvolume of the inode was received.
+func (n *Node) Received(t *sched.Task) (bool, error) {
+	it, err := n.fs.trans.RootItem(t, n.vol.root.ID)
+	return err == nil && !it.ReceivedUUID.IsZero(), err
+}

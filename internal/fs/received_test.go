@@ -129,7 +129,26 @@ func TestSetReadOnly(t *testing.T) {
 	x.Must(err)
 	x.Must(n.SetReceived(x.T, format.UUID{1}, 1))
 	wantErr(t, "a received one", n.SetReadOnly(x.T, false), errno.EPERM)
+	wantReceived(t, x, n, true)
+	x.Must(n.Unreceive(x.T))
+	wantReceived(t, x, n, false)
 	x.Must(n.Forget(x.T, 1))
+	x.Must(x.FS.Mkdir(x.T, "/s/h", 0o755))
+	x.Reopen()
+	x.Must(x.FS.Mkdir(x.T, "/s/i", 0o755))
+	n, err = x.FS.NodeAt(x.T, "/s/i")
+	x.Must(err)
+	wantErr(t, "a directory", n.Unreceive(x.T), errno.EINVAL)
+	wantReceived(t, x, n, false)
+	x.Must(n.Forget(x.T, 1))
+}
+
+func wantReceived(t *testing.T, x *fstest.Fixture, n *fs.Node, want bool) {
+	t.Helper()
+	have, err := n.Received(x.T)
+	if err != nil || have != want {
+		t.Errorf("received %v, %v want %v", have, err, want)
+	}
 }
 
 // TestSetLabel: the next commit has the label, in every superblock.

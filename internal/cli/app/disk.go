@@ -35,7 +35,18 @@ var containers = []struct{ magic, name, how string }{
 	{"\x28\xb5\x2f\xfd", "compressed by zstd", "zstd -d"},
 	{"BZh", "compressed by bzip2", "bzip2 -d"},
 	{"btrfs-stream\x00", "a stream of btrfs send", "btrfs receive"},
-	{"\xd7\x47\x43\xd7", "a dump of btrfs-image", "btrfs-image -r IN OUT"},
+	{"\x8b\x66\x95\x72\xe2\x25\x5c\xbd", "a dump of btrfs-image", "btrlab image restore IN OUT"},
+}
+
+// Container says what else than the bytes of a disk a file is that begins with head, and what makes
+// them of it; "" if that is not known.
+func Container(head string) (what, how string) {
+	for _, c := range containers {
+		if strings.HasPrefix(head, c.magic) {
+			return c.name, c.how
+		}
+	}
+	return "", ""
 }
 
 // onDisk is dev, or the partition of it that holds the btrfs, and closes dev with an error. Of a

@@ -94,7 +94,8 @@ func (a verbs) property() *cobra.Command {
 		Long:  "Property has the names of btrfs property. " + propertyNames() + ".",
 		Example: `  btrlab property set disk.img:/backup compression zstd
   btrlab property get disk.img:/backup
-  btrlab property set disk.img:/before ro false`,
+  btrlab property set disk.img:/before ro false
+  btrlab property set -f disk.img:/backup/monday ro false`,
 	}
 	cmd.AddCommand(a.propertyGet(), a.propertySet(), a.propertyList())
 	return cmd
@@ -180,17 +181,26 @@ func (a verbs) propertyGet() *cobra.Command {
 }
 
 func (a verbs) propertySet() *cobra.Command {
+	force := false
 	cmd := &cobra.Command{
-		Use:     "set IMAGE:/path NAME VALUE",
-		Short:   "set a property",
-		Example: "  btrlab property set disk.img:/backup compression zstd",
-		Args:    cobra.ExactArgs(3),
+		Use:   "set IMAGE:/path NAME VALUE",
+		Short: "set a property",
+		Long: `Set gives a file, a subvolume or the top a property. A subvolume that was received is read-only, because the next difference
+of its sender needs it as it is; a snapshot of it can be changed. With --force, ro false makes it one that was not received, as btrfs property set -f
+does: no difference applies to it any more.`,
+		Example: `  btrlab property set disk.img:/backup compression zstd
+  btrlab property set --force disk.img:/before ro false`,
+		Args: cobra.ExactArgs(3),
 	}
+	cmd.Flags().BoolVarP(&force, "force", "f", false, "ro false also of a received subvolume, which is none then")
 	cmd.ValidArgsFunction = a.CompleteSpec
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		p, err := propertyOf(cmd, args[1])
 		if err != nil {
 			return err
+		}
+		if force && p.name != "ro" {
+			return app.Usagef(cmd, "--force is for ro, have %s", p.name)
 		}
 		if want := p.check(args[2]); want != "" {
 			return app.Usagef(cmd, "%s %q, want %s", p.name, args[2], want)
@@ -200,7 +210,20 @@ func (a verbs) propertySet() *cobra.Command {
 				if !p.of(n, at, path) {
 					return fmt.Errorf("has no property %s", p.name)
 				}
-				return p.set(a, x, n, args[2])
+				if force && args[2] == "false" && n.ReadOnly() {
+					was, err := n.Received(a.Task)
+					if err != nil {
+						return err
+					}
+					if was {
+						return n.Unreceive(a.Task)
+					}
+				}
+				err := p.set(a, x, n, args[2])
+				if p.name == "ro" && errors.Is(err, errno.EPERM) {
+					err = fmt.Errorf("%w; --force makes it one that was not received", err)
+				}
+				return err
 			})
 		})
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	gopath "path"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -109,8 +110,9 @@ func (a verbs) rescueCopy() *cobra.Command {
 	var o rescue.Options
 	var co rescue.CopyOptions
 	var asTar bool
+	var match []string
 	cmd := &cobra.Command{
-		Use:   "copy IMAGE DIR",
+		Use:   "copy IMAGE[:/path] DIR",
 		Short: "copy what is left of the files of a damaged image",
 		Long: `Copy reads a damaged image as far as it goes, writes nothing to it and never asks. It needs neither the primary
 superblock nor the trees of extents and checksums; of the tree of chunks, of roots and of files it takes what is left of older states where
@@ -121,10 +123,16 @@ Each file that is not whole is one line, then a summary follows; the exit code i
 is wrong on every copy is copied as it is on the disk, one that cannot be read as zeros.
 A second run goes on where an interrupted one has stopped: files of the same size and time are left as they are.
 What was fsynced after the last commit is in the copy if the image's log can be replayed, which is done on a copy in memory.
-Data and tree blocks on a device of RAID5 or RAID6 that is missing or bad are made from parity.`,
+Data and tree blocks on a device of RAID5 or RAID6 that is missing or bad are made from parity.
+With a /path only that is copied: a file goes into DIR, of a directory or subvolume what is in it. With --match only what one of the patterns
+matches is, at its place: one without a slash is of names in any directory, one with slashes of the path from the top of the image; what is in
+a directory that matches is copied as well. Paths begin at the top level, subvolumes are directories there, and a snapshot that /path names is
+copied without --snapshots.`,
 		Example: `  btrlab rescue copy disk.img saved
   btrlab rescue copy --tar disk.img saved.tar
-  btrlab rescue copy --generation 5 disk.img older`,
+  btrlab rescue copy --generation 5 disk.img older
+  btrlab rescue copy disk.img:/src docs
+  btrlab rescue copy --match '*.txt' --match src/sub disk.img texts`,
 		Args:              cobra.ExactArgs(2),
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
 	}
@@ -132,62 +140,95 @@ Data and tree blocks on a device of RAID5 or RAID6 that is missing or bad are ma
 	cmd.Flags().Uint64Var(&o.Generation, "generation", 0, "the state as of this transaction, or the newest before it")
 	cmd.Flags().BoolVar(&o.Scan, "scan", false, "scan the whole image first, even if nothing is missing")
 	cmd.Flags().BoolVarP(&co.Snapshots, "snapshots", "s", false, "copy snapshots as well")
+	cmd.Flags().StringArrayVar(&match, "match", nil, "copy only what matches: a name with *, ? or [a-z], or a path from the top; once for each")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		image, dest := args[0], args[1]
-		out := a.Out
-		if asTar && dest == "-" {
-			out = a.Err
+		image, path, _ := a.SplitSpec(args[0])
+		dest := args[1]
+		co.Under = strings.Trim(gopath.Clean("/"+path), "/")
+		patterns, err := transfer.ParseExclude(match)
+		if err != nil {
+			return app.Usagef(cmd, "%v", err)
 		}
-		return a.withDamaged(image, o, "rescue", o.Generation == 0, func(im *rescue.Image, b *app.Bar) error {
-			noted := 0
-			notes := func() {
-				for _, n := range im.Notes()[noted:] {
-					fmt.Fprintln(out, "note:", app.Shown(out, n))
-				}
-				noted = len(im.Notes())
-			}
-			notes()
-			co.Report = func(r rescue.Report) {
-				notes()
-				word := "partial"
-				if r.Kind == rescue.Lost {
-					word = "lost"
-				}
-				fmt.Fprintf(out, "%s: %s: %s\n", word, app.Shown(out, "/"+strings.TrimPrefix(r.Path, "/")), app.Shown(out, r.Why))
-			}
-			co.Begin = func(path string, begun uint64) { b.Set(fmt.Sprintf("rescue %d files", begun), begun, 0) }
-			refused := func(path string, err error) {
-				fmt.Fprintf(a.Err, "btrlab: left out: %s\n", app.Shown(a.Err, app.OneLine(fmt.Errorf("/%s: %w", path, err))))
-			}
-			var sum rescue.Summary
-			var err error
-			if asTar {
-				sum, err = rescueTar(im, a.Out, dest, co, refused)
-			} else {
-				sum, err = rescueDir(im, dest, co, refused)
-			}
-			notes()
-			if err != nil {
-				return err
-			}
-			a.printRescued(out, image, sum)
-			if sum.Partial+sum.Lost > 0 {
-				return app.ErrFound
-			}
-			return nil
-		})
+		if len(patterns) > 0 {
+			co.Match = patterns.Has
+		}
+		return a.copyDamaged(image, dest, o, co, asTar, match)
 	}
 	return cmd
 }
 
+// copyDamaged copies what is left of an image to dest, and says what is not whole.
+func (a verbs) copyDamaged(image, dest string, o rescue.Options, co rescue.CopyOptions, asTar bool, match []string) error {
+	out := a.Out
+	if asTar && dest == "-" {
+		out = a.Err
+	}
+	return a.withDamaged(image, o, "rescue", o.Generation == 0, func(im *rescue.Image, b *app.Bar) error {
+		noted := 0
+		notes := func() {
+			for _, n := range im.Notes()[noted:] {
+				fmt.Fprintln(out, "note:", app.Shown(out, n))
+			}
+			noted = len(im.Notes())
+		}
+		notes()
+		co.Report = func(r rescue.Report) {
+			notes()
+			word := "partial"
+			if r.Kind == rescue.Lost {
+				word = "lost"
+			}
+			fmt.Fprintf(out, "%s: %s: %s\n", word, app.Shown(out, "/"+strings.TrimPrefix(r.Path, "/")), app.Shown(out, r.Why))
+		}
+		co.Begin = func(path string, begun uint64) { b.Set(fmt.Sprintf("rescue %d files", begun), begun, 0) }
+		refused := func(path string, err error) {
+			fmt.Fprintf(a.Err, "btrlab: left out: %s\n", app.Shown(a.Err, app.OneLine(fmt.Errorf("/%s: %w", path, err))))
+		}
+		var sum rescue.Summary
+		var err error
+		if asTar {
+			sum, err = rescueTar(im, a.Out, dest, co, refused)
+		} else {
+			sum, err = rescueDir(im, dest, co, refused)
+		}
+		notes()
+		if errors.Is(err, rescue.ErrNothing) {
+			return nothingLeft(co.Under, match)
+		}
+		if err != nil {
+			return err
+		}
+		a.printRescued(out, image, sum)
+		if sum.Partial+sum.Lost > 0 {
+			return app.ErrFound
+		}
+		return nil
+	})
+}
+
+// nothingLeft is the error of a copy of a part that is not there.
+func nothingLeft(under string, match []string) error {
+	if len(match) > 0 {
+		return fmt.Errorf("/%s: nothing matches %s", under, strings.Join(match, " or "))
+	}
+	return fmt.Errorf("/%s: no such file or directory is left; a copy of all has what lost its name in lost+found", under)
+}
+
 func rescueDir(im *rescue.Image, dest string, o rescue.CopyOptions, refused func(string, error)) (rescue.Summary, error) {
+	_, there := os.Lstat(dest)
 	to, err := transfer.NewLanding(dest)
 	if err != nil {
 		return rescue.Summary{}, err
 	}
 	to.Refused = refused
 	sum, err := im.Copy(to, o)
-	return sum, errors.Join(err, to.Close())
+	if cerr := to.Close(); err == nil {
+		err = cerr
+	}
+	if errors.Is(err, rescue.ErrNothing) && there != nil {
+		os.Remove(dest)
+	}
+	return sum, err
 }
 
 func rescueTar(im *rescue.Image, stdout io.Writer, dest string, o rescue.CopyOptions, refused func(string, error)) (sum rescue.Summary, err error) {
@@ -195,8 +236,10 @@ func rescueTar(im *rescue.Image, stdout io.Writer, dest string, o rescue.CopyOpt
 		b := bufio.NewWriterSize(w, 1<<20)
 		to := transfer.NewArchive(b)
 		to.Refused = refused
-		sum, err = im.Copy(to, o)
-		return errors.Join(err, to.Close(), b.Flush())
+		if sum, err = im.Copy(to, o); err != nil {
+			return errors.Join(err, to.Close())
+		}
+		return errors.Join(to.Close(), b.Flush())
 	}
 	if dest == "-" {
 		return sum, write(stdout)

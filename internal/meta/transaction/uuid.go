@@ -89,7 +89,7 @@ type Received struct {
 
 // SetReceived notes in the root item of subvolume id that it was received, and makes it read-only;
 // it is durable with the next commit. What has been changed in the subvolume is in the tree: the
-// caller has committed.
+// caller has committed. With a zero UUID it was not received from then on, and can be changed.
 //
 // Models _btrfs_ioctl_set_received_subvol(), and btrfs_ioctl_subvol_setflags() as btrfs receive
 // calls it after that. Difference: one transaction for both.
@@ -105,7 +105,10 @@ func (m *Manager) SetReceived(t *sched.Task, id uint64, rc Received) error {
 		old = it.ReceivedUUID
 		it.ReceivedUUID, it.Stransid, it.Rtransid = rc.UUID, rc.Stransid, h.tr.ID
 		it.Stime, it.Rtime = format.Timespec{}, rc.Rtime
-		it.Flags |= format.RootSubvolReadonly
+		it.Flags &^= format.RootSubvolReadonly
+		if !rc.UUID.IsZero() {
+			it.Flags |= format.RootSubvolReadonly
+		}
 	})
 	if err == nil && old != rc.UUID {
 		err = m.delUUID(t, h, format.UUID_KEY_RECEIVED_SUBVOL, old, id)

@@ -164,7 +164,11 @@ func (c *ChunkInfo) remakeParity(t *sched.Task, p []byte, i int, off uint64) err
 			return err
 		}
 	}
-	clear(p)
-	format.AddParity(p, data, i == format.RowStripe(n, row, n-1) && c.profile.Parity == 2)
+	units := format.MakeParity(data, c.profile.Parity)
+	if i == format.RowStripe(n, row, n-1) { // the last unit of a row: P of RAID5, Q of RAID6
+		copy(p, units[len(units)-1])
+	} else {
+		copy(p, units[0])
+	}
 	return nil
 }

@@ -15,6 +15,7 @@ package image
 
 import (
 	"errors"
+	"fmt"
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
@@ -168,4 +169,34 @@ func (im *Image) Roots() (list []Root, err error) {
 		}
 	})
 	return list, err
+}
+
+// Read reads p at a logical address, from the first copy of each part on a device that can be read.
+func (im *Image) Read(logical uint64, p []byte) error {
+	return im.Pieces(logical, p, func(_ *Chunk, places []Stripe, p []byte) error {
+		err := ErrMissing
+		for _, at := range places {
+			if err = at.Read(im.Task, p); err == nil {
+				break
+			}
+		}
+		return err
+	})
+}
+
+// Pieces calls f with the places of each part of p, the bytes at a logical address.
+func (im *Image) Pieces(logical uint64, p []byte, f func(c *Chunk, places []Stripe, p []byte) error) error {
+	for len(p) > 0 {
+		c := im.Chunks.At(logical)
+		if c == nil || !c.Sound() {
+			return fmt.Errorf("logical %d is in no chunk", logical)
+		}
+		places, run := c.Places(logical)
+		n := min(run, uint64(len(p)))
+		if err := f(c, places, p[:n]); err != nil {
+			return err
+		}
+		p, logical = p[n:], logical+n
+	}
+	return nil
 }

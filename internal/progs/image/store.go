@@ -123,22 +123,9 @@ func (e *Editor) WriteBlock(n format.Node) error {
 	return e.Write(n.Bytenr(), n)
 }
 
-// Read reads p at a logical address, from the first copy of each part on a device that can be read.
-func (e *Editor) Read(logical uint64, p []byte) error {
-	return e.pieces(logical, p, func(_ *Chunk, places []Stripe, p []byte) error {
-		err := ErrMissing
-		for _, at := range places {
-			if err = at.Read(e.Task, p); err == nil {
-				break
-			}
-		}
-		return err
-	})
-}
-
 // Write writes p at a logical address, to every copy, in a way that Rollback takes back.
 func (e *Editor) Write(logical uint64, p []byte) error {
-	return e.pieces(logical, p, func(c *Chunk, places []Stripe, p []byte) error {
+	return e.Pieces(logical, p, func(c *Chunk, places []Stripe, p []byte) error {
 		if c.Profile.Parity > 0 {
 			return fmt.Errorf("logical %d: its parity cannot be written", logical)
 		}
@@ -149,23 +136,6 @@ func (e *Editor) Write(logical uint64, p []byte) error {
 		}
 		return nil
 	})
-}
-
-// pieces calls f with the places of each part of p.
-func (e *Editor) pieces(logical uint64, p []byte, f func(c *Chunk, places []Stripe, p []byte) error) error {
-	for len(p) > 0 {
-		c := e.Chunks.At(logical)
-		if c == nil || !c.Sound() {
-			return fmt.Errorf("logical %d is in no chunk", logical)
-		}
-		places, run := c.Places(logical)
-		n := min(run, uint64(len(p)))
-		if err := f(c, places, p[:n]); err != nil {
-			return err
-		}
-		p, logical = p[n:], logical+n
-	}
-	return nil
 }
 
 // write writes to a place of a device.

@@ -63,6 +63,12 @@ type Report struct {
 // CopyOptions of Image.Copy.
 type CopyOptions struct {
 	Snapshots bool // copy snapshots as well. Model: btrfs restore -s.
+	// Under is the path of what is copied only, without a leading slash: a file, which goes to the
+	// top, or a directory, whose contents do. A snapshot that it names is copied. Match, if it is
+	// set, chooses by paths from the top of the image; what is below a directory that it chooses is
+	// copied as well. Model: btrfs restore --path-regex.
+	Under string
+	Match func(path string) bool
 	// Report, if any, is called with each object that is not whole.
 	Report func(Report)
 	// Begin, if any, is called before each object, with the count of those that have begun.
@@ -97,19 +103,39 @@ type copier struct {
 //
 // Model: btrfs restore -m -S -x -i. Differences: it goes on without any of the trees (tree.go),
 // verifies checksums, and keeps hard links, devices, pipes and sockets.
+//
+// Errors: ErrNothing, when Under and Match choose nothing; those of the sink and of Options.Stop.
 func (im *Image) Copy(sink Sink, o CopyOptions) (Summary, error) {
 	c := &copier{im: im, sink: sink, o: o, done: map[uint64]bool{}}
+	p := &part{Sink: sink, o: &c.o, entered: map[string]bool{}}
+	if o.partial() {
+		c.sink = p
+	}
+	err := c.all()
+	if o.partial() {
+		c.sum.Dirs = uint64(len(p.entered))
+		if s := c.sum; err == nil && s.Whole+s.Partial+s.Lost+s.Already+s.Dirs == 0 {
+			err = ErrNothing
+		}
+	}
+	return c.sum, err
+}
+
+// all copies all subvolumes.
+func (c *copier) all() error {
+	im := c.im
 	err := c.subvolume(format.FS_TREE_OBJECTID, "")
 	for _, id := range im.subvolumes() {
 		if err != nil {
 			break
 		}
-		if !c.done[id] && !c.skip(id) {
-			c.report(Partial, gopath.Join(lostFound, fmt.Sprintf("subvolume-%d", id)), "a subvolume whose name is lost")
-			err = c.subvolume(id, gopath.Join(lostFound, fmt.Sprintf("subvolume-%d", id)))
+		path := gopath.Join(lostFound, fmt.Sprintf("subvolume-%d", id))
+		if !c.done[id] && c.o.wants(path, true) && !c.skip(id, path) {
+			c.report(Partial, path, "a subvolume whose name is lost")
+			err = c.subvolume(id, path)
 		}
 	}
-	return c.sum, err
+	return err
 }
 
 // subvolumes lists the subvolumes that are not being deleted: those of the root tree, and where
@@ -138,9 +164,9 @@ func (im *Image) subvolumes() (ids []uint64) {
 }
 
 // skip reports whether a subvolume is a snapshot that is not wanted.
-func (c *copier) skip(id uint64) bool {
+func (c *copier) skip(id uint64, path string) bool {
 	r, ok := c.im.item(id)
-	if !ok || c.o.Snapshots || r.ParentUUID.IsZero() {
+	if !ok || c.o.Snapshots || r.ParentUUID.IsZero() || c.o.Under != "" && within(c.o.Under, path) {
 		return false
 	}
 	c.done[id] = true
@@ -297,7 +323,7 @@ func (s *subvol) dir(ino uint64, path string, ft uint8) error {
 	}
 	item, _, ok := s.inode(ino)
 	o := s.object(ino, path, &item, ok, ft)
-	if !ok {
+	if !ok && s.o.chosen(path) {
 		s.report(Partial, cmp.Or(path, "/"), "the directory's inode is lost: owner, mode and times are not those it had")
 	}
 	if err := s.sink.Enter(o); err != nil {
@@ -349,6 +375,9 @@ func (s *subvol) begin(path string) error {
 
 // name copies what the entry e of a directory leads to.
 func (s *subvol) name(dir uint64, path string, e entry) error {
+	if !s.o.wants(path, e.subvol || e.ft == format.FtDir) {
+		return nil
+	}
 	if e.subvol {
 		return s.nested(dir, path, e)
 	}
@@ -382,7 +411,7 @@ func (s *subvol) nested(dir uint64, path string, e entry) error {
 		s.sum.Dirs++
 		return nil
 	}
-	if s.skip(e.ino) {
+	if s.skip(e.ino, path) {
 		return nil
 	}
 	return s.subvolume(e.ino, path)

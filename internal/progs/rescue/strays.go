@@ -49,6 +49,9 @@ func (s *subvol) stray(ino uint64, l *leaf) error {
 	if parent != 0 && (s.taken(parent, gopath.Base(path), ino) || l.older && s.intact(parent)) {
 		path, parent = s.lostPath(ino, gopath.Base(path)), 0
 	}
+	if !s.o.wants(path, ft == format.FtDir) {
+		return nil
+	}
 	if err := s.above(gopath.Dir(path)); err != nil {
 		return err
 	}
