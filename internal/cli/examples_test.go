@@ -77,6 +77,7 @@ btrlab image dump a.img b.img both.dump`); code != 0 {
 		t.Fatal(err)
 	}
 	// What an example wants otherwise than the image is.
+	const paused = "btrlab touch disk.img:/big && btrlab fallocate --length 100M disk.img:/big && ! btrlab balance start --data=convert=dup disk.img && btrlab rm disk.img:/big"
 	before := map[string]string{
 		"btrlab subvolume create disk.img:/home": "btrlab subvolume delete disk.img:/home",
 		"btrlab mkfs ":                           "rm disk.img",
@@ -84,6 +85,11 @@ btrlab image dump a.img b.img both.dump`); code != 0 {
 		"btrlab quota enable disk.img":           "btrlab quota disable disk.img",
 		"btrlab snapshot disk.img:/ /before":     "btrlab subvolume delete disk.img:/before",
 		"btrlab ln disk.img:/a /b":               "btrlab rm disk.img:/b",
+		"device remove a.img --device b.img":     "btrlab device add a.img --device b.img c.img --size 128M",
+		"device remove a.img --device c.img":     "btrlab device add a.img --device b.img c.img --size 128M && rm b.img",
+		"device replace a.img --degraded":        "rm b.img",
+		"balance resume":                         paused,
+		"balance cancel":                         paused,
 		"disk.img:/doc":                          "mkdir -p usr/share/doc; touch usr/share/doc/it",
 	}
 	short := strings.NewReplacer("small.img", "disk.img", "/usr/share/doc", "usr/share/doc", "/tmp/src", "copy", "put -r src /src", "put src/a /src/c", "--bounded 1", "--bounded 1 --shard 0/50 --json", "--bounded 2 --shard 3/64", "--bounded 2 --shard 3/3000",
@@ -134,7 +140,7 @@ btrlab image dump a.img b.img both.dump`); code != 0 {
 		}
 		walk(c)
 	}
-	for _, v := range []string{"mkfs", "dump", "quota", "rescue", "image", "put", "get", "sh", "reflink", "send", "receive", "crash"} {
+	for _, v := range []string{"mkfs", "dump", "quota", "balance", "device", "rescue", "image", "put", "get", "sh", "reflink", "send", "receive", "crash"} {
 		if ran[v] == 0 {
 			t.Errorf("no example of %s was run", v)
 		}

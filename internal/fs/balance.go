@@ -40,9 +40,9 @@ func (f *FS) mover(t *sched.Task, stop func() bool) (*relocation.Mover, error) {
 	return m, nil
 }
 
-// clearRelocation clears away what a balance by Linux leaves that did not end: relocation trees, and
-// the copies of data that nothing points at yet. Models btrfs_recover_relocation(). Difference: the
-// trees are dropped where the kernel merges what they have.
+// clearRelocation clears away what a balance by Linux leaves that did not end: relocation trees,
+// and the copies of data that nothing points at yet. Models btrfs_recover_relocation(). Difference:
+// the trees are dropped where the kernel merges what they have.
 func (f *FS) clearRelocation(t *sched.Task) error {
 	if _, err := f.trans.DropRelocTrees(t); err != nil {
 		return err

@@ -27,7 +27,7 @@ of many that are nearly empty, data moves to devices that were added, and with c
 All of it is done in commits, each of which is a whole file system. A balance that ends early, by a signal, an error or a crash, is
 noted in the image: resume goes on with it, and so does Linux at its next mount.`,
 		Example: `  btrlab balance start --data=usage=50 disk.img
-  btrlab balance start --data=convert=raid1 --metadata=convert=raid1 a.img --device b.img
+  btrlab balance start --data=convert=raid1 a.img --device b.img
   btrlab balance resume disk.img`,
 	}
 	cmd.AddCommand(a.balanceStart(), a.balanceResume(), a.balanceCancel(), a.balanceStatus())

@@ -23,9 +23,9 @@ func (a verbs) device() *cobra.Command {
 		Short: "add devices to a file system, remove or replace them",
 		Long: `A file system grows onto more devices, and leaves some. What lies on a device that leaves is moved to the others first; of
 one that is missing (--degraded) it is made from them. All other devices of the file system are named with --device.`,
-		Example: `  btrlab device add disk.img more.img --size 1G
-  btrlab device remove disk.img --device more.img 2
-  btrlab device replace disk.img --device bad.img bad.img new.img`,
+		Example: `  btrlab device add a.img --device b.img c.img --size 1G
+  btrlab device remove a.img --device b.img --device c.img 2
+  btrlab device replace a.img --device b.img b.img new.img --size 1G`,
 	}
 	cmd.AddCommand(a.deviceAdd(), a.deviceRemove(), a.deviceReplace())
 	return cmd
@@ -112,8 +112,7 @@ func (a verbs) deviceAdd() *cobra.Command {
 		Short: "add a device",
 		Long: `Add makes NEW, all of it, one more device of the file system: a block device, or a file, which --size makes. What was on it
 is lost. New chunks take it from now on; a balance moves those that are there. From now on every verb wants it by --device.`,
-		Example: `  btrlab device add disk.img more.img --size 1G
-  btrlab balance start disk.img --device more.img`,
+		Example: `  btrlab device add a.img --device b.img c.img --size 1G`,
 		Args: cobra.ExactArgs(2),
 	}
 	n.flags(cmd)
@@ -158,8 +157,8 @@ func (a verbs) deviceRemove() *cobra.Command {
 		Long: `Remove moves all chunks that have a part on a device, which is named by its number, by its name, or as missing, to the
 other devices, and takes it out of the file system. Its superblock is zeroed. There must be room on the others, and as many of them
 as the profiles want.`,
-		Example: `  btrlab device remove disk.img --device more.img 2
-  btrlab device remove disk.img --device third.img --degraded missing`,
+		Example: `  btrlab device remove a.img --device b.img --device c.img b.img
+  btrlab device remove a.img --device c.img --degraded missing`,
 		Args: cobra.ExactArgs(2),
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -190,8 +189,8 @@ func (a verbs) deviceReplace() *cobra.Command {
 		Long: `Replace copies what lies on a device, which is named by its number, by its name, or as missing, to NEW, and makes NEW that
 device. What cannot be read, or all of a missing one, is made from the others. NEW is at least as large; resize DEVID:max takes the
 rest of it. Run btrlab check afterwards: it reads all and looks at the checksums, which replace does not.`,
-		Example: `  btrlab device replace disk.img --device bad.img 2 new.img
-  btrlab device replace disk.img --degraded missing new.img --size 1G`,
+		Example: `  btrlab device replace a.img --device b.img 2 new.img --size 1G
+  btrlab device replace a.img --degraded missing new.img --size 1G`,
 		Args: cobra.ExactArgs(3),
 	}
 	n.flags(cmd)

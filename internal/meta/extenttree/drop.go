@@ -29,10 +29,10 @@ type drop struct {
 	budget int // references that may still be dropped
 }
 
-// DropTree drops the references of the deleted subvolume tree, or relocation tree, r to its blocks and data, from
-// progress at on and at most about budget of them. What no other tree has is freed; no block of r
-// changes. Done says that nothing of r is left; else it returns where to go on. After an error the
-// transaction must be aborted.
+// DropTree drops the references of the deleted subvolume tree, or relocation tree, r to its blocks
+// and data, from progress at on and at most about budget of them. What no other tree has is freed;
+// no block of r changes. Done says that nothing of r is left; else it returns where to go on. After
+// an error the transaction must be aborted.
 //
 // What r shares with another tree stays, but if r is its owner then everything it points at has
 // references by r, a tree that will be gone: they become references by parent, down to where
