@@ -3,9 +3,11 @@ package cli
 import (
 	"errors"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -77,11 +79,14 @@ btrlab send -f snap.stream disk.img:/backup/monday`); code != 0 {
 	before := map[string]string{
 		"btrlab subvolume create disk.img:/home": "btrlab subvolume delete disk.img:/home",
 		"btrlab mkfs ":                           "rm disk.img",
-		"btrlab uuid ":                           "cp --sparse=always disk.img copy.img",
-		"btrlab quota enable disk.img":           "btrlab quota disable disk.img",
-		"btrlab snapshot disk.img:/ /before":     "btrlab subvolume delete disk.img:/before",
-		"btrlab ln disk.img:/a /b":               "btrlab rm disk.img:/b",
-		"disk.img:/doc":                          "mkdir -p usr/share/doc; touch usr/share/doc/it",
+		"btrlab mkfs --partition": `truncate -s 200M disk.img
+printf '\203\0\0\0\0\10\0\0\0\10\0\0\0\0\0\0\203\0\0\0\0\20\0\0\0\340\5\0' | dd of=disk.img bs=1 seek=450 conv=notrunc status=none
+printf '\125\252' | dd of=disk.img bs=1 seek=510 conv=notrunc status=none`,
+		"btrlab uuid ":                       "cp --sparse=always disk.img copy.img",
+		"btrlab quota enable disk.img":       "btrlab quota disable disk.img",
+		"btrlab snapshot disk.img:/ /before": "btrlab subvolume delete disk.img:/before",
+		"btrlab ln disk.img:/a /b":           "btrlab rm disk.img:/b",
+		"disk.img:/doc":                      "mkdir -p usr/share/doc; touch usr/share/doc/it",
 	}
 	short := strings.NewReplacer("small.img", "disk.img", "/usr/share/doc", "usr/share/doc", "/tmp/src", "copy", "put -r src /src", "put src/a /src/c", "--bounded 1", "--bounded 1 --shard 0/50 --json", "--bounded 2 --shard 3/64", "--bounded 2 --shard 3/3000",
 		"13631488", `$(btrlab dump tree fs disk.img | sed -n 's/.*disk byte \([1-9][0-9]*\).*/\1/p' | head -1)`)
@@ -94,10 +99,10 @@ btrlab send -f snap.stream disk.img:/backup/monday`); code != 0 {
 		if code, out := shell(dir, "rm -rf ./* && cp -R --sparse=always "+template+"/. ."); code != 0 {
 			t.Fatalf("%d %s", code, out)
 		}
-		for part, do := range before {
+		for _, part := range slices.Sorted(maps.Keys(before)) {
 			if strings.Contains(line, part) {
-				if code, out := shell(dir, do); code != 0 {
-					t.Fatalf("%s: %s: exit code %d\n%s", line, do, code, out)
+				if code, out := shell(dir, before[part]); code != 0 {
+					t.Fatalf("%s: %s: exit code %d\n%s", line, before[part], code, out)
 				}
 			}
 		}

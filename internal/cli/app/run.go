@@ -55,6 +55,7 @@ type Opening struct {
 	NoReplay  bool         // --no-log-replay
 	Subvol    SubvolFlag   // --subvol
 	Partition int          // --partition
+	Offset    ByteSize     // --offset, or --image-offset
 	Devices   []string     // --device
 	Degraded  bool         // --degraded
 	Model     string       // --device-model of mount and serve
