@@ -83,3 +83,39 @@ func TestInRange(t *testing.T) {
 		})
 	}
 }
+
+// TestMountsOfSh: cp of sh takes a tree that Linux has filled from one partition of a disk to the
+// other; Linux finds the same there, with owners, devices, attributes by name and hard links.
+func TestMountsOfSh(t *testing.T) {
+	interop.Linux(t, "sfdisk", "rsync")
+	img := interop.Image(t, "two.img")
+	interop.Sh(t, "truncate", "-s", "400M", img)
+	interop.Sh(t, "sh", "-c", `printf 'label: gpt\nstart=1M, size=180M\nstart=190M, size=180M\n' | sfdisk -q `+img)
+	for _, n := range []string{"1", "2"} {
+		interop.Btrlab(t, "mkfs", "-q", "--partition", n, img)
+	}
+	first, second := "offset=1048576,sizelimit=188743680", "offset=199229440,sizelimit=188743680"
+	want := filepath.Join(t.TempDir(), "want")
+	interop.Must(t, os.Mkdir(want, 0o755))
+	interop.Mounted(t, img, first, func(dir string) {
+		tree := filepath.Join(dir, "tree")
+		interop.Tree(t, tree, 31, 100)
+		interop.Sh(t, "sh", "-ec", `cd "$1"; mknod null c 1 3; mkfifo p; echo x > own; chown 12345:54321 own; chmod 4711 own
+setfattr -n user.a -v b own 2>/dev/null || true; ln own own2; truncate -s 3M own3; mkdir in; chown 5:6 in`, "sh", tree)
+		interop.Sh(t, "cp", "-a", tree, want)
+	})
+	interop.BtrlabIn(t, "mount "+img+" --partition 2 /two\ncp -r /tree /two\n", "sh", "--partition", "1", img)
+	interop.Mounted(t, img, second, func(dir string) {
+		interop.SameTree(t, filepath.Join(dir, "tree"), filepath.Join(want, "tree"))
+		diff := interop.Sh(t, "rsync", "-n", "-aHAXS", "--itemize-changes", "--delete", filepath.Join(dir, "tree")+"/", filepath.Join(want, "tree")+"/")
+		if diff != "" {
+			t.Errorf("rsync finds other:\n%s", diff)
+		}
+	})
+	for _, from := range []string{"1048576", "199229440"} {
+		interop.LoopFiles[img] = true
+		loop := strings.TrimSpace(interop.Sh(t, "losetup", "-f", "--show", "-o", from, "--sizelimit", "188743680", img))
+		interop.Judged(t, loop)
+		interop.Sh(t, "losetup", "-d", loop)
+	}
+}
