@@ -39,6 +39,7 @@ mkdir -p src/sub rootfs/etc; echo text | tee notes.txt src/a > src/sub/b
 echo 'ls -l /' | tee script > /dev/null
 printf 'touch /new\nfsync /new\n' > ops.txt
 printf './etc type=dir uid=0\n' > owners.mtree
+printf "dev=%x,ino=%s,mode=40755,uid=1,gid=2,nlink=2,rdev=0\n" $(stat -c '%d %i' rootfs/etc) > fakeroot.save
 printf '[w]\nrw=randwrite\nbs=4k\nsize=64k\nfsync=4\n' > job.fio
 btrlab mkfs -q --size 256M disk.img
 btrlab put notes.txt disk.img:/draft.txt; btrlab put --nocow notes.txt disk.img:/file; btrlab put -r src disk.img:/src

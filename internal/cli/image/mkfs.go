@@ -42,7 +42,8 @@ func (a verbs) mkfs() *cobra.Command {
 		Long: `Mkfs makes a btrfs on a file, which is created sparse, or on a block device.
 With --rootdir it is filled with what is in a directory, as put -r fills one, in one pass and several times as fast. A new file gets the
 size that the tree needs, and 1G at least; with --shrink no more than the tree needs. What cannot be read is left out with a message,
-and the exit code is 1. With --from-tar it is filled with what is in a tar archive, as put --from-tar does it. A file is read
+and the exit code is 1. With --owner-from owners, modes and devices are those that fakeroot has, which this program does not see: make the
+tree under fakeroot -s FILE, and the image after it. With --from-tar it is filled with what is in a tar archive, as put --from-tar does it. A file is read
 in place; what comes by standard input or a pipe is kept in a file of TMPDIR meanwhile.
 With --from it is filled with what is in another image of one device, or in a directory of it: with another size, features, profiles,
 compression. Paths begin at the top level there. Subvolumes stay subvolumes; a snapshot of one that is there comes with --snapshots only.
@@ -57,6 +58,7 @@ With --progs, or called by a link with the name mkfs.btrfs, it takes the command
 		Example: `  btrlab mkfs --size 1G --label data disk.img
   btrlab mkfs --rootdir rootfs --root-owner --compress zstd --shrink disk.img
   btrlab mkfs --rootdir rootfs --plan owners.mtree disk.img
+  btrlab mkfs --rootdir rootfs --owner-from fakeroot.save disk.img
   btrlab mkfs --from-tar release.tar --subvol default:@ disk.img
   btrlab mkfs --from old.img --compress zstd --shrink small.img
   btrlab mkfs --rootdir src --exclude '*.o' --exclude build/cache disk.img

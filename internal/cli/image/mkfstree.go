@@ -28,6 +28,7 @@ type treeFlags struct {
 	snapshots         bool
 	plan              string
 	compress, owner   string
+	ownerFrom         string
 	exclude, subvols  []string
 	rootOwner, shrink bool
 	verbose           bool
@@ -55,6 +56,7 @@ func (x *treeFlags) add(f *pflag.FlagSet) {
 		"before it make it the default one, or read-only; may be repeated")
 	f.BoolVar(&x.shrink, "shrink", false, "make it no larger than the tree needs, and the file, too")
 	f.StringVar(&x.owner, "owner", "", "give everything this owner, as UID:GID, whatever the source has")
+	f.StringVar(&x.ownerFrom, "owner-from", "", "with --rootdir: "+ownerFromHelp)
 	f.BoolVar(&x.rootOwner, "root-owner", false, "--owner 0:0")
 	f.BoolVarP(&x.verbose, "verbose", "v", false, "print each name")
 	x.keep.add(f)
@@ -65,10 +67,12 @@ const excludeHelp = "leave out what matches, with what is below: a name, or with
 // check checks which flags go together.
 func (x *treeFlags) check(cmd *cobra.Command) error {
 	return app.Check(cmd,
-		app.NotEmpty("rootdir from-tar from plan", "--%s is empty, want a name"),
+		app.NotEmpty("rootdir from-tar from plan owner-from", "--%s is empty, want a name"),
 		app.Excludes("rootdir", "from-tar", "--rootdir with --from-tar, want one of them"),
 		app.Excludes("rootdir", "from", "--rootdir with --from, want one of them"),
 		app.Excludes("from-tar", "from", "--from-tar with --from, want one of them"),
+		app.Needs("owner-from", "rootdir", "--%s without --rootdir"),
+		app.Excludes("owner-from", "owner root-owner no-owner", "--%s with another word about owners, want one of them"),
 		app.Needs("snapshots", "from", "--%s without --from"),
 		app.Needs("exclude owner root-owner", "rootdir from-tar from", "--%s without --rootdir, --from-tar or --from"),
 		app.Needs("compress subvol shrink", "rootdir from-tar from plan", "--%s without --rootdir, --from-tar, --from or --plan"))
@@ -115,9 +119,15 @@ func (x *treeFlags) scan(a verbs, image string, date time.Time) (err error) {
 	}
 	x.scanner = s
 	if x.rootdir != "" {
+		owners, err := a.ownersFrom(x.ownerFrom, x.own == nil && !x.keep.owner)
+		if err != nil {
+			return err
+		}
+		s.Fakeroot(owners)
 		if x.root, err = s.Tree(x.rootdir); err != nil {
 			return err
 		}
+		a.warnOwners(x.ownerFrom, owners)
 	}
 	if x.fromTar != "" {
 		if x.root, err = x.archived(a, s); err != nil {

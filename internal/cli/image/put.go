@@ -25,6 +25,7 @@ type putting struct {
 	rootOwner                 bool
 	keep                      keepFlags
 	owner, fromTar, method    string
+	ownerFrom                 string
 	exclude                   []string
 
 	sources     []string
@@ -76,6 +77,7 @@ func (v *putting) flags() {
 	f.StringVar(&v.method, "compress", "", "compress with zlib[:1-9], lzo or zstd[:1-15]; the default level is 3")
 	f.BoolVarP(&v.verbose, "verbose", "v", false, "print each name")
 	f.StringVar(&v.owner, "owner", "", "give everything this owner, as UID:GID, whatever the host has")
+	f.StringVar(&v.ownerFrom, "owner-from", "", "with -r: "+ownerFromHelp)
 	f.BoolVar(&v.rootOwner, "root-owner", false, "--owner 0:0")
 	f.StringVar(&v.fromTar, "from-tar", "", "put what is in this tar archive; - is standard input")
 	f.StringArrayVar(&v.exclude, "exclude", nil, excludeHelp)
@@ -100,7 +102,8 @@ func (v *putting) parse(args []string) (err error) {
 	if v.skip, err = transfer.ParseExclude(v.exclude); err != nil {
 		return app.Usagef(v.cmd, "%v", err)
 	}
-	if err := app.Check(v.cmd, app.Needs("exclude", "recursive", "--exclude without -r")); err != nil {
+	if err := app.Check(v.cmd, app.NotEmpty("owner-from", "--%s is empty, want a name"), app.Needs("exclude", "recursive", "--exclude without -r"), app.Needs("owner-from", "recursive", "--owner-from without -r"),
+		app.Excludes("owner-from", "owner root-owner no-owner", "--%s with another word about owners, want one of them")); err != nil {
 		return err
 	}
 	if v.method != "" {
@@ -146,10 +149,16 @@ func (v *putting) run(x *fs.FS) (err error) {
 		}()
 	}
 	in := v.newIn(x, w)
+	owners, err := v.ownersFrom(v.ownerFrom, v.recursive && v.own == nil && !v.keep.owner)
+	if err != nil {
+		return err
+	}
+	in.Fakeroot(owners)
 	if v.fromTar != "" {
 		err = app.InImage(v.image, v.dest, v.putTar(in, v.fromTar, v.dest))
 	} else {
 		err = v.putAll(x, in)
+		v.warnOwners(v.ownerFrom, owners)
 	}
 	if err != nil {
 		return err

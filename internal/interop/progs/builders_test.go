@@ -63,3 +63,31 @@ func TestProgsOnDevice(t *testing.T) {
 		}
 	})
 }
+
+// TestFakeroot: with the save file of fakeroot an image has the owners, modes and devices that
+// programs see under fakeroot -i, of names with and without an entry there, by mkfs and by put.
+func TestFakeroot(t *testing.T) {
+	interop.Linux(t, "fakeroot")
+	dir := t.TempDir()
+	tree, save := filepath.Join(dir, "tree"), filepath.Join(dir, "save")
+	interop.Sh(t, "fakeroot", "-s", save, "sh", "-ec", `mkdir "$1"; cd "$1"; echo x > f; chown 12:34 f; chmod 4755 f; ln f hard; mkdir d; chown -R 5:6 d
+mknod null c 1 3; mknod disk b 8 300; mknod big b 259 65537; mkfifo p; chown 7:8 p; ln -s f s; chown -h 9:10 s; echo y > plain; chmod 600 plain; chmod 2775 d; touch d/in; chown 1:4294967294 d/in`, "sh", tree)
+	interop.Must(t, os.WriteFile(filepath.Join(tree, "later"), []byte("z"), 0o640)) // nothing of fakeroot's
+	const look = `cd "$1" && find . -printf '%p %y %m %U %G ' -exec stat -c '%t %T' {} \; | sort`
+	want := interop.Sh(t, "fakeroot", "-i", save, "sh", "-c", look, "sh", tree)
+	if !strings.Contains(want, "./disk b 644 0 0 8 12c\n") || strings.Count(want, "\n") != 12 {
+		t.Fatalf("fakeroot says:\n%s", want)
+	}
+	made, put := interop.Image(t, "made.img"), interop.Image(t, "put.img")
+	interop.Btrlab(t, "mkfs", "-q", "--size", "200M", "--rootdir", tree, "--owner-from", save, made)
+	interop.Btrlab(t, "mkfs", "-q", "--size", "200M", put)
+	interop.Btrlab(t, "put", "-r", "--owner-from", save, tree+"/.", put+":/")
+	for _, img := range []string{made, put} {
+		interop.Judged(t, img)
+		interop.Mounted(t, img, "", func(mnt string) {
+			if have := interop.Sh(t, "sh", "-c", look, "sh", mnt); have != want {
+				t.Errorf("%s: have\n%s\nwant\n%s", filepath.Base(img), have, want)
+			}
+		})
+	}
+}
