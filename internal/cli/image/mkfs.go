@@ -44,7 +44,7 @@ With --rootdir it is filled with what is in a directory, as put -r fills one, in
 size that the tree needs, and 1G at least; with --shrink no more than the tree needs. What cannot be read is left out with a message,
 and the exit code is 1. With --owner-from owners, modes and devices are those that fakeroot has, which this program does not see: make the
 tree under fakeroot -s FILE, and the image after it. With --from-tar it is filled with what is in a tar archive, as put --from-tar does it. A file is read
-in place; what comes by standard input or a pipe is kept in a file of TMPDIR meanwhile.
+in place; what comes by standard input or a pipe is kept in a file of TMPDIR meanwhile. With --from-cpio it is a cpio archive.
 With --from it is filled with what is in another image of one device, or in a directory of it: with another size, features, profiles,
 compression. Paths begin at the top level there. Subvolumes stay subvolumes; a snapshot of one that is there comes with --snapshots only.
 Nothing is shared any more, and space that is allocated and not written is a hole.
@@ -60,6 +60,7 @@ With --progs, or called by a link with the name mkfs.btrfs, it takes the command
   btrlab mkfs --rootdir rootfs --plan owners.mtree disk.img
   btrlab mkfs --rootdir rootfs --owner-from fakeroot.save disk.img
   btrlab mkfs --from-tar release.tar --subvol default:@ disk.img
+  btrlab mkfs --from-cpio initrd.cpio disk.img
   btrlab mkfs --from old.img --compress zstd --shrink small.img
   btrlab mkfs --rootdir src --exclude '*.o' --exclude build/cache disk.img
   btrlab mkfs --partition 2 disk.img`,

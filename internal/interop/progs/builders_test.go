@@ -72,7 +72,8 @@ func TestFakeroot(t *testing.T) {
 	tree, save := filepath.Join(dir, "tree"), filepath.Join(dir, "save")
 	interop.Sh(t, "fakeroot", "-s", save, "sh", "-ec", `mkdir "$1"; cd "$1"; echo x > f; chown 12:34 f; chmod 4755 f; ln f hard; mkdir d; chown -R 5:6 d
 mknod null c 1 3; mknod disk b 8 300; mknod big b 259 65537; mkfifo p; chown 7:8 p; ln -s f s; chown -h 9:10 s; echo y > plain; chmod 600 plain; chmod 2775 d; touch d/in; chown 1:4294967294 d/in`, "sh", tree)
-	interop.Must(t, os.WriteFile(filepath.Join(tree, "later"), []byte("z"), 0o640)) // nothing of fakeroot's
+	// fakeroot knows nothing of it
+	interop.Must(t, os.WriteFile(filepath.Join(tree, "later"), []byte("z"), 0o640))
 	const look = `cd "$1" && find . -printf '%p %y %m %U %G ' -exec stat -c '%t %T' {} \; | sort`
 	want := interop.Sh(t, "fakeroot", "-i", save, "sh", "-c", look, "sh", tree)
 	if !strings.Contains(want, "./disk b 644 0 0 8 12c\n") || strings.Count(want, "\n") != 12 {
@@ -90,4 +91,48 @@ mknod null c 1 3; mknod disk b 8 300; mknod big b 259 65537; mkfifo p; chown 7:8
 			}
 		})
 	}
+}
+
+// TestCpio: an archive of GNU cpio in each format, from a file and by a pipe, becomes what Linux
+// finds in an image of the tar archive of the same tree, and what put --from-cpio makes.
+func TestCpio(t *testing.T) {
+	interop.Linux(t, "cpio", "tar", "rsync")
+	dir := t.TempDir()
+	tree := filepath.Join(dir, "tree")
+	interop.Tree(t, tree, 41, 60)
+	// GNU tar knows no links to pipes.
+	interop.Must(t, os.Remove(filepath.Join(tree, "links/pipe")))
+	interop.Sh(t, "sh", "-ec", `cd "$1"; mknod null c 1 3; mknod disk b 8 30; mkfifo p; echo x > own; chown 1234:4321 own; chmod 4711 own; mkdir -p in/deep
+ln own own2; ln own in/own3; : > e1; ln e1 e2; ln -s own s; touch -h -d @1500000000 s; chmod 2770 in; find . -exec touch -h -d @1600000000 {} +`, "sh", tree)
+	archive := filepath.Join(dir, "t.tar")
+	interop.Sh(t, "tar", "cf", archive, "-C", tree, ".")
+	want := interop.Image(t, "tar.img")
+	interop.Btrlab(t, "mkfs", "-q", "--size", "300M", "--from-tar", archive, want)
+	interop.Mounted(t, want, "", func(tared string) {
+		for _, format := range []string{"newc", "crc", "odc"} {
+			name := filepath.Join(dir, "t."+format)
+			interop.Sh(t, "sh", "-c", `cd "$1" && find . -print0 | cpio --quiet -0 -o -H "$2" > "$3"`, "sh", tree, format, name)
+			data, err := os.ReadFile(name)
+			interop.Must(t, err)
+			for _, way := range []string{"file", "pipe", "put"} {
+				img := interop.Image(t, format+way+".img")
+				switch way {
+				case "file":
+					interop.Btrlab(t, "mkfs", "-q", "--size", "300M", "--from-cpio", name, img)
+				case "pipe":
+					interop.BtrlabIn(t, string(data), "mkfs", "-q", "--size", "300M", "--from-cpio", "-", img)
+				default:
+					interop.Btrlab(t, "mkfs", "-q", "--size", "300M", img)
+					interop.Btrlab(t, "put", "--from-cpio", name, img+":/")
+				}
+				interop.Judged(t, img)
+				interop.Mounted(t, img, "ro", func(mnt string) {
+					if diff := interop.Sh(t, "rsync", "-n", "-aHAXc", "--itemize-changes", "--delete", mnt+"/", tared+"/"); diff != "" {
+						t.Errorf("%s by %s, rsync finds other:\n%s", format, way, diff)
+					}
+				})
+				interop.Must(t, os.Remove(img))
+			}
+		}
+	})
 }
