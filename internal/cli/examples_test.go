@@ -36,6 +36,7 @@ func TestImageExamples(t *testing.T) {
 	// The names are those of the examples: on the host, then in the image, by btrlab sh.
 	if code, out := shell(template, `set -e
 mkdir -p src/sub rootfs/etc; echo text | tee notes.txt src/a > src/sub/b
+printf '/dev d 755 0 0 - - - - -\n/dev/tty c 666 0 5 4 0 0 1 6\n' > devices.txt
 printf '070707%042d%011d000013%011dTRAILER!!!\0' 0 0 0 > initrd.cpio
 echo 'ls -l /' | tee script > /dev/null
 printf 'touch /new\nfsync /new\n' > ops.txt

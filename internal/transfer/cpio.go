@@ -72,8 +72,8 @@ type cpioReader struct {
 	sums  bool   // the data has a checksum
 	sum   uint32 // ... so far
 	want  uint32
-	name  string // of the entry
-	bad   error  // what is wrong with its data
+	name  string                      // of the entry
+	bad   error                       // what is wrong with its data
 	first map[cpioInode]string        // names of inodes that have been given
 	wait  map[cpioInode][]*tar.Header // names of inodes whose data is still to come
 	order []cpioInode                 // of wait

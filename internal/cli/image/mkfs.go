@@ -59,6 +59,7 @@ With --progs, or called by a link with the name mkfs.btrfs, it takes the command
   btrlab mkfs --rootdir rootfs --root-owner --compress zstd --shrink disk.img
   btrlab mkfs --rootdir rootfs --plan owners.mtree disk.img
   btrlab mkfs --rootdir rootfs --owner-from fakeroot.save disk.img
+  btrlab mkfs --rootdir rootfs --device-table devices.txt disk.img
   btrlab mkfs --from-tar release.tar --subvol default:@ disk.img
   btrlab mkfs --from-cpio initrd.cpio disk.img
   btrlab mkfs --from old.img --compress zstd --shrink small.img

@@ -28,7 +28,7 @@ type treeFlags struct {
 	fromCpio          string
 	from              string
 	snapshots         bool
-	plan              string
+	plan, table       string
 	compress, owner   string
 	ownerFrom         string
 	exclude, subvols  []string
@@ -53,6 +53,7 @@ func (x *treeFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&x.from, "from", "", "fill it with what is in this image, or IMAGE:/path with a directory of it")
 	f.BoolVar(&x.snapshots, "snapshots", false, "with --from: snapshots as well, each a subvolume that shares nothing")
 	f.StringVar(&x.plan, "plan", "", "fill it, or change what is in rootdir or the archive, as this mtree(5) file says; - is standard input")
+	f.StringVar(&x.table, "device-table", "", "fill it, or add to what is in the source and change that, as this table of genext2fs -D says; - is standard input")
 	f.StringVar(&x.compress, "compress", "", "compress with zlib[:1-9], lzo or zstd[:1-15]; the default level is 3")
 	f.StringArrayVar(&x.exclude, "exclude", nil, excludeHelp)
 	f.StringArrayVarP(&x.subvols, "subvol", "u", nil, "make this directory of the tree a subvolume; default:, ro: or default-ro: "+
@@ -70,7 +71,7 @@ const excludeHelp = "leave out what matches, with what is below: a name, or with
 // check checks which flags go together.
 func (x *treeFlags) check(cmd *cobra.Command) error {
 	return app.Check(cmd,
-		app.NotEmpty("rootdir from-tar from-cpio from plan owner-from", "--%s is empty, want a name"),
+		app.NotEmpty("rootdir from-tar from-cpio from plan owner-from device-table", "--%s is empty, want a name"),
 		app.Excludes("rootdir", "from-tar", "--rootdir with --from-tar, want one of them"),
 		app.Excludes("rootdir", "from", "--rootdir with --from, want one of them"),
 		app.Excludes("from-tar", "from", "--from-tar with --from, want one of them"),
@@ -79,7 +80,7 @@ func (x *treeFlags) check(cmd *cobra.Command) error {
 		app.Excludes("owner-from", "owner root-owner no-owner", "--%s with another word about owners, want one of them"),
 		app.Needs("snapshots", "from", "--%s without --from"),
 		app.Needs("exclude owner root-owner", "rootdir from-tar from-cpio from", "--%s without --rootdir, --from-tar, --from-cpio or --from"),
-		app.Needs("compress subvol shrink", "rootdir from-tar from-cpio from plan", "--%s without --rootdir, --from-tar, --from-cpio, --from or --plan"))
+		app.Needs("compress subvol shrink", "rootdir from-tar from-cpio from plan device-table", "--%s without --rootdir, --from-tar, --from-cpio, --from, --plan or --device-table"))
 }
 
 // parse takes the values of the flags.
@@ -107,7 +108,7 @@ func (x *treeFlags) parse(cmd *cobra.Command, o *mkfs.Options) (err error) {
 
 // empty says that nothing fills the file system.
 func (x *treeFlags) empty() bool {
-	return x.rootdir == "" && x.fromTar == "" && x.fromCpio == "" && x.from == "" && x.plan == ""
+	return x.rootdir == "" && x.fromTar == "" && x.fromCpio == "" && x.from == "" && x.plan == "" && x.table == ""
 }
 
 // scan lists the source. date is that of a file system that is the same each time, or zero.
@@ -154,6 +155,11 @@ func (x *treeFlags) scan(a verbs, image string, date time.Time) (err error) {
 			return fmt.Errorf("%s: %w", x.plan, err)
 		}
 	}
+	if x.table != "" {
+		if x.root, err = x.tabled(a, s); err != nil {
+			return fmt.Errorf("%s: %w", x.table, err)
+		}
+	}
 	return x.markSubvols()
 }
 
@@ -193,6 +199,23 @@ func (x *treeFlags) planned(a verbs, s *transfer.Scan) (*mkfs.Entry, error) {
 	}
 	defer f.Close()
 	return s.Plan(f, filepath.Dir(x.plan), x.root)
+}
+
+// tabled is the tree as the device table says it.
+func (x *treeFlags) tabled(a verbs, s *transfer.Scan) (*mkfs.Entry, error) {
+	if x.table == "-" {
+		return s.Table(a.Stdin(), time.Now(), x.root)
+	}
+	f, err := os.Open(x.table)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	return s.Table(f, st.ModTime(), x.root)
 }
 
 // markSubvols makes directories of the tree subvolumes. The default one of the source gives way to

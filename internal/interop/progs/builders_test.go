@@ -136,3 +136,52 @@ ln own own2; ln own in/own3; : > e1; ln e1 e2; ln -s own s; touch -h -d @1500000
 		}
 	})
 }
+
+// TestDeviceTable: a table of genext2fs over a folder makes the same names, types, modes, owners
+// and device numbers as genext2fs makes of it, as Linux mounts both.
+func TestDeviceTable(t *testing.T) {
+	interop.Linux(t, "genext2fs")
+	dir := t.TempDir()
+	tree, table, ext := filepath.Join(dir, "tree"), filepath.Join(dir, "table"), interop.Image(t, "table.ext2")
+	interop.Sh(t, "sh", "-ec", `mkdir -p "$1/etc" "$1/bin"; echo x > "$1/etc/passwd"; echo y > "$1/bin/su"`, "sh", tree)
+	interop.Must(t, os.WriteFile(table, []byte(`# name type mode uid gid major minor start inc count
+/dev      d    755  0    0    -    -    -    -    -
+/dev/mem  c    640  0    0    1    1    0    0    -
+/dev/tty  c    666  0    0    5    0    0    0    -
+/dev/tty  c    666  0    0    4    0    0    1    6
+/dev/loop b    640  0    0    7    0    0    1    2
+/dev/hda  b    640  0    0    3    0    0    0    -
+/dev/hda  b    640  0    0    3    1    1    1    16
+/dev/x    c    600  1    2    10   10   1    2    4
+/dev/y    c    600  3    4    10   10   2    1    4
+/dev/z    c    600  5    6    10   0    0    3    3
+/dev/p    p    600  5    6    -    -    -    -    -
+/dev/log  s    666  0    0    -    -    -    -    -
+/etc/passwd f  600  7    8    -    -    -    -    -
+/etc/new  f    640  9    10   -    -    -    -    -
+/bin/su   f    4755 0    0    -    -    -    -    -
+/etc      d    2750 1    2    -    -    -    -    -
+`), 0o644))
+	img := interop.Image(t, "table.img")
+	interop.Sh(t, "genext2fs", "-b", "8192", "-d", tree, "-D", table, ext)
+	interop.Btrlab(t, "mkfs", "-q", "--size", "200M", "--rootdir", tree, "--device-table", table, img)
+	interop.Judged(t, img)
+	look := func(mnt string) string {
+		return interop.Sh(t, "sh", "-c", `cd "$1" && find . -mindepth 1 -path ./lost+found -prune -o -printf '%p %y %m %U %G ' -exec stat -c '%t:%T' {} \; | sort`, "sh", mnt)
+	}
+	mnt := filepath.Join(dir, "mnt")
+	interop.Must(t, os.Mkdir(mnt, 0o755))
+	interop.Sh(t, "mount", "-o", "loop,ro", ext, mnt)
+	want := func() string {
+		defer interop.Sh(t, "umount", mnt)
+		return look(mnt)
+	}()
+	if strings.Count(want, "\n") < 40 {
+		t.Fatalf("genext2fs has made\n%s", want)
+	}
+	interop.Mounted(t, img, "ro", func(mnt string) {
+		if have := look(mnt); have != want {
+			t.Errorf("have\n%s\nwant\n%s", have, want)
+		}
+	})
+}
