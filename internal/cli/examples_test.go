@@ -3,9 +3,11 @@ package cli
 import (
 	"errors"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -34,9 +36,12 @@ func TestImageExamples(t *testing.T) {
 	// The names are those of the examples: on the host, then in the image, by btrlab sh.
 	if code, out := shell(template, `set -e
 mkdir -p src/sub rootfs/etc; echo text | tee notes.txt src/a > src/sub/b
+printf '/dev d 755 0 0 - - - - -\n/dev/tty c 666 0 5 4 0 0 1 6\n' > devices.txt
+printf '070707%042d%011d000013%011dTRAILER!!!\0' 0 0 0 > initrd.cpio
 echo 'ls -l /' | tee script > /dev/null
 printf 'touch /new\nfsync /new\n' > ops.txt
 printf './etc type=dir uid=0\n' > owners.mtree
+printf "dev=%x,ino=%s,mode=40755,uid=1,gid=2,nlink=2,rdev=0\n" $(stat -c '%d %i' rootfs/etc) > fakeroot.save
 printf '[w]\nrw=randwrite\nbs=4k\nsize=64k\nfsync=4\n' > job.fio
 btrlab mkfs -q --size 256M disk.img
 btrlab put notes.txt disk.img:/draft.txt; btrlab put --nocow notes.txt disk.img:/file; btrlab put -r src disk.img:/src
@@ -81,16 +86,19 @@ btrlab image dump a.img b.img both.dump`); code != 0 {
 	before := map[string]string{
 		"btrlab subvolume create disk.img:/home": "btrlab subvolume delete disk.img:/home",
 		"btrlab mkfs ":                           "rm disk.img",
-		"btrlab uuid ":                           "cp --sparse=always disk.img copy.img",
-		"btrlab quota enable disk.img":           "btrlab quota disable disk.img",
-		"btrlab snapshot disk.img:/ /before":     "btrlab subvolume delete disk.img:/before",
-		"btrlab ln disk.img:/a /b":               "btrlab rm disk.img:/b",
-		"device remove a.img --device b.img":     "btrlab device add a.img --device b.img c.img --size 128M",
-		"device remove a.img --device c.img":     "btrlab device add a.img --device b.img c.img --size 128M && rm b.img",
-		"device replace a.img --degraded":        "rm b.img",
-		"balance resume":                         paused,
-		"balance cancel":                         paused,
-		"disk.img:/doc":                          "mkdir -p usr/share/doc; touch usr/share/doc/it",
+		"btrlab mkfs --partition": `truncate -s 200M disk.img
+printf '\203\0\0\0\0\10\0\0\0\10\0\0\0\0\0\0\203\0\0\0\0\20\0\0\0\340\5\0' | dd of=disk.img bs=1 seek=450 conv=notrunc status=none
+printf '\125\252' | dd of=disk.img bs=1 seek=510 conv=notrunc status=none`,
+		"btrlab uuid ":                       "cp --sparse=always disk.img copy.img",
+		"btrlab quota enable disk.img":       "btrlab quota disable disk.img",
+		"btrlab snapshot disk.img:/ /before": "btrlab subvolume delete disk.img:/before",
+		"btrlab ln disk.img:/a /b":           "btrlab rm disk.img:/b",
+		"disk.img:/doc":                      "mkdir -p usr/share/doc; touch usr/share/doc/it",
+		"device remove a.img --device b.img": "btrlab device add a.img --device b.img c.img --size 128M",
+		"device remove a.img --device c.img": "btrlab device add a.img --device b.img c.img --size 128M && rm b.img",
+		"device replace a.img --degraded":    "rm b.img",
+		"balance resume":                     paused,
+		"balance cancel":                     paused,
 	}
 	short := strings.NewReplacer("small.img", "disk.img", "/usr/share/doc", "usr/share/doc", "/tmp/src", "copy", "put -r src /src", "put src/a /src/c", "--bounded 1", "--bounded 1 --shard 0/50 --json", "--bounded 2 --shard 3/64", "--bounded 2 --shard 3/3000",
 		"13631488", `$(btrlab dump tree fs disk.img | sed -n 's/.*disk byte \([1-9][0-9]*\).*/\1/p' | head -1)`)
@@ -103,10 +111,10 @@ btrlab image dump a.img b.img both.dump`); code != 0 {
 		if code, out := shell(dir, "rm -rf ./* && cp -R --sparse=always "+template+"/. ."); code != 0 {
 			t.Fatalf("%d %s", code, out)
 		}
-		for part, do := range before {
+		for _, part := range slices.Sorted(maps.Keys(before)) {
 			if strings.Contains(line, part) {
-				if code, out := shell(dir, do); code != 0 {
-					t.Fatalf("%s: %s: exit code %d\n%s", line, do, code, out)
+				if code, out := shell(dir, before[part]); code != 0 {
+					t.Fatalf("%s: %s: exit code %d\n%s", line, before[part], code, out)
 				}
 			}
 		}

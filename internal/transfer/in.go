@@ -52,6 +52,11 @@ func NewIn(t *sched.Task, x *fs.FS, w Watcher) *In {
 	return &In{Keep: All, t: t, x: x, count: count{w: w}, links: map[hostIno]string{}, buf: make([]byte, chunk)}
 }
 
+// Fakeroot makes the files of the host what fakeroot says of them; nil is what they are.
+func (c *In) Fakeroot(f *Fakeroot) { c.count.fake = f }
+
+func (c *In) faked(from string, st iofs.FileInfo) iofs.FileInfo { return c.count.faked(from, st) }
+
 // Tree copies what src names, with everything below a directory, to the path to. A symbolic link at
 // src is followed; those below are copied. What cannot be copied below src is left out; the error
 // is of src itself, or of an image that takes nothing more.
@@ -61,7 +66,7 @@ func (c *In) Tree(src, to string) error {
 		return err
 	}
 	c.top = src
-	return bare(c.entry(src, to, st))
+	return bare(c.entry(src, to, c.faked(src, st)))
 }
 
 // Reader makes the file to from what r gives.
@@ -133,7 +138,7 @@ func (c *In) Fill(src, to string) error {
 	if err := c.inside(src, to); err != nil {
 		return err
 	}
-	return c.attrs(src, to, st)
+	return c.attrs(src, to, c.faked(src, st))
 }
 
 func (c *In) dir(src, to string, st iofs.FileInfo) error {

@@ -41,6 +41,9 @@ func statAttrs(st iofs.FileInfo) inodeAttrs {
 	h := inodeAttrs{Attrs: image.Attrs{Mode: imageMode(st.Mode()) & 0o7777, Mtime: st.ModTime(), Atime: st.ModTime()}}
 	h.UID, h.GID, h.owned = owner(st)
 	h.fromSys(st)
+	if f, ok := st.(*faked); ok {
+		h.UID, h.GID, h.Rdev, h.owned = f.i.uid, f.i.gid, f.i.rdev, true
+	}
 	return h
 }
 

@@ -40,6 +40,9 @@ type Scan struct {
 // NewScan keeps all.
 func NewScan(w Watcher) *Scan { return &Scan{Keep: All, count: count{w: w}, hidden: !holdsOwners()} }
 
+// Fakeroot makes the files of the host what fakeroot says of them; nil is what they are.
+func (s *Scan) Fakeroot(f *Fakeroot) { s.count.fake = f }
+
 // source is what the opener needs of an entry: nil for a name in its parent's directory, whose
 // capabilities stay with their owner.
 type source struct {
@@ -75,7 +78,7 @@ func (s *Scan) Tree(src string) (*mkfs.Entry, error) {
 		return nil, &iofs.PathError{Op: "read", Path: src, Err: errors.New("is no directory")}
 	}
 	s.links = map[hostIno]*mkfs.Entry{}
-	e, trusted := s.entry("", st)
+	e, trusted := s.entry("", s.count.faked(src, st))
 	e.Source = &source{from: hostFile{path: src, follow: true}, trusted: trusted}
 	return e, s.list(e, src, "")
 }

@@ -54,7 +54,23 @@ type tarTree struct {
 // Tar lists an archive. What cannot be in a file system is left out, as by In.Tar; a later entry
 // takes the place of an earlier one. A regular file is not copied: Build reads contents from it,
 // and the caller closes it after that. What anything else brings goes to a file that Close removes.
-func (s *Scan) Tar(r io.Reader) (*mkfs.Entry, error) {
+func (s *Scan) Tar(r io.Reader) (*mkfs.Entry, error) { return s.archive(r, openTar) }
+
+// Cpio is Tar of a cpio archive: newc, crc or odc.
+func (s *Scan) Cpio(r io.Reader) (*mkfs.Entry, error) { return s.archive(r, openCpio) }
+
+// archiveReader reads an archive: after Next it reads the contents of that entry, and has read
+// nothing of the archive but what comes before them.
+type archiveReader interface {
+	Next() (*tar.Header, error)
+	io.Reader
+}
+
+func openTar(r io.Reader) archiveReader  { return tar.NewReader(r) }
+func openCpio(r io.Reader) archiveReader { return newCpioReader(r) }
+
+// archive lists the archive that open reads.
+func (s *Scan) archive(r io.Reader, open func(io.Reader) archiveReader) (*mkfs.Entry, error) {
 	t := &tarTree{s: s, made: map[string]*mkfs.Entry{}, dead: map[*mkfs.Entry]bool{}, inodes: map[*mkfs.Entry]*mkfs.Entry{}, buf: make([]byte, chunk)}
 	if f, ok := r.(*os.File); ok {
 		if err := t.inPlace(f); err != nil {
@@ -66,7 +82,7 @@ func (s *Scan) Tar(r io.Reader) (*mkfs.Entry, error) {
 	}
 	root := t.directory("")
 	t.made["/"] = root
-	a := tar.NewReader(r)
+	a := open(r)
 	for {
 		h, err := a.Next()
 		if errors.Is(err, io.EOF) {
@@ -120,7 +136,7 @@ func (s *Scan) Close() error {
 }
 
 // data finds the contents of a regular file of the archive, or spools them; nil for all else.
-func (t *tarTree) data(a *tar.Reader, h *tar.Header) (*section, error) {
+func (t *tarTree) data(a archiveReader, h *tar.Header) (*section, error) {
 	sparse := h.Typeflag == tar.TypeGNUSparse
 	if h.Typeflag != tar.TypeReg && !sparse || h.Size == 0 {
 		return nil, nil
@@ -132,9 +148,14 @@ func (t *tarTree) data(a *tar.Reader, h *tar.Header) (*section, error) {
 		off, err := t.s.spooled(a, h, t.buf)
 		return &section{t.s.spool, off, h.Size}, err
 	}
-	off, err := t.r.Seek(0, io.SeekCurrent) // package tar reads no further than the header
+	off, err := t.r.Seek(0, io.SeekCurrent)
 	if err == nil && h.Size > t.size-off {
 		err = errEnds(h, t.size-off)
+	}
+	if c, ok := a.(*cpioReader); ok && c.sums && err == nil {
+		if _, err = io.CopyBuffer(struct{ io.Writer }{io.Discard}, c, t.buf); err != nil {
+			err = errArchive(err)
+		}
 	}
 	return &section{t.src, t.base + off, h.Size}, err
 }
@@ -160,8 +181,11 @@ func (s *Scan) spooled(r io.Reader, h *tar.Header, buf []byte) (off int64, err e
 		}
 		k, err := io.ReadFull(r, buf[:min(int64(len(buf)), h.Size-n)])
 		n += int64(k)
-		if err != nil {
+		switch {
+		case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
 			return 0, errEnds(h, n)
+		case err != nil:
+			return 0, errArchive(err)
 		}
 		if _, err := w.Write(buf[:k]); err != nil {
 			return 0, err

@@ -35,8 +35,12 @@ var (
 // Tar copies an archive into the directory to. A name leads to a place below to, whatever its dots
 // say, and never through a symbolic link: such an entry is left out, and so is what the image
 // refuses. Blocks of zeros become holes.
-func (c *In) Tar(r io.Reader, to string) error {
-	a := tar.NewReader(r)
+func (c *In) Tar(r io.Reader, to string) error { return c.archive(openTar(r), to) }
+
+// Cpio is Tar of a cpio archive: newc, crc or odc.
+func (c *In) Cpio(r io.Reader, to string) error { return c.archive(openCpio(r), to) }
+
+func (c *In) archive(a archiveReader, to string) error {
 	made := map[string]string{} // names of the archive -> where they went
 	type dir struct {
 		to string
@@ -111,11 +115,11 @@ func (k Keep) tarAttrs(e *tar.Header) (h inodeAttrs, err error) {
 // not copied.
 func (k Keep) tarKind(e *tar.Header) (uint32, error) {
 	kind, known := map[byte]uint32{tar.TypeReg: format.S_IFREG, tar.TypeGNUSparse: format.S_IFREG, tar.TypeLink: format.S_IFREG, tar.TypeDir: format.S_IFDIR,
-		tar.TypeSymlink: format.S_IFLNK, tar.TypeChar: format.S_IFCHR, tar.TypeBlock: format.S_IFBLK, tar.TypeFifo: format.S_IFIFO}[e.Typeflag]
+		tar.TypeSymlink: format.S_IFLNK, tar.TypeChar: format.S_IFCHR, tar.TypeBlock: format.S_IFBLK, tar.TypeFifo: format.S_IFIFO, typeSocket: format.S_IFSOCK}[e.Typeflag]
 	switch {
 	case !known:
 		return 0, &unreadable{fmt.Errorf("an entry of type %q", e.Typeflag)}
-	case !k.Special && (kind == format.S_IFCHR || kind == format.S_IFBLK || kind == format.S_IFIFO):
+	case !k.Special && (kind == format.S_IFCHR || kind == format.S_IFBLK || kind == format.S_IFIFO || kind == format.S_IFSOCK):
 		return 0, &unreadable{errors.New("is special")}
 	}
 	return kind, nil
@@ -155,7 +159,7 @@ func (c *In) tarParents(path string, last bool) error {
 }
 
 // tarEntry makes what is no directory.
-func (c *In) tarEntry(a *tar.Reader, e *tar.Header, at string, made map[string]string, h *inodeAttrs) error {
+func (c *In) tarEntry(a archiveReader, e *tar.Header, at string, made map[string]string, h *inodeAttrs) error {
 	kind, err := c.Keep.tarKind(e)
 	if err != nil {
 		return err

@@ -81,6 +81,7 @@ func (e *unreadable) Unwrap() error { return e.err }
 type count struct {
 	w            Watcher
 	begun, known uint64
+	fake         *Fakeroot // what fakeroot says of the host's files, or nil
 }
 
 // next begins an object.
@@ -104,7 +105,7 @@ func (c *count) each(list []iofs.DirEntry, dir, rel string, x Exclude, do func(f
 		}
 		st, err := e.Info()
 		if err == nil {
-			err = do(from, below, st)
+			err = do(from, below, c.faked(from, st))
 		}
 		if err := c.leave(from, err); err != nil {
 			return err
@@ -113,10 +114,15 @@ func (c *count) each(list []iofs.DirEntry, dir, rel string, x Exclude, do func(f
 	return nil
 }
 
+// faked is the file from of the host as fakeroot has it.
+func (c *count) faked(from string, st iofs.FileInfo) iofs.FileInfo {
+	return c.fake.of(st, func(err error) { c.w.LeaveOut(LeftOut{Name: from, Err: err}) })
+}
+
 // omits reports whether src is special and left out; the image that is written is an error.
 func (c *count) omits(src string, st iofs.FileInfo, keep Keep, image os.FileInfo) (bool, error) {
 	switch mode := st.Mode(); {
-	case mode.IsRegular() && image != nil && os.SameFile(st, image):
+	case mode.IsRegular() && image != nil && os.SameFile(realInfo(st), image):
 		return false, &unreadable{errIsImage}
 	case !keep.Special && mode.Type()&^(os.ModeDir|os.ModeSymlink) != 0:
 		c.w.LeaveOut(LeftOut{Name: src, Mode: imageMode(mode)})

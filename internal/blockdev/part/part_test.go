@@ -155,10 +155,89 @@ func FuzzRead(f *testing.F) {
 		if err != nil || table == nil {
 			return
 		}
+		for _, start := range []int64{0, 512, 1024, 20480, d.Size() - 1} {
+			if room, err := table.Room(start, 0, d.Size()); err == nil && (room.Start != start || room.Size <= 0 || room.Start+room.Size > d.Size()) {
+				t.Errorf("%+v of %d bytes", room, d.Size())
+			}
+		}
 		for _, p := range table.Disk {
 			if p.Start <= 0 || p.Size <= 0 || p.Start+p.Size > d.Size() {
 				t.Errorf("%+v of %d bytes", p, d.Size())
 			}
 		}
 	})
+}
+
+// TestRoom: a range for a new file system has bytes of nothing else: not of another partition, also
+// of one that the disk is too short for, not of the table, its copy, or a record of the chain.
+func TestRoom(t *testing.T) {
+	const size = 64 << 20
+	gpt := gptOf(512, [2]uint64{2048, 4095}, [2]uint64{8192, 9999}, [2]uint64{100000, 1 << 40})
+	binary.LittleEndian.PutUint64(gpt[512][40:], 34)
+	binary.LittleEndian.PutUint64(gpt[512][48:], 131000)
+	clear(gpt[512][16:20])
+	binary.LittleEndian.PutUint32(gpt[512][16:], crc32.ChecksumIEEE(gpt[512]))
+	mbr := map[int64][]byte{0: record([3]uint32{0x83, 8, 8}, [3]uint32{15, 100, 1000}), 100 * sector: record([3]uint32{0x83, 1, 10}, [3]uint32{5, 50, 10}),
+		150 * sector: record([3]uint32{0x83, 2, 20})}
+	for _, c := range []struct {
+		parts       map[int64][]byte
+		start, want int64 // sectors
+		have        string
+	}{
+		{nil, 0, 0, "0 131072"}, {nil, 100, 7, "100 7"}, {nil, 131071, 2, "has 67108864 bytes, want 1024 at 67108352"}, {nil, 131072, 0, "want 1 at"},
+		{nil, -1, 0, "want 1 at"}, {nil, 1, 1 << 53, "want"},
+		{gpt, 2048, 0, "2048 2048"}, {gpt, 2050, 0, "2050 2046"}, {gpt, 2050, 2046, "2050 2046"}, {gpt, 2050, 2047, "on partition 1 has 1047552 bytes, want 1048064"},
+		{gpt, 4096, 0, "4096 4096"}, {gpt, 4096, 4097, "overlap partition 2"}, {gpt, 10000, 0, "10000 90000"}, {gpt, 10000, 100000, "overlap partition 3"},
+		{gpt, 100, 0, "100 1948"}, {gpt, 33, 10, "overlap the GPT"}, {gpt, 0, 0, "overlap the GPT"}, {gpt, 131001, 10, "overlap"},
+		{mbr, 0, 0, "overlap the MBR"}, {mbr, 1, 0, "1 7"}, {mbr, 16, 0, "16 84"}, {mbr, 16, 85, "overlap the MBR"}, {mbr, 101, 0, "101 10"},
+		{mbr, 111, 0, "overlap the extended partition 2"}, {mbr, 100, 1, "overlap the MBR"}, {mbr, 152, 20, "152 20"}, {mbr, 1100, 0, "1100 129972"},
+	} {
+		table, err := Read(tk, disk(t, size, c.parts))
+		if err != nil {
+			t.Fatal(err)
+		}
+		room, err := table.Room(c.start*sector, c.want*sector, size)
+		have := fmt.Sprint(room.Start/sector, room.Size/sector)
+		if err != nil {
+			have = err.Error()
+		}
+		if have != c.have && !(err != nil && strings.Contains(have, c.have)) {
+			t.Errorf("%d from %d: have %s want %s", c.want, c.start, have, c.have)
+		}
+	}
+}
+
+// TestClear: an entry of a table may say anything, but no file system is made over another one, or
+// over the table.
+func TestClear(t *testing.T) {
+	for name, c := range map[string]struct {
+		parts map[int64][]byte
+		want  string // of each partition
+	}{
+		"apart":       {gptOf(512, [2]uint64{2048, 4095}, [2]uint64{8192, 9999}), "true true"},
+		"one in two":  {gptOf(512, [2]uint64{2048, 4095}, [2]uint64{4095, 9999}), "false false"},
+		"same":        {gptOf(512, [2]uint64{2048, 4095}, [2]uint64{2048, 4095}), "false false"},
+		"the table":   {gptOf(512, [2]uint64{1, 4095}, [2]uint64{8192, 9999}), "false true"},
+		"the record":  {map[int64][]byte{0: record([3]uint32{5, 100, 1000}), 100 * sector: record([3]uint32{0x83, 0, 10})}, "false"},
+		"logical":     {map[int64][]byte{0: record([3]uint32{5, 100, 1000}), 100 * sector: record([3]uint32{0x83, 1, 10})}, "true"},
+		"an extended": {map[int64][]byte{0: record([3]uint32{5, 100, 1000}, [3]uint32{0x83, 1099, 10})}, "false"},
+	} {
+		if h := c.parts[512]; h != nil {
+			binary.LittleEndian.PutUint64(h[40:], 34)
+			binary.LittleEndian.PutUint64(h[48:], 20000)
+			clear(h[16:20])
+			binary.LittleEndian.PutUint32(h[16:], crc32.ChecksumIEEE(h))
+		}
+		table, err := Read(tk, disk(t, 64<<20, c.parts))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var have []string
+		for _, p := range table.Disk {
+			have = append(have, fmt.Sprint(table.Clear(p) == nil))
+		}
+		if have := strings.Join(have, " "); have != c.want {
+			t.Errorf("%s: have %s want %s", name, have, c.want)
+		}
+	}
 }

@@ -29,7 +29,7 @@ func (e *NotEmptyError) Unwrap() error { return errno.EINVAL }
 func Named(image string, err error) error {
 	if err == nil || anyError(err, func(err error) bool {
 		of := object(err)
-		return of == image || strings.HasPrefix(of, image+":/")
+		return of == image || strings.HasPrefix(of, image+":/") || strings.HasPrefix(of, image+" partition ") || strings.HasPrefix(of, image+" offset ")
 	}) {
 		return err
 	}

@@ -35,19 +35,41 @@ func (a *Run) DeviceFlags(root *cobra.Command) {
 // WithDevices opens the image's devices, runs f and closes them: image is the first, --device names
 // the others.
 func (a *Run) WithDevices(image string, flags blockdev.Flags, f func(devs []blockdev.Device) error) error {
-	if a.Open != nil {
-		return a.Open.onDevices(a.Task, f)
+	if o := a.open(image); o != nil {
+		return o.onDevices(a.Task, f)
 	}
-	var devs []blockdev.Device
+	devs, err := a.devices(image, flags)
+	if err != nil {
+		return err
+	}
+	open := true
 	defer func() {
-		for _, dev := range devs {
-			dev.Close()
+		if open { // after a panic
+			_ = closeAll(devs)
+		}
+	}()
+	err = f(slices.Clone(devs))
+	open = false
+	if cerr := closeAll(devs); err == nil {
+		err = cerr
+	}
+	if a.OfOther(err) {
+		return err
+	}
+	return Named(image, err)
+}
+
+// devices opens the devices of an image that is not open: image is the first.
+func (a *Run) devices(image string, flags blockdev.Flags) (devs []blockdev.Device, err error) {
+	defer func() {
+		if err != nil {
+			_ = closeAll(devs)
 		}
 	}()
 	for _, name := range append([]string{image}, a.Devices...) {
 		dev, err := a.openDevice(name, flags)
 		if err != nil {
-			return Named(name, err)
+			return devs, Named(name, err)
 		}
 		devs = append(devs, dev)
 	}
@@ -57,25 +79,28 @@ func (a *Run) WithDevices(image string, flags blockdev.Flags, f func(devs []bloc
 	for i, dev := range devs {
 		over, err := a.Over(dev)
 		if err != nil {
-			return Named(dev.Name(), err)
+			return devs, Named(dev.Name(), err)
 		}
 		devs[i] = over
 	}
-	err := f(slices.Clone(devs))
+	return devs, nil
+}
+
+// closeAll closes the devices, and returns the first error.
+func closeAll(devs []blockdev.Device) (err error) {
 	for _, dev := range devs {
 		if cerr := dev.Close(); err == nil {
 			err = cerr
 		}
 	}
-	devs = nil
-	if a.OfOther(err) {
-		return err
-	}
-	return Named(image, err)
+	return err
 }
 
 // openDevice opens a device of the image, or the partition of it with the btrfs.
 func (a *Run) openDevice(name string, flags blockdev.Flags) (blockdev.Device, error) {
+	if a.Session != nil {
+		return a.Session.open(name, flags, func(dev blockdev.Device) (blockdev.Device, error) { return a.onDisk(dev, flags) })
+	}
 	dev, err := blockdev.Open(name, flags)
 	if err != nil {
 		return nil, Whole(name, err)
@@ -195,18 +220,12 @@ func (a *Run) WriteFS(image string, f func(x *fs.FS) error) error {
 
 // WithFS runs f on the image opened with flags and o, or on the open one, and commits.
 func (a *Run) WithFS(image string, flags blockdev.Flags, o fs.Options, f func(x *fs.FS) error) error {
-	if a.Open != nil {
-		return f(a.Open.FS)
+	if open := a.open(image); open != nil {
+		return f(open.FS)
 	}
 	o.Memory = a.CacheSize()
-	var err error
-	if o.Now, err = SourceDate(); err != nil {
+	if err := a.fsOptions(image, &flags, &o); err != nil {
 		return err
-	}
-	o.Subvol, o.SubvolPath = a.Subvol.ID, a.Subvol.Path
-	o.BadCopy = a.WarnCopies(image)
-	if a.NoReplay {
-		flags, o.ReadOnly = flags|blockdev.ReadOnly, true
 	}
 	defer a.LimitHeap()()
 	if o.Now != nil && !o.ReadOnly {
@@ -214,6 +233,19 @@ func (a *Run) WithFS(image string, flags blockdev.Flags, o fs.Options, f func(x 
 		return a.InOrder(func() error { return a.OpenFS(image, flags, o, f) })
 	}
 	return a.OpenFS(image, flags, o, f)
+}
+
+// fsOptions sets what the flags of the verb and the environment say of an open of the image.
+func (a *Run) fsOptions(image string, flags *blockdev.Flags, o *fs.Options) (err error) {
+	if o.Now, err = SourceDate(); err != nil {
+		return err
+	}
+	o.Subvol, o.SubvolPath = a.Subvol.ID, a.Subvol.Path
+	o.BadCopy = a.WarnCopies(image)
+	if a.NoReplay {
+		*flags, o.ReadOnly = *flags|blockdev.ReadOnly, true
+	}
+	return nil
 }
 
 // OpenFS is WithFS with its options.

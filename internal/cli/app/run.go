@@ -14,9 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"btrlab/internal/blockdev"
 	"btrlab/internal/blockdev/dm"
-	"btrlab/internal/fs"
 	"btrlab/internal/measure/fio"
 	"btrlab/internal/sched"
 )
@@ -29,6 +27,8 @@ type Run struct {
 	Stopping
 	Task *sched.Task
 	Open *OpenImage // what verbs work on in sh, else nil
+	// Session has the disks of a sh that may open several images; nil where each open is alone.
+	Session *Session
 }
 
 // New is a run with the streams.
@@ -55,6 +55,7 @@ type Opening struct {
 	NoReplay  bool         // --no-log-replay
 	Subvol    SubvolFlag   // --subvol
 	Partition int          // --partition
+	Offset    ByteSize     // --offset, or --image-offset
 	Devices   []string     // --device
 	Degraded  bool         // --degraded
 	Model     string       // --device-model of mount and serve
@@ -174,28 +175,6 @@ func (a *Run) PrintJSON(v any) error {
 // JSONFlag adds --json to cmd.
 func JSONFlag(cmd *cobra.Command, v *bool) {
 	cmd.Flags().BoolVar(v, "json", false, "print the result as JSON")
-}
-
-// OpenImage is an image that stays open while sh runs verbs on it, line by line. Every verb opens
-// its image through WithFS or WithDevices, which give it this one.
-type OpenImage struct {
-	Name  string
-	Devs  []blockdev.Device
-	FS    *fs.FS
-	Stdin bool // standard input has the lines
-	JSON  bool
-
-	// Of the verb at hand, for --json.
-	Result any
-	Bytes  *int
-}
-
-// onDevices runs f on the image as it is on its devices, after a commit.
-func (o *OpenImage) onDevices(t *sched.Task, f func(devs []blockdev.Device) error) error {
-	if err := o.FS.Sync(t); err != nil {
-		return err
-	}
-	return f(o.Devs)
 }
 
 // ReadJob reads the fio job of a file, or with the path - of standard input.

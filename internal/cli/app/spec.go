@@ -35,7 +35,8 @@ func splitSpec(spec string) (image, path string, ok bool) {
 // SplitSpec is splitSpec of a verb's argument; in a shell that is a path of the open image.
 func (a *Run) SplitSpec(spec string) (image, path string, ok bool) {
 	if a.Open != nil && gopath.IsAbs(spec) {
-		return a.Open.Name, gopath.Clean(spec), true
+		o, path := a.Open.at(gopath.Clean(spec))
+		return o.Name, path, true
 	}
 	if a.Open != nil {
 		return a.Open.Name, "/", false

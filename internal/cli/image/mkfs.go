@@ -42,22 +42,29 @@ func (a verbs) mkfs() *cobra.Command {
 		Long: `Mkfs makes a btrfs on a file, which is created sparse, or on a block device.
 With --rootdir it is filled with what is in a directory, as put -r fills one, in one pass and several times as fast. A new file gets the
 size that the tree needs, and 1G at least; with --shrink no more than the tree needs. What cannot be read is left out with a message,
-and the exit code is 1. With --from-tar it is filled with what is in a tar archive, as put --from-tar does it. A file is read
-in place; what comes by standard input or a pipe is kept in a file of TMPDIR meanwhile.
+and the exit code is 1. With --owner-from owners, modes and devices are those that fakeroot has, which this program does not see: make the
+tree under fakeroot -s FILE, and the image after it. With --from-tar it is filled with what is in a tar archive, as put --from-tar does it. A file is read
+in place; what comes by standard input or a pipe is kept in a file of TMPDIR meanwhile. With --from-cpio it is a cpio archive.
 With --from it is filled with what is in another image of one device, or in a directory of it: with another size, features, profiles,
 compression. Paths begin at the top level there. Subvolumes stay subvolumes; a snapshot of one that is there comes with --snapshots only.
 Nothing is shared any more, and space that is allocated and not written is a hole.
 A hard link does not lead into another subvolume: there it is a file of its own.
 With --features block-group-tree it has what mkfs.btrfs gives every image since 6.19, for Linux 6.1 and later.
 With --reproducible, or with --uuid and the environment's SOURCE_DATE_EPOCH, seconds since 1970, the image is the same bytes each time.
+With --partition or --offset it is made in a range of an image that is there, the partition or the bytes from the offset on, and no other
+byte is changed. Without --size the range ends with the partition, or where another one or the disk's table begins.
 It refuses what already holds a file system unless --force is given, and a mounted device always.
 With --progs, or called by a link with the name mkfs.btrfs, it takes the command line of that program (btrlab mkfs --progs --help).`,
 		Example: `  btrlab mkfs --size 1G --label data disk.img
   btrlab mkfs --rootdir rootfs --root-owner --compress zstd --shrink disk.img
   btrlab mkfs --rootdir rootfs --plan owners.mtree disk.img
+  btrlab mkfs --rootdir rootfs --owner-from fakeroot.save disk.img
+  btrlab mkfs --rootdir rootfs --device-table devices.txt disk.img
   btrlab mkfs --from-tar release.tar --subvol default:@ disk.img
+  btrlab mkfs --from-cpio initrd.cpio disk.img
   btrlab mkfs --from old.img --compress zstd --shrink small.img
-  btrlab mkfs --rootdir src --exclude '*.o' --exclude build/cache disk.img`,
+  btrlab mkfs --rootdir src --exclude '*.o' --exclude build/cache disk.img
+  btrlab mkfs --partition 2 disk.img`,
 		Args: cobra.ExactArgs(1),
 	}
 	v := &making{verbs: a, cmd: cmd}
@@ -71,6 +78,8 @@ func (v *making) flags() {
 	profiles, csums := strings.Join(mkfs.Profiles(), ", "), format.CsumTypes()
 	f := v.cmd.Flags()
 	f.Var(&v.size, "size", "bytes to use (default 1G for a new file, else all of it)")
+	f.IntVar(&v.Partition, "partition", 0, "the image is that of a disk: make it in this partition, as Linux counts")
+	f.Var(&v.Offset, "offset", "make it at this byte of an image that is there, up to where something else begins")
 	f.StringVarP(&v.o.Label, "label", "L", "", "label of at most 255 bytes")
 	f.StringVarP(&v.o.MetadataProfile, "metadata", "m", "", "metadata profile (default dup, of several devices raid1): "+profiles)
 	f.StringVarP(&v.o.DataProfile, "data", "d", "single", "data profile: "+profiles)
@@ -125,8 +134,13 @@ func (v *making) parse() (dated bool, err error) {
 		}
 		v.o.NodeSize = int(v.nodeSize.N)
 	}
-	if v.size.Given && v.size.N == 0 {
-		return false, app.Usagef(v.cmd, "size 0, want more")
+	err = app.Check(v.cmd,
+		app.Not(v.size.Given && v.size.N == 0, "size 0, want more"),
+		app.Excludes("partition", "offset", "--partition with --offset, want one of them"),
+		app.Excludes("partition offset", "device", "--%s with --device, want a file system of one device"),
+		app.Not(v.cmd.Flags().Changed("partition") && v.Partition < 1, "partition %d, want 1 or more", v.Partition))
+	if err != nil {
+		return false, err
 	}
 	return now != nil, v.tree.parse(v.cmd, &v.o)
 }
@@ -187,7 +201,7 @@ func (v *making) fill(image string, dated bool) (err error) {
 	n := v.bytes()
 	v.o.Size = v.size.N
 	if v.reproducible && v.uuid == "" {
-		v.o.FSID = format.MadeUUID(fmt.Sprintf("%q %d", v.o.Label, n))
+		v.o.FSID = format.MadeUUID(fmt.Sprintf("%q %d%s", v.o.Label, n, v.place()))
 	}
 	info, err := v.makeOn(append([]string{image}, v.Devices...), n, v.size.Given)
 	switch {
@@ -199,6 +213,17 @@ func (v *making) fill(image string, dated bool) (err error) {
 		dump.PrintInfo(v.Out, info)
 	}
 	return v.tree.w.allThere()
+}
+
+// place tells ranges of one disk from each other; "" is the whole image.
+func (v *making) place() string {
+	switch {
+	case v.Partition != 0:
+		return fmt.Sprintf(" partition %d", v.Partition)
+	case v.Offset.Given:
+		return fmt.Sprintf(" offset %d", v.Offset.N)
+	}
+	return ""
 }
 
 // bytes is the size of each image: the one that is wanted, or what the tree needs.
@@ -225,7 +250,7 @@ func (v *making) makeOn(images []string, n int64, want bool) (info dump.Info, er
 				err = cerr
 			}
 		}
-		if err == nil && o.Shrink {
+		if err == nil && o.Shrink && !v.Ranged() {
 			err = shrinkFile(images[0], shrunk)
 		}
 		if err != nil {
@@ -241,7 +266,7 @@ func (v *making) makeOn(images []string, n int64, want bool) (info dump.Info, er
 		}
 	}()
 	for _, image := range images {
-		dev, isNew, err := openForMkfs(image, n, want, o.Force, v.opened)
+		dev, isNew, err := v.openImage(image, n, want)
 		if err != nil {
 			return info, app.Named(image, err)
 		}
@@ -260,6 +285,22 @@ func (v *making) makeOn(images []string, n int64, want bool) (info dump.Info, er
 		}
 	}
 	return dump.ReadInfo(v.Task, devs[0], devs[1:]...)
+}
+
+// openImage opens an image for n bytes, or the range of it that --partition or --offset names; made
+// is set if the file was not there.
+func (v *making) openImage(image string, n int64, want bool) (dev blockdev.Device, made bool, err error) {
+	if !v.Ranged() {
+		return openForMkfs(image, n, want, v.o.Force, v.opened)
+	}
+	if dev, err = blockdev.Open(image, v.opened); err != nil {
+		return nil, false, err
+	}
+	in, err := v.RangeForNew(dev, v.size.N, v.o.Force)
+	if err != nil {
+		return nil, false, errors.Join(err, dev.Close())
+	}
+	return in, false, nil
 }
 
 // enableQuota turns on the quotas that o asks for in a new file system.

@@ -3,6 +3,7 @@ package image
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	gopath "path"
 	"path/filepath"
@@ -24,10 +25,12 @@ import (
 // treeFlags say with what mkfs fills a file system.
 type treeFlags struct {
 	rootdir, fromTar  string
+	fromCpio          string
 	from              string
 	snapshots         bool
-	plan              string
+	plan, table       string
 	compress, owner   string
+	ownerFrom         string
 	exclude, subvols  []string
 	rootOwner, shrink bool
 	verbose           bool
@@ -46,15 +49,18 @@ type treeFlags struct {
 func (x *treeFlags) add(f *pflag.FlagSet) {
 	f.StringVarP(&x.rootdir, "rootdir", "r", "", "fill it with what is in this directory")
 	f.StringVar(&x.fromTar, "from-tar", "", "fill it with what is in this tar archive; - is standard input, kept in a file of TMPDIR meanwhile")
+	f.StringVar(&x.fromCpio, "from-cpio", "", "fill it with what is in this cpio archive (newc, crc, odc), in the same way")
 	f.StringVar(&x.from, "from", "", "fill it with what is in this image, or IMAGE:/path with a directory of it")
 	f.BoolVar(&x.snapshots, "snapshots", false, "with --from: snapshots as well, each a subvolume that shares nothing")
 	f.StringVar(&x.plan, "plan", "", "fill it, or change what is in rootdir or the archive, as this mtree(5) file says; - is standard input")
+	f.StringVar(&x.table, "device-table", "", "fill it, or add to what is in the source and change that, as this table of genext2fs -D says; - is standard input")
 	f.StringVar(&x.compress, "compress", "", "compress with zlib[:1-9], lzo or zstd[:1-15]; the default level is 3")
 	f.StringArrayVar(&x.exclude, "exclude", nil, excludeHelp)
 	f.StringArrayVarP(&x.subvols, "subvol", "u", nil, "make this directory of the tree a subvolume; default:, ro: or default-ro: "+
 		"before it make it the default one, or read-only; may be repeated")
 	f.BoolVar(&x.shrink, "shrink", false, "make it no larger than the tree needs, and the file, too")
 	f.StringVar(&x.owner, "owner", "", "give everything this owner, as UID:GID, whatever the source has")
+	f.StringVar(&x.ownerFrom, "owner-from", "", "with --rootdir: "+ownerFromHelp)
 	f.BoolVar(&x.rootOwner, "root-owner", false, "--owner 0:0")
 	f.BoolVarP(&x.verbose, "verbose", "v", false, "print each name")
 	x.keep.add(f)
@@ -65,13 +71,16 @@ const excludeHelp = "leave out what matches, with what is below: a name, or with
 // check checks which flags go together.
 func (x *treeFlags) check(cmd *cobra.Command) error {
 	return app.Check(cmd,
-		app.NotEmpty("rootdir from-tar from plan", "--%s is empty, want a name"),
+		app.NotEmpty("rootdir from-tar from-cpio from plan owner-from device-table", "--%s is empty, want a name"),
 		app.Excludes("rootdir", "from-tar", "--rootdir with --from-tar, want one of them"),
 		app.Excludes("rootdir", "from", "--rootdir with --from, want one of them"),
 		app.Excludes("from-tar", "from", "--from-tar with --from, want one of them"),
+		app.Excludes("from-cpio", "rootdir from-tar from", "--from-cpio with another source, want one of them"),
+		app.Needs("owner-from", "rootdir", "--%s without --rootdir"),
+		app.Excludes("owner-from", "owner root-owner no-owner", "--%s with another word about owners, want one of them"),
 		app.Needs("snapshots", "from", "--%s without --from"),
-		app.Needs("exclude owner root-owner", "rootdir from-tar from", "--%s without --rootdir, --from-tar or --from"),
-		app.Needs("compress subvol shrink", "rootdir from-tar from plan", "--%s without --rootdir, --from-tar, --from or --plan"))
+		app.Needs("exclude owner root-owner", "rootdir from-tar from-cpio from", "--%s without --rootdir, --from-tar, --from-cpio or --from"),
+		app.Needs("compress subvol shrink", "rootdir from-tar from-cpio from plan device-table", "--%s without --rootdir, --from-tar, --from-cpio, --from, --plan or --device-table"))
 }
 
 // parse takes the values of the flags.
@@ -99,7 +108,7 @@ func (x *treeFlags) parse(cmd *cobra.Command, o *mkfs.Options) (err error) {
 
 // empty says that nothing fills the file system.
 func (x *treeFlags) empty() bool {
-	return x.rootdir == "" && x.fromTar == "" && x.from == "" && x.plan == ""
+	return x.rootdir == "" && x.fromTar == "" && x.fromCpio == "" && x.from == "" && x.plan == "" && x.table == ""
 }
 
 // scan lists the source. date is that of a file system that is the same each time, or zero.
@@ -115,13 +124,24 @@ func (x *treeFlags) scan(a verbs, image string, date time.Time) (err error) {
 	}
 	x.scanner = s
 	if x.rootdir != "" {
+		owners, err := a.ownersFrom(x.ownerFrom, x.own == nil && !x.keep.owner)
+		if err != nil {
+			return err
+		}
+		s.Fakeroot(owners)
 		if x.root, err = s.Tree(x.rootdir); err != nil {
 			return err
 		}
+		a.warnOwners(x.ownerFrom, owners)
 	}
 	if x.fromTar != "" {
-		if x.root, err = x.archived(a, s); err != nil {
+		if x.root, err = x.archived(a, x.fromTar, s.Tar); err != nil {
 			return app.Named(x.fromTar, err)
+		}
+	}
+	if x.fromCpio != "" {
+		if x.root, err = x.archived(a, x.fromCpio, s.Cpio); err != nil {
+			return app.Named(x.fromCpio, err)
 		}
 	}
 	if x.source != nil {
@@ -135,20 +155,25 @@ func (x *treeFlags) scan(a verbs, image string, date time.Time) (err error) {
 			return fmt.Errorf("%s: %w", x.plan, err)
 		}
 	}
+	if x.table != "" {
+		if x.root, err = x.tabled(a, s); err != nil {
+			return fmt.Errorf("%s: %w", x.table, err)
+		}
+	}
 	return x.markSubvols()
 }
 
-// archived is the tree of an archive, which close closes.
-func (x *treeFlags) archived(a verbs, s *transfer.Scan) (*mkfs.Entry, error) {
-	if x.fromTar == "-" {
-		return s.Tar(a.Stdin())
+// archived is the tree of an archive, by its name, as read lists it; close closes it.
+func (x *treeFlags) archived(a verbs, name string, read func(io.Reader) (*mkfs.Entry, error)) (*mkfs.Entry, error) {
+	if name == "-" {
+		return read(a.Stdin())
 	}
-	f, err := os.Open(x.fromTar)
+	f, err := os.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	x.archive = f
-	return s.Tar(f)
+	return read(f)
 }
 
 // close lets the source go, after build.
@@ -174,6 +199,23 @@ func (x *treeFlags) planned(a verbs, s *transfer.Scan) (*mkfs.Entry, error) {
 	}
 	defer f.Close()
 	return s.Plan(f, filepath.Dir(x.plan), x.root)
+}
+
+// tabled is the tree as the device table says it.
+func (x *treeFlags) tabled(a verbs, s *transfer.Scan) (*mkfs.Entry, error) {
+	if x.table == "-" {
+		return s.Table(a.Stdin(), time.Now(), x.root)
+	}
+	f, err := os.Open(x.table)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	return s.Table(f, st.ModTime(), x.root)
 }
 
 // markSubvols makes directories of the tree subvolumes. The default one of the source gives way to

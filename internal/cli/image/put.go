@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	gopath "path"
 	"path/filepath"
@@ -25,6 +26,7 @@ type putting struct {
 	rootOwner                 bool
 	keep                      keepFlags
 	owner, fromTar, method    string
+	ownerFrom, fromCpio       string
 	exclude                   []string
 
 	sources     []string
@@ -47,12 +49,13 @@ that saves a block. What cannot be put is left out with a message, and the exit 
 1. What was put before an interrupt or an error is committed.
 
 With --from-tar the source is a tar archive, - is standard input, whose entries go below /path: with owners, nanoseconds, extended attributes,
-links and devices; blocks of zeros become holes.`,
+links and devices; blocks of zeros become holes. With --from-cpio it is a cpio archive.`,
 		Example: `  btrlab put notes.txt disk.img:/
   btrlab put -r /usr/share/doc disk.img:/doc
   btrlab put -r --root-owner rootfs/. disk.img:/
   btrlab put -r --compress zstd:9 src disk.img:/
   tar c --xattrs -C rootfs . | btrlab put --from-tar - disk.img:/
+  btrlab put --from-cpio initrd.cpio disk.img:/
   date | btrlab put - disk.img:/now`,
 		Args: cobra.MinimumNArgs(1),
 	}
@@ -76,8 +79,10 @@ func (v *putting) flags() {
 	f.StringVar(&v.method, "compress", "", "compress with zlib[:1-9], lzo or zstd[:1-15]; the default level is 3")
 	f.BoolVarP(&v.verbose, "verbose", "v", false, "print each name")
 	f.StringVar(&v.owner, "owner", "", "give everything this owner, as UID:GID, whatever the host has")
+	f.StringVar(&v.ownerFrom, "owner-from", "", "with -r: "+ownerFromHelp)
 	f.BoolVar(&v.rootOwner, "root-owner", false, "--owner 0:0")
 	f.StringVar(&v.fromTar, "from-tar", "", "put what is in this tar archive; - is standard input")
+	f.StringVar(&v.fromCpio, "from-cpio", "", "put what is in this cpio archive (newc, crc, odc); - is standard input")
 	f.StringArrayVar(&v.exclude, "exclude", nil, excludeHelp)
 	v.keep.add(f)
 }
@@ -85,8 +90,11 @@ func (v *putting) flags() {
 // parse checks the arguments and the flags.
 func (v *putting) parse(args []string) (err error) {
 	v.sources = args[:len(args)-1]
-	if (v.fromTar != "") == (len(v.sources) > 0) {
-		return app.Usagef(v.cmd, "%d sources, want some, or --from-tar and none", len(v.sources))
+	if err := app.Check(v.cmd, app.Excludes("from-tar", "from-cpio", "--from-tar with --from-cpio, want one of them")); err != nil {
+		return err
+	}
+	if (v.fromTar != "" || v.fromCpio != "") == (len(v.sources) > 0) {
+		return app.Usagef(v.cmd, "%d sources, want some, or --from-tar or --from-cpio and none", len(v.sources))
 	}
 	if v.image, v.dest, err = v.FileSpec(v.cmd, args[len(args)-1]); err != nil {
 		return err
@@ -100,7 +108,8 @@ func (v *putting) parse(args []string) (err error) {
 	if v.skip, err = transfer.ParseExclude(v.exclude); err != nil {
 		return app.Usagef(v.cmd, "%v", err)
 	}
-	if err := app.Check(v.cmd, app.Needs("exclude", "recursive", "--exclude without -r")); err != nil {
+	if err := app.Check(v.cmd, app.NotEmpty("owner-from", "--%s is empty, want a name"), app.Needs("exclude", "recursive", "--exclude without -r"), app.Needs("owner-from", "recursive", "--owner-from without -r"),
+		app.Excludes("owner-from", "owner root-owner no-owner", "--%s with another word about owners, want one of them")); err != nil {
 		return err
 	}
 	if v.method != "" {
@@ -146,10 +155,19 @@ func (v *putting) run(x *fs.FS) (err error) {
 		}()
 	}
 	in := v.newIn(x, w)
-	if v.fromTar != "" {
-		err = app.InImage(v.image, v.dest, v.putTar(in, v.fromTar, v.dest))
-	} else {
+	owners, err := v.ownersFrom(v.ownerFrom, v.recursive && v.own == nil && !v.keep.owner)
+	if err != nil {
+		return err
+	}
+	in.Fakeroot(owners)
+	switch {
+	case v.fromTar != "":
+		err = app.InImage(v.image, v.dest, v.putArchive(in.Tar, v.fromTar, v.dest))
+	case v.fromCpio != "":
+		err = app.InImage(v.image, v.dest, v.putArchive(in.Cpio, v.fromCpio, v.dest))
+	default:
 		err = v.putAll(x, in)
+		v.warnOwners(v.ownerFrom, owners)
 	}
 	if err != nil {
 		return err
@@ -205,15 +223,15 @@ func (v *putting) putAll(x *fs.FS, in *transfer.In) error {
 	return nil
 }
 
-// putTar puts what is in the archive at path.
-func (a verbs) putTar(in *transfer.In, path, to string) error {
+// putArchive puts what is in the archive at path.
+func (a verbs) putArchive(put func(r io.Reader, to string) error, path, to string) error {
 	if path == "-" {
-		return in.Tar(a.Stdin(), to)
+		return put(a.Stdin(), to)
 	}
 	f, err := os.Open(path)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	return in.Tar(bufio.NewReaderSize(f, 1<<20), to)
+	return put(bufio.NewReaderSize(f, 1<<20), to)
 }

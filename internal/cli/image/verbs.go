@@ -29,4 +29,7 @@ func (a verbs) onOpen() []*cobra.Command {
 }
 
 // OnOpen are the verbs that sh has for the image that it has open, and for the files in it.
-func OnOpen(a *app.Run) (images, files []*cobra.Command) { return verbs{a}.onOpen(), Files(a) }
+func OnOpen(a *app.Run) (images, files []*cobra.Command) {
+	v := verbs{a}
+	return v.onOpen(), append(Files(a), v.cp())
+}

@@ -51,7 +51,7 @@ type liveImage struct {
 var frozenVerbs = map[string]bool{"check": true, "dump": true, "policy": true, "quota": true, "fault": true, "crash": true}
 
 // hostVerbs read or write the host, which the mount does for every program.
-var hostVerbs = map[string]bool{"put": true, "get": true, "cat": true, "write": true, "send": true, "receive": true}
+var hostVerbs = map[string]bool{"cp": true, "put": true, "get": true, "cat": true, "write": true, "send": true, "receive": true}
 
 // serveAt answers the clients of l until stop, which returns when the last line has ended.
 func (a verbs) serveAt(l net.Listener, live *liveImage) (stop func()) {

@@ -35,12 +35,16 @@ func (a verbs) sh() *cobra.Command {
 		Short: "run verbs line by line on one open image",
 		Long: `Sh reads verbs from FILE or standard input, a line each, and runs them on the image, which stays open with its caches until
 the end. A path in the image is /path, without IMAGE:. Words are split at spaces; quotes and backslashes keep them together; a line
-that begins with # is a comment. Besides the verbs for images and files there are fsync, fdatasync, sync, drop-caches, policy, help
+that begins with # is a comment. Besides the verbs for images and files there are cp, fsync, fdatasync, sync, drop-caches, policy, help
 and quit. The first line that fails ends sh with exit code 1, after what was done before is committed.
+The line 'mount IMAGE DIR' opens another image, or with --partition another file system of the same disk, and puts it at the path DIR,
+where nothing has to be: every verb takes paths below, and cp copies from one to the other. A verb that goes through a tree stays in
+one image. 'umount DIR' commits and closes it, and so does the end.
 With --at the image is the one that btrlab mount has at DIR: the lines run in its server, while programs go on to use the mount. Then
 there are fault and crash, too, and none of the verbs that copy from or to the host.`,
 		Example: `  echo 'write --nowait --length 4k /file' | btrlab sh --policy modern disk.img
   btrlab sh --json --policy modern disk.img script
+  printf 'mount other.img /data\ncp -r /src /data\n' | btrlab sh disk.img
   echo 'snapshot /home /home.1' | btrlab sh --at /mnt`,
 		Args:              cobra.RangeArgs(0, 2),
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
@@ -79,10 +83,12 @@ there are fault and crash, too, and none of the verbs that copy from or to the h
 		if o.at != "" {
 			return a.runAt(o.at, in, name, o)
 		}
+		a.Session = new(app.Session)
 		return a.WithFS(image, 0, opt, func(x *fs.FS) error {
 			a.Open = &app.OpenImage{Name: image, Devs: x.Devices(), FS: x, Stdin: name == "", JSON: o.json}
 			defer func() { a.Open = nil }()
-			return a.lines(in, name, image, o, a.line)
+			err := a.lines(in, name, image, o, a.line)
+			return app.WithCommit(err, a.UmountAll())
 		})
 	}
 	a.CacheFlag(cmd)
@@ -230,7 +236,11 @@ func (a verbs) verbLine(words []string) error {
 	root := a.lineCommands()
 	switch {
 	case imageVerbs[words[0]], len(words) > 1 && imageVerbs[words[0]+" "+words[1]]:
-		words = append(words, a.Open.Name)
+		if name, ok := a.Open.Mounted(words[len(words)-1]); ok {
+			words[len(words)-1] = name
+		} else {
+			words = append(words, a.Open.Name)
+		}
 	case words[0] == "ls" && !hasPath(words):
 		words = append(words, "/")
 	}
@@ -289,6 +299,8 @@ func (a verbs) lineCommands() *cobra.Command {
 		a.openVerb("drop-caches", "drop the clean pages of all files", func(x *fs.FS) error { x.DropCaches(a.Task); return nil }), a.policyVerb())
 	if a.live != nil {
 		a.Add(root, "open", a.faultVerb(), a.crashVerb())
+	} else {
+		a.Add(root, "open", a.mountLine(), a.umountLine())
 	}
 	var plain func(c *cobra.Command)
 	plain = func(c *cobra.Command) {
@@ -309,7 +321,7 @@ func (a verbs) lineCommands() *cobra.Command {
 
 // openVerb is a verb of sh alone.
 func (a verbs) openVerb(name, short string, f func(x *fs.FS) error) *cobra.Command {
-	return &cobra.Command{Use: name, Short: short, Args: cobra.NoArgs, RunE: func(*cobra.Command, []string) error { return f(a.Open.FS) }}
+	return &cobra.Command{Use: name, Short: short, Args: cobra.NoArgs, RunE: func(*cobra.Command, []string) error { return a.Open.EachFS(f) }}
 }
 
 // openFileVerb is fsync by another name.
@@ -331,7 +343,9 @@ func (a verbs) policyVerb() *cobra.Command {
 			if err != nil {
 				return app.Usagef(cmd, "%v", err)
 			}
-			a.Open.FS.SetPolicy(a.Task, &p)
-			return nil
+			return a.Open.EachFS(func(x *fs.FS) error {
+				x.SetPolicy(a.Task, &p)
+				return nil
+			})
 		}}
 }

@@ -6,6 +6,9 @@ import (
 	"btrlab/internal/sched"
 )
 
+// PartitionTable is what Probe calls an MBR.
+const PartitionTable = "a partition table"
+
 // signatures of what a device may hold, besides btrfs.
 var signatures = []struct {
 	name  string
@@ -19,7 +22,7 @@ var signatures = []struct {
 	{"exfat", 3, "EXFAT   "},
 	{"a FAT file system", 54, "FAT1"},
 	{"a FAT file system", 82, "FAT32"},
-	{"a partition table", 510, "\x55\xaa"},
+	{PartitionTable, 510, "\x55\xaa"},
 	{"a GPT partition table", 512, "EFI PART"},
 	{"LVM", 536, "LVM2 001"},
 	{"erofs", 1024, "\xe2\xe1\xf5\xe0"},
