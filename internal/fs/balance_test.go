@@ -1,10 +1,13 @@
 package fs_test
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"strings"
 	"testing"
 
 	"btrlab/internal/blockdev"
@@ -12,6 +15,9 @@ import (
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
+	"btrlab/internal/meta/relocation"
+	"btrlab/internal/meta/volumes"
+	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
 	"btrlab/internal/testing/fstest"
 	"btrlab/internal/testing/need"
@@ -32,11 +38,12 @@ func lived(x *fstest.Fixture, seed uint64) map[string]string {
 			x.Must(x.FS.Snapshot(x.T, "/", fmt.Sprintf("/snap%d", i), i%20 == 9))
 		}
 	}
-	for i := range 400 {
+	for i := range 800 {
 		f := x.Create(fmt.Sprintf("/d%d", i))
 		x.WriteAt(f, make([]byte, 1+rng.IntN(9000)), 0)
 		x.Must(f.Close(x.T))
 	}
+	x.Must(x.FS.Snapshot(x.T, "/", "/last", false))
 	for i := 0; i < 40; i += 3 {
 		f := x.Open(fmt.Sprintf("/f%d", i))
 		b := make([]byte, 1+rng.IntN(20<<10))
@@ -116,9 +123,30 @@ func TestBalance(t *testing.T) {
 			if diff := differs(allOf(x), want); diff != "" {
 				t.Error("after an open:", diff)
 			}
-			f := x.Create("/after")
-			x.WriteAt(f, make([]byte, 3<<20), 0)
-			x.Must(f.Close(x.T))
+			// What is shared is still known to be: what changes or goes in one stays in the others.
+			for i := 0; i < 40; i += 2 {
+				f := x.Open(fmt.Sprintf("/f%d", i))
+				x.WriteAt(f, make([]byte, 5000), 4096)
+				x.Must(f.Close(x.T))
+				want[fmt.Sprintf("/f%d", i)] = ""
+				x.Must(x.FS.Unlink(x.T, fmt.Sprintf("/f%d", i+1)))
+				want[fmt.Sprintf("/f%d", i+1)] = ""
+			}
+			want["/last"] = "" // its size
+			for i := 0; i < 400; i += 7 {
+				x.Must(x.FS.Unlink(x.T, fmt.Sprintf("/last/d%d", i)))
+				want[fmt.Sprintf("/last/d%d", i)] = ""
+			}
+			x.Must(x.FS.Snapshot(x.T, "/snap19", "/again", false))
+			x.WriteAt(x.Open("/again/f1"), make([]byte, 5000), 4096)
+			x.Must(x.FS.Sync(x.T))
+			now := allOf(x)
+			for name, w := range want {
+				if w != "" && now[name] != w {
+					t.Errorf("%s: have %q, want %q", name, now[name], w)
+				}
+			}
+			x.Must(x.FS.DeleteSubvolume(x.T, "/snap9"))
 		})
 	}
 }
@@ -169,5 +197,170 @@ func TestBalanceCrash(t *testing.T) {
 	}))
 	if n < 50 || resumed < 5 {
 		t.Errorf("%d crashes, %d balances resumed", n, resumed)
+	}
+}
+
+// Data whose first copy is bad is copied from the second one, and where no copy is right the
+// balance ends with its address, pauses, and nothing is lost.
+func TestBalanceBadData(t *testing.T) {
+	fstest.OneTask(t)
+	x := fstest.New(t, fstest.Size(300<<20), fstest.NoCheck(), fstest.MkfsOptions(func(o *mkfs.Options) { o.DataProfile = "dup" }))
+	want := make([]byte, 300<<10)
+	fstest.Random(rand.New(rand.NewPCG(4, 4)), want)
+	f := x.Create("/f")
+	x.WriteAt(f, want, 0)
+	x.Must(f.Close(x.T))
+	x.Reopen()
+	spoil := func(copies int) (at uint64) {
+		f := x.Open("/f")
+		at = fstest.Must(f.DiskBytenr(x.T, 8192))
+		x.Must(f.Close(x.T))
+		for _, c := range x.FS.Chunks() {
+			if at < c.Logical || at >= c.End() {
+				continue
+			}
+			for _, s := range c.Chunk.Stripes[:copies] {
+				x.Must(blockdev.Write(x.T, x.Dev, make([]byte, 4096), int64(s.Offset+at-c.Logical)))
+			}
+		}
+		return at
+	}
+	balance := func() error {
+		_, err := x.FS.Balance(x.T, &format.BalanceItem{Flags: format.BalanceData}, nil, nil)
+		return err
+	}
+	spoil(1)
+	x.Must(balance())
+	x.Reopen()
+	if have := x.ReadFile("/f"); !bytes.Equal(have, want) {
+		t.Errorf("one bad copy: %s", fstest.DiffAt(have, want))
+	}
+	at := spoil(2)
+	if err := balance(); !errors.Is(err, errno.EIO) || !strings.Contains(err.Error(), fmt.Sprintf("data at %d, bad csum in every copy", at)) {
+		t.Errorf("two bad copies: %v", err)
+	}
+	if _, ok, err := x.FS.BalanceStatus(x.T); err != nil || !ok {
+		t.Errorf("the balance is noted: %v, %v", ok, err)
+	}
+	if err := balance(); !errors.Is(err, errno.EBUSY) {
+		t.Errorf("a second balance: %v", err)
+	}
+	x.Must(x.FS.CancelBalance(x.T))
+	x.WriteAt(x.Create("/g"), want, 0)
+}
+
+// A file that is open while its data moves reads and writes where it is now.
+func TestBalanceOpen(t *testing.T) {
+	fstest.OneTask(t)
+	x := fstest.New(t, fstest.Size(300<<20))
+	want := make([]byte, 300<<10)
+	fstest.Random(rand.New(rand.NewPCG(5, 5)), want)
+	x.WriteAt(x.Create("/before"), make([]byte, 1<<20), 0)
+	f := x.Create("/f")
+	x.WriteAt(f, want, 0)
+	x.Must(x.FS.Sync(x.T))
+	old := fstest.Must(f.DiskBytenr(x.T, 8192))
+	if _, err := x.FS.Balance(x.T, &format.BalanceItem{Flags: format.BalanceData}, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	x.WriteAt(x.Create("/after"), bytes.Repeat([]byte{7}, 2<<20), 0)
+	x.Must(x.FS.Sync(x.T))
+	if now := fstest.Must(f.DiskBytenr(x.T, 8192)); now == old {
+		t.Errorf("the data is at %d still", now)
+	}
+	x.Must(f.Close(x.T))
+}
+
+// Quotas count after a balance what they counted before it, with subvolumes that share.
+func TestBalanceQuota(t *testing.T) {
+	fstest.OneTask(t)
+	x := fstest.New(t, fstest.Size(400<<20))
+	x.Must(x.FS.EnableQuota(x.T))
+	want := lived(x, 5)
+	for range 2 {
+		if _, err := x.FS.Balance(x.T, &format.BalanceItem{Flags: format.BalanceData | format.BalanceMetadata | format.BalanceSystem}, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		fstest.JudgedQuota(x)
+	}
+	if diff := differs(allOf(x), want); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Each filter takes what Linux takes.
+func TestBalanceFilters(t *testing.T) {
+	chunk := volumes.ChunkInfo{Logical: 1 << 30, Chunk: format.Chunk{Length: 1 << 30, Type: format.BlockGroupData | format.BlockGroupRAID1,
+		Stripes: []format.Stripe{{Devid: 1, Offset: 1 << 20}, {Devid: 3, Offset: 5 << 30}}}}
+	const half = 1 << 29
+	for _, c := range []struct {
+		what string
+		a    format.BalanceArgs
+		used uint64
+		want bool
+	}{
+		{"nothing asked", format.BalanceArgs{}, half, true},
+		{"its profile", format.BalanceArgs{Flags: format.BalanceProfiles, Profiles: format.BlockGroupRAID1 | format.ProfileSingle}, half, true},
+		{"another profile", format.BalanceArgs{Flags: format.BalanceProfiles, Profiles: format.ProfileSingle}, half, false},
+		{"usage=50 of half", format.BalanceArgs{Flags: format.BalanceUsage, UsageMax: 50}, half, false},
+		{"usage=50 of less", format.BalanceArgs{Flags: format.BalanceUsage, UsageMax: 50}, half - 1, true},
+		{"usage=0 of nothing", format.BalanceArgs{Flags: format.BalanceUsage}, 0, true},
+		{"usage=0 of something", format.BalanceArgs{Flags: format.BalanceUsage}, 4096, false},
+		{"usage=100 of all", format.BalanceArgs{Flags: format.BalanceUsage, UsageMax: 100}, 1 << 30, false},
+		{"usage=50..60 of half", format.BalanceArgs{Flags: format.BalanceUsageRange, UsageMin: 50, UsageMax: 60}, half, true},
+		{"usage=10..50 of half", format.BalanceArgs{Flags: format.BalanceUsageRange, UsageMin: 10, UsageMax: 50}, half, false},
+		{"device 3", format.BalanceArgs{Flags: format.BalanceDevid, Devid: 3}, half, true},
+		{"device 2", format.BalanceArgs{Flags: format.BalanceDevid, Devid: 2}, half, false},
+		{"device 3, before it", format.BalanceArgs{Flags: format.BalanceDevid | format.BalanceDrange, Devid: 3, Pend: 5 << 30}, half, false},
+		{"device 3, its start", format.BalanceArgs{Flags: format.BalanceDevid | format.BalanceDrange, Devid: 3, Pend: 5<<30 + 1}, half, true},
+		{"device 3, its end", format.BalanceArgs{Flags: format.BalanceDevid | format.BalanceDrange, Devid: 3, Pstart: 6 << 30, Pend: 9 << 30}, half, false},
+		{"addresses before it", format.BalanceArgs{Flags: format.BalanceVrange, Vend: 1 << 30}, half, false},
+		{"addresses in it", format.BalanceArgs{Flags: format.BalanceVrange, Vstart: 2<<30 - 1, Vend: 3 << 30}, half, true},
+		{"addresses after it", format.BalanceArgs{Flags: format.BalanceVrange, Vstart: 2 << 30, Vend: 3 << 30}, half, false},
+		{"two stripes", format.BalanceArgs{Flags: format.BalanceStripesRange, StripesMin: 2, StripesMax: 2}, half, true},
+		{"three stripes", format.BalanceArgs{Flags: format.BalanceStripesRange, StripesMin: 3, StripesMax: 9}, half, false},
+		{"convert", format.BalanceArgs{Flags: format.BalanceConvert, Target: format.BlockGroupRAID1}, half, true},
+		{"convert, soft", format.BalanceArgs{Flags: format.BalanceConvert | format.BalanceSoft, Target: format.BlockGroupRAID1}, half, false},
+		{"convert, soft, to another", format.BalanceArgs{Flags: format.BalanceConvert | format.BalanceSoft, Target: format.ProfileSingle}, half, true},
+	} {
+		if have := relocation.Wants(&c.a, &chunk, c.used); have != c.want {
+			t.Errorf("%s: %v", c.what, have)
+		}
+	}
+}
+
+// A balance of Linux 6.18 that was cut off while the leaves of data that has moved were relocated:
+// four relocation trees, and the orphan inode with the copies. Cancelled or gone on with, nothing
+// of it is left, and the files are as they were.
+func TestBalanceOfLinux(t *testing.T) {
+	sums := fstest.Must(os.ReadFile("testdata/relocating.sums"))
+	for _, resume := range []bool{false, true} {
+		tk := sched.NewTask("balance")
+		dev := fstest.Load(t, tk, "testdata/relocating.blocks.gz")
+		f := fstest.Must(fs.Open(tk, []blockdev.Device{dev}, fs.Options{}))
+		b, ok, err := f.BalanceStatus(tk)
+		if err != nil || !ok || b.Flags != format.BalanceData|format.BalanceMetadata|format.BalanceSystem {
+			t.Fatalf("have %+v, %v, %v", b, ok, err)
+		}
+		if resume {
+			fstest.Must(f.ResumeBalance(tk, nil, nil))
+		} else {
+			fstest.NoError(f.CancelBalance(tk))
+		}
+		if n := fstest.Must(f.RelocOrphans(tk)); n != 0 {
+			t.Errorf("resumed %v: %d orphans with copies", resume, n)
+		}
+		fstest.NoError(f.Close(tk))
+		if found := fstest.Findings(tk, dev); found != "" {
+			t.Errorf("resumed %v: %s", resume, found)
+		}
+		f = fstest.Must(fs.Open(tk, []blockdev.Device{dev}, fs.Options{ReadOnly: true}))
+		for line := range strings.Lines(string(sums)) {
+			sum, path, _ := strings.Cut(strings.TrimSpace(line), "  ")
+			if have := fmt.Sprintf("%x", sha256.Sum256(fstest.Must(readAll(tk, f, path)))); have != sum {
+				t.Errorf("%s: have %s want %s", path, have, sum)
+			}
+		}
+		fstest.NoError(f.Close(tk))
 	}
 }

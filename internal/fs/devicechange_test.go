@@ -57,7 +57,7 @@ func TestDeviceChangesCut(t *testing.T) {
 	x := fstest.New(t, fstest.Size(200<<20), fstest.MkfsOptions(func(o *mkfs.Options) { o.MetadataProfile = "single" }))
 	want := lived(x, 3)
 	x.Close()
-	mem := []*blockdev.Memory{x.Dev.(*blockdev.Memory), blockdev.NewMemory(200<<20), blockdev.NewMemory(220<<20), blockdev.NewMemory(240<<20)}
+	mem := []*blockdev.Memory{x.Dev.(*blockdev.Memory), blockdev.NewMemory(200 << 20), blockdev.NewMemory(220 << 20), blockdev.NewMemory(240 << 20)}
 	cuts := fstest.NewCuts(mem...)
 	devs := cuts.Devices()
 	f := fstest.Must(fs.Open(x.T, devs[:1], fs.Options{}))
@@ -80,32 +80,60 @@ func TestDeviceChangesCut(t *testing.T) {
 	step("replace b", func() { fstest.NoError(f.ReplaceDevice(x.T, 2, devs[3], nil)) })
 	step("raid0", func() { convert(format.BlockGroupRAID0) })
 	fstest.NoError(f.Close(x.T))
+	seen := soundAtCuts(t, x.T, cuts, max(1, cuts.Len()/60), want)
+	if len(seen) != 6 {
+		t.Errorf("cuts in %v", seen)
+	}
+}
+
+// The power is cut at each write while a device is added, and while another one takes its place.
+func TestDeviceAddCut(t *testing.T) {
+	fstest.OneTask(t)
+	x := fstest.New(t, fstest.Size(130<<20))
+	x.WriteAt(x.Create("/f"), make([]byte, 100000), 0)
+	x.Must(x.FS.Sync(x.T))
+	want := allOf(x)
+	x.Close()
+	cuts := fstest.NewCuts(x.Dev.(*blockdev.Memory), blockdev.NewMemory(130<<20), blockdev.NewMemory(130<<20))
+	devs := cuts.Devices()
+	f := fstest.Must(fs.Open(x.T, devs[:1], fs.Options{}))
+	cuts.Mark("add")
+	fstest.Must(f.AddDevice(x.T, devs[1]))
+	cuts.Mark("replace")
+	fstest.NoError(f.ReplaceDevice(x.T, 2, devs[2], nil))
+	if seen := soundAtCuts(t, x.T, cuts, 1, want); seen["add"] < 10 || seen["replace"] < 5 {
+		t.Errorf("cuts in %v", seen)
+	}
+	fstest.NoError(f.Close(x.T))
+}
+
+// soundAtCuts wants devices, as many as the newest superblock tells of, that are a sound file
+// system with all that is wanted, at every nth cut. It counts the cuts after each mark.
+func soundAtCuts(t *testing.T, tk *sched.Task, cuts *fstest.Cuts, nth int, want map[string]string) map[string]int {
 	seen := map[string]int{}
-	cuts.Each(x.T, max(1, cuts.Len()/60), 1, func(s fstest.Cut) {
+	cuts.Each(tk, nth, 1, func(s fstest.Cut) {
 		if t.Failed() {
 			return
 		}
 		what := fmt.Sprintf("cut at %d of %d, in %s, %d writes held", s.At, cuts.Len(), s.Mark, s.Held)
 		seen[s.Mark]++
-		some, num := withSupers(x.T, s.Devs)
+		some, num := withSupers(tk, s.Devs)
 		var why string
 		for _, set := range sets(some, num) {
-			f, err := fs.Open(x.T, set, fs.Options{ReadOnly: true})
+			f, err := fs.Open(tk, set, fs.Options{ReadOnly: true})
 			if err != nil {
 				why = err.Error()
 				continue
 			}
-			if why = fstest.Findings(x.T, set[0], set[1:]...); why == "" {
-				why = differs(allIn(x.T, f), want)
+			if why = fstest.Findings(tk, set[0], set[1:]...); why == "" {
+				why = differs(allIn(tk, f), want)
 			}
-			fstest.NoError(f.Close(x.T))
+			fstest.NoError(f.Close(tk))
 			if why == "" {
 				return
 			}
 		}
 		t.Errorf("%s: %d devices with a superblock, %d wanted: %s", what, len(some), num, why)
 	})
-	if len(seen) != 6 {
-		t.Errorf("cuts in %v", seen)
-	}
+	return seen
 }

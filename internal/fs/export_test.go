@@ -2,6 +2,7 @@ package fs
 
 import (
 	"fmt"
+	"math"
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
@@ -87,3 +88,20 @@ func (f *FS) Scatter(t *sched.Task, logical uint64, stripe int) error {
 
 // Chunks lists the chunks.
 func (f *FS) Chunks() []volumes.ChunkInfo { return f.vols.Chunks() }
+
+// DiskBytenr is the logical address of the byte at off, as the inode knows it.
+func (f *File) DiskBytenr(t *sched.Task, off uint64) (uint64, error) {
+	m, err := f.mapAt(t, off, math.MaxUint64)
+	return m.Bytenr(off), err
+}
+
+// RelocOrphans counts the inodes without names in the tree of relocated data.
+func (f *FS) RelocOrphans(t *sched.Task) (int, error) {
+	r, _, err := f.trans.OpenSubvol(t, format.DATA_RELOC_TREE_OBJECTID)
+	if err != nil {
+		return 0, err
+	}
+	defer r.Close()
+	list, err := f.store.Orphans(t, r)
+	return len(list), err
+}
