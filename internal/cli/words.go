@@ -6,9 +6,6 @@ import (
 	"strings"
 )
 
-// freedStays is for those who want an image smaller: what is freed stays on the device.
-const freedStays = "mkfs --from IMAGE --shrink: freed blocks are not discarded, and a new image has none"
-
 // foreignWords are verbs of btrfs, guestfish, debugfs, builders of images, mkfs and the shell, with
 // what does that here.
 var foreignWords = map[string]string{
@@ -43,7 +40,7 @@ var foreignWords = map[string]string{
 	"tar-in": "put --from-tar", "tgz-in": "put --from-tar, of what gzip -d writes", "tar-out": "get --tar", "tgz-out": "get --tar, and gzip",
 	"edit": "get, an editor and put, or mount", "vi": "get, an editor and put, or mount", "nano": "get, an editor and put, or mount", "sparse": "mkfs --size", "part-disk": "nothing: a partition is taken by --partition",
 	"find0": "ls -R", "cp-a": "sh, with the line cp -a; put and get; or reflink within an image", "cp-r": "put -r or get -r", "truncate-size": "truncate --size",
-	"zerofree": freedStays, "fstrim": freedStays, "trim": freedStays, "discard": freedStays,
+	"zerofree": "trim", "fstrim": "trim", "discard": "trim", "virt-sparsify": "trim",
 	"filesize": "stat", "exists": "stat", "is-file": "stat", "is-dir": "stat", "checksum": "cat, and a sum of its output", "head": "cat, and head", "tail": "cat, and tail", "grep": "cat, and grep",
 	"wc": "cat, and wc", "strings": "cat, and strings", "hexdump": "cat, and hexdump", "mkfifo": "mknod IMAGE:/path p", "readlink": "stat", "realpath": "stat",
 	"blocks": "inspect offset", "bmap": "inspect offset", "extents": "inspect offset, or dump tree", "dump_extents": "inspect offset, or dump tree",

@@ -12,9 +12,12 @@ import (
 type Options struct {
 	// ReadOnly opens without writing a byte; an image with a log tree can only be opened so.
 	ReadOnly bool
-	// Degraded takes a list of devices that is not complete, for reading: what no device has and
-	// no parity makes is EIO. The mount option degraded.
+	// Degraded takes a list of devices that is not complete: what no device has and no parity makes
+	// is EIO, and it is written where every profile bears the loss. The mount option degraded.
 	Degraded bool
+	// Discard gives the place of what a commit has freed back to the devices, where they can take
+	// it: holes in an image file. The mount option discard=sync.
+	Discard bool
 	// Subvol is the subvolume in which paths begin: 0 is the image's default one, as for a mount
 	// without an option, and format.FS_TREE_OBJECTID the top level, which has all others. With
 	// SubvolPath it is the one at that path from the top level.

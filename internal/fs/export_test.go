@@ -105,3 +105,11 @@ func (f *FS) RelocOrphans(t *sched.Task) (int, error) {
 	list, err := f.store.Orphans(t, r)
 	return len(list), err
 }
+
+// FreeSpans is what is free in block groups and outside of them, in bytes of the devices.
+func (f *FS) FreeSpans(t *sched.Task) (n uint64) {
+	for _, g := range f.trans.Extents.Groups(t) {
+		n += g.Free()
+	}
+	return n + f.vols.FreeDeviceBytes()
+}

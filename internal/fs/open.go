@@ -111,6 +111,9 @@ func open(t *sched.Task, devs []blockdev.Device, o Options) (*FS, error) {
 		DirtyLimit: f.opt.DirtyMetadata}); err != nil {
 		return nil, err
 	}
+	if !o.ReadOnly {
+		f.trans.Extents.SetDiscard(o.Discard)
+	}
 	top, err := f.checkRoots(t)
 	if err != nil {
 		return nil, err

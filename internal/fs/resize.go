@@ -163,3 +163,18 @@ func (f *FS) SetLabel(t *sched.Task, label string) error {
 	f.trans.SetLabel(label)
 	return f.end(t, h, nil)
 }
+
+// Trim gives the place of what is free back to the devices, in ranges of at least least bytes, so
+// that an image file takes only what is in it: fstrim(8). It returns how many bytes that was.
+// EOPNOTSUPP when a device cannot. Other tasks may use the file system.
+//
+// Models btrfs_ioctl_fitrim().
+func (f *FS) Trim(t *sched.Task, least uint64) (bytes uint64, err error) {
+	if err := f.writable(); err != nil {
+		return 0, err
+	}
+	if err := f.Sync(t); err != nil {
+		return 0, err
+	}
+	return f.trans.Extents.DiscardFree(t, least)
+}

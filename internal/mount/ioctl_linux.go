@@ -18,13 +18,18 @@ const (
 	ioctlSetFlags   = 0x40086602
 	ioctlGetXflags  = 0x801c581f
 	ioctlSetXflags  = 0x401c5820
+	ioctlTrim       = 0xc0185879 // FITRIM
 	sizeofFlags     = 4
 	sizeofFsxattr   = 28
+	sizeofTrim      = 24 // struct fstrim_range: start, len, minlen
 	xflagsNotStored = 0x80000000 // FS_XFLAG_HASATTR
 )
 
 func (s *server) Ioctl(_ <-chan struct{}, in *fuse.IoctlIn, p []byte, _ *fuse.IoctlOut, out []byte) fuse.Status {
 	return s.on("ioctl", in.NodeId, func(t *sched.Task, n *fs.Node) error {
+		if in.Cmd == ioctlTrim && len(p) >= sizeofTrim && len(out) >= sizeofTrim {
+			return s.trim(t, in, p, out)
+		}
 		flags := n.Flags()
 		var want uint64
 		switch {
@@ -78,4 +83,16 @@ func (s *server) Ioctl(_ <-chan struct{}, in *fuse.IoctlIn, p []byte, _ *fuse.Io
 		s.stale(in.NodeId, err == nil) // the kernel knows no ioctl that changes ctime
 		return err
 	})
+}
+
+// trim is FITRIM: fstrim(8). A range of addresses is not looked at, all is trimmed, as fstrim asks
+// for. Models btrfs_ioctl_fitrim().
+func (s *server) trim(t *sched.Task, in *fuse.IoctlIn, p, out []byte) error {
+	if in.Uid != 0 {
+		return errno.EPERM
+	}
+	n, err := s.fs.Trim(t, max(binary.NativeEndian.Uint64(p[16:]), format.SectorSize))
+	copy(out, p[:sizeofTrim])
+	binary.NativeEndian.PutUint64(out[8:], n)
+	return err
 }

@@ -72,6 +72,11 @@ func (f *Flakey) Size() int64 { return f.dev.Size() }
 // Close closes the device below.
 func (f *Flakey) Close() error { return f.dev.Close() }
 
+// Discard passes it on to the device below.
+func (f *Flakey) Discard(t *sched.Task, off, n int64) error {
+	return blockdev.Discard(t, f.dev, off, n)
+}
+
 // Submit fails b or passes it on.
 func (f *Flakey) Submit(t *sched.Task, b *blockdev.Bio) {
 	n := f.count[b.Op].Add(1)

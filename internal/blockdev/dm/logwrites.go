@@ -65,6 +65,11 @@ func (l *LogWrites) Size() int64 { return l.dev.Size() }
 // Close closes the device below. The log stays.
 func (l *LogWrites) Close() error { return l.dev.Close() }
 
+// Discard is recorded as a write of zeros, the worst that a device may make of it.
+func (l *LogWrites) Discard(t *sched.Task, off, n int64) error {
+	return blockdev.WriteZeros(t, l, off, n)
+}
+
 type logged struct {
 	l     *LogWrites
 	bio   *blockdev.Bio

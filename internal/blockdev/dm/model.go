@@ -115,6 +115,11 @@ func (m *Model) Forget(off, n int64) {
 	}
 }
 
+// Discard passes it on to the device below, and takes no time.
+func (m *Model) Discard(t *sched.Task, off, n int64) error {
+	return blockdev.Discard(t, m.dev, off, n)
+}
+
 // Size is in bytes.
 func (m *Model) Size() int64 { return m.dev.Size() }
 

@@ -312,6 +312,11 @@ func (d *device) Size() int64            { return d.p.Size }
 func (d *device) Under() blockdev.Device { return d.Device }
 func (d *device) Offset() int64          { return d.p.Start }
 
+// Discard passes it on to the disk, at the partition's place.
+func (d *device) Discard(t *sched.Task, off, n int64) error {
+	return blockdev.Discard(t, d.Device, off+d.p.Start, n)
+}
+
 // shifted is a bio on its way to the disk.
 type shifted struct {
 	blockdev.Bio

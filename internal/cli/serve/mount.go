@@ -40,7 +40,7 @@ through btrlab's engine, with the locks of --policy. It stays in the foreground 
 commits then; --daemon returns once DIR is mounted. A server that is killed leaves the last commit and the log of the fsyncs after
 it, which the next mount replays. As root it mounts by itself, otherwise it takes fusermount3. A link to btrlab named
 /sbin/mount.fuse.btrlab makes it known to mount(8) and fstab as type fuse.btrlab. -o takes ro, subvol=PATH, subvolid=N, policy=NAME,
-cache=none|kernel, io_uring, memory=SIZE, commit=SECONDS, device=PATH, degraded, fsname=NAME, allow_other, nonempty, nosuid, nodev,
+cache=none|kernel, io_uring, memory=SIZE, commit=SECONDS, device=PATH, degraded, discard, fsname=NAME, allow_other, nonempty, nosuid, nodev,
 noexec, and remount to change ro and the last three.`,
 		Example: `  btrlab mount disk.img /mnt
   btrlab mount disk.img /mnt --daemon --policy unlocked --allow-other
@@ -137,6 +137,10 @@ func (a verbs) mountOptions(cmd *cobra.Command, o *mountFlags) error {
 			o.NoExec = true
 		case "degraded":
 			a.Degraded = true
+		case "discard":
+			o.discard = true
+		case "nodiscard":
+			o.discard = false
 		case "debug":
 			o.debug = true
 		case "subvol", "subvolid":

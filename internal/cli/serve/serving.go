@@ -19,6 +19,8 @@ type serving struct {
 	policy string
 	memory app.ByteSize
 	commit time.Duration
+	// discard punches holes for what is freed.
+	discard bool
 	model  string
 
 	p policy.Policy // of the flag
@@ -30,6 +32,7 @@ func (o *serving) flags(cmd *cobra.Command, ro string) {
 	f.StringVar(&o.policy, "policy", "locked", app.PolicyUsage())
 	f.Var(&o.memory, "memory", "memory of btrlab for file contents and metadata (default a quarter of RAM, at most 1G)")
 	f.DurationVar(&o.commit, "commit", fs.DefaultCommitInterval, "commit what is older than this; 0 is never")
+	f.BoolVar(&o.discard, "discard", false, "give the place of what is deleted back with each commit: holes in the image file")
 	app.ModelFlag(cmd, &o.model)
 	o.Profiles.Flags(cmd)
 	app.CompletePolicies(cmd, "policy")
@@ -55,7 +58,7 @@ func (o *serving) open(a verbs, image string, badCopy func(error), f func(x *fs.
 		return err
 	}
 	o.ro = o.ro || a.NoReplay || a.Degraded
-	opt := fs.Options{ReadOnly: o.ro, Policy: &o.p, Memory: a.CacheSize(), Subvol: a.Subvol.ID, SubvolPath: a.Subvol.Path, CommitInterval: o.commit, BadCopy: badCopy}
+	opt := fs.Options{ReadOnly: o.ro, Policy: &o.p, Memory: a.CacheSize(), Subvol: a.Subvol.ID, SubvolPath: a.Subvol.Path, CommitInterval: o.commit, Discard: o.discard, BadCopy: badCopy}
 	defer a.LimitHeap()()
 	return a.OpenFS(image, o.deviceFlags(), opt, func(x *fs.FS) error { return o.Around(a.Run, func() error { return f(x) }) })
 }

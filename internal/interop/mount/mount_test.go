@@ -1001,3 +1001,50 @@ func alignedPage(t *testing.T) []byte {
 	t.Cleanup(func() { _ = unix.Munmap(p) })
 	return p
 }
+
+// TestMountDiscard: what is deleted on a mount with --discard takes no place in the image file once
+// it is committed, and fstrim gives back what was free before.
+func TestMountDiscard(t *testing.T) {
+	fuse(t, "fstrim")
+	img := interop.Image(t, "discard.img")
+	interop.Btrlab(t, "mkfs", "-q", "--size", "300M", img)
+	taken := func() int64 {
+		var st syscall.Stat_t
+		interop.Must(t, syscall.Stat(img, &st))
+		return st.Blocks * 512
+	}
+	big := interop.NewFiller(1).Bytes(30 << 20)
+	m := serve(t, interop.Binary(t), img, "--discard")
+	goes := func() {
+		t.Helper()
+		name := filepath.Join(m.dir, "goes")
+		interop.Write(t, name, big)
+		f, err := os.OpenFile(name, os.O_RDWR, 0)
+		interop.Must(t, err)
+		interop.Must(t, errors.Join(f.Sync(), f.Close(), os.Remove(name)))
+	}
+	goes()
+	interop.Write(t, filepath.Join(m.dir, "stays"), big[:1<<20])
+	m.umount(t)
+	if n := taken(); n > 8<<20 {
+		t.Errorf("with --discard %d bytes are taken", n)
+	}
+	m = serve(t, interop.Binary(t), img)
+	goes()
+	m.umount(t)
+	if n := taken(); n < 30<<20 {
+		t.Errorf("without it %d bytes are taken", n)
+	}
+	m = serve(t, interop.Binary(t), img)
+	if out := interop.Sh(t, "fstrim", "-v", m.dir); !strings.Contains(out, "MiB") {
+		t.Errorf("fstrim: %s", out)
+	}
+	if b, err := os.ReadFile(filepath.Join(m.dir, "stays")); err != nil || !bytes.Equal(b, big[:1<<20]) {
+		t.Errorf("%d bytes of what stays, %v", len(b), err)
+	}
+	m.umount(t)
+	if n := taken(); n > 8<<20 {
+		t.Errorf("after fstrim %d bytes are taken", n)
+	}
+	interop.Judged(t, img)
+}

@@ -73,6 +73,7 @@ type ExtentTree struct {
 	groups    atomic.Pointer[groupList] // read by list, published by insertGroup
 	groupsObj sched.Obj                 // what an explorer knows the list by
 	lastGroup [8]atomic.Uint64          // by type: where the last allocation was
+	discard   atomic.Bool               // SetDiscard
 	firstFit  bool
 	targets   [8]target  // by type: SetProfile
 	chunkMu   lock.Mutex // one chunk allocation at a time

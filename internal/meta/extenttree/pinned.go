@@ -18,6 +18,7 @@ func (e *ExtentTree) TakePinned() Pinned {
 // Unpin makes the space allocatable: the commit that freed it is durable. Models
 // btrfs_finish_extent_commit().
 func (e *ExtentTree) Unpin(t *sched.Task, p Pinned) {
+	e.DiscardPinned(t, p)
 	for _, s := range p {
 		e.giveBack(t, s)
 		e.space.Of(e.group(s.Start).Flags).Unpinned(t, s.Len())

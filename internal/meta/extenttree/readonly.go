@@ -161,3 +161,6 @@ func (e *ExtentTree) GroupAt(bytenr format.Logical) *BlockGroup { return e.group
 //
 // Preconditions: no other task uses the file system.
 func (g *BlockGroup) Used() uint64 { return g.used }
+
+// Free is the bytes of the group that may be allocated.
+func (g *BlockGroup) Free() uint64 { return g.freeBytes.Load() }

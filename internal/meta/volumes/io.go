@@ -284,6 +284,53 @@ func (r *request) failure() error {
 	return err
 }
 
+// Discard gives the place of n bytes at logical, which nothing refers to, back to the devices:
+// EOPNOTSUPP when one of them cannot, and of a profile with parity, where a row is given back whole
+// or not at all. Models btrfs_discard_extent().
+func (v *Volumes) Discard(t *sched.Task, logical, n uint64) error {
+	c, err := v.mapping(logical, n)
+	if err != nil {
+		return err
+	}
+	if c.profile.Parity > 0 {
+		return errno.EOPNOTSUPP
+	}
+	for n > 0 {
+		at := c.locate(logical - c.Logical)
+		k := min(n, at.Len)
+		for i := range at.Copies {
+			if d := c.devs[at.First+i]; !d.missing {
+				if err := blockdev.Discard(t, d.Device, c.offset(at, i), int64(k)); err != nil {
+					return err
+				}
+			}
+		}
+		logical, n = logical+k, n-k
+	}
+	return nil
+}
+
+// DiscardUnused gives the places of no chunk back to the devices, but for the copies of the
+// superblock, in ranges of at least least bytes; no chunk is made meanwhile. It returns how many
+// bytes that was. Models btrfs_trim_free_extents().
+func (v *Volumes) DiscardUnused(t *sched.Task, least uint64) (bytes uint64, err error) {
+	chunks := v.Chunks()
+	for _, d := range v.devices {
+		for _, h := range d.holes(chunks) {
+			for _, part := range clearOfSupers(h) {
+				if part.Len() < least {
+					continue
+				}
+				if err := blockdev.Discard(t, d.Device, int64(part.Start), int64(part.Len())); err != nil {
+					return bytes, err
+				}
+				bytes += part.Len()
+			}
+		}
+	}
+	return bytes, nil
+}
+
 // Forget tells a device that makes use of it that nobody will read n bytes at logical before they
 // are written again.
 func (v *Volumes) Forget(logical, n uint64) {
