@@ -1048,3 +1048,43 @@ func TestMountDiscard(t *testing.T) {
 	}
 	interop.Judged(t, img)
 }
+
+// TestMountLimits: the limit of a quota is EDQUOT on the mount, and the longest extended attribute
+// is as long as Linux's.
+func TestMountLimits(t *testing.T) {
+	fuse(t)
+	img := interop.Image(t, "limits.img")
+	interop.Btrlab(t, "mkfs", "-q", "--size", "300M", img)
+	interop.Btrlab(t, "quota", "enable", img)
+	interop.Btrlab(t, "subvolume", "create", img+":/s")
+	interop.Btrlab(t, "quota", "limit", "5M", img+":/s")
+	longest := func(dir string) int {
+		file := filepath.Join(dir, "x")
+		interop.Write(t, file, nil)
+		last := 0
+		for n := 16 << 10; n > 16000; n-- {
+			if err := unix.Setxattr(file, "user.a", make([]byte, n), 0); err == nil {
+				last = n
+				break
+			} else if err != unix.ENOSPC {
+				t.Fatalf("an attribute of %d bytes: %v", n, err)
+			}
+		}
+		interop.Must(t, os.Remove(file))
+		return last
+	}
+	m := serve(t, interop.Binary(t), img)
+	err := os.WriteFile(filepath.Join(m.dir, "s", "f"), make([]byte, 20<<20), 0o644)
+	if !errors.Is(err, syscall.EDQUOT) {
+		t.Errorf("20 MiB where 5 are allowed: %v", err)
+	}
+	interop.Must(t, os.WriteFile(filepath.Join(m.dir, "f"), make([]byte, 20<<20), 0o644))
+	have := longest(m.dir)
+	m.umount(t)
+	interop.Mounted(t, img, "", func(dir string) {
+		if want := longest(dir); have != want || have == 0 {
+			t.Errorf("the longest attribute has %d bytes, in Linux %d", have, want)
+		}
+	})
+	interop.Judged(t, img)
+}
