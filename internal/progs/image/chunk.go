@@ -2,6 +2,7 @@ package image
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"sort"
 
@@ -111,6 +112,56 @@ func (c *Chunk) Rebuild(t *sched.Task, p []byte, logical uint64, way int) bool {
 	}
 	copy(p, format.RecoverUnit(row, parity, at.Data))
 	return true
+}
+
+// Put writes p, the bytes at a logical address in one unit, to every copy, by write. In a row with
+// parity it writes the parity anew in the columns of p; data units that are bad are made from the
+// rest of the row first. Write decides about places without a device.
+func (c *Chunk) Put(t *sched.Task, logical uint64, p []byte, write func(at Stripe, p []byte) error) error {
+	places, _ := c.Places(logical)
+	var parity [][]byte
+	if c.Profile.Parity > 0 {
+		var err error
+		if places, parity, err = c.parity(t, logical, p); err != nil {
+			return err
+		}
+	}
+	for i, at := range places {
+		q := p
+		if k := i - (len(places) - len(parity)); k >= 0 {
+			q = parity[k]
+		}
+		if err := write(at, q); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// parity is the places of p, P and Q, and the parity that the row has with p.
+func (c *Chunk) parity(t *sched.Task, logical uint64, p []byte) (places []Stripe, parity [][]byte, err error) {
+	n := len(c.Stripes)
+	at := c.Profile.Locate(n, c.Length, logical-c.Start)
+	data := make([][]byte, c.Profile.DataStripes(n))
+	for i := range n {
+		s := c.Stripes[format.RowStripe(n, at.Row, i)]
+		s.Off += at.Off
+		if i == at.Data || i >= len(data) {
+			places = append(places, s)
+		}
+		if i >= len(data) {
+			continue
+		}
+		if data[i] = p; i == at.Data {
+			continue
+		}
+		data[i] = make([]byte, len(p))
+		unit := c.Start + (at.Row*uint64(len(data))+uint64(i))*format.StripeLen + at.Off%format.StripeLen
+		if s.Read(t, data[i]) != nil && !c.Rebuild(t, data[i], unit, 0) {
+			return nil, nil, fmt.Errorf("logical %d: the row of its parity cannot be read", logical)
+		}
+	}
+	return places, format.MakeParity(data, c.Profile.Parity), nil
 }
 
 // OverSuper reports whether a copy of the size bytes at logical lies over a superblock or its
