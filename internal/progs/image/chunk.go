@@ -164,10 +164,17 @@ func (c *Chunk) parity(t *sched.Task, logical uint64, p []byte) (places []Stripe
 	return places, format.MakeParity(data, c.Profile.Parity), nil
 }
 
-// OverSuper reports whether a copy of the size bytes at logical lies over a superblock or its
-// neighbourhood, of one stripe unit, which no extent has.
+// OverSuper reports whether a copy of the size bytes at logical, or with parity a unit of its row,
+// lies over a superblock or its neighbourhood, of one stripe unit, which no extent has.
 func (c *Chunk) OverSuper(logical, size uint64) bool {
 	places, _ := c.Places(logical)
+	if c.Profile.Parity > 0 { // all of the row
+		at := c.Profile.Locate(len(c.Stripes), c.Length, logical-c.Start)
+		places = slices.Clone(c.Stripes)
+		for i := range places {
+			places[i].Off += at.Off
+		}
+	}
 	return slices.ContainsFunc(places, func(s Stripe) bool {
 		for i := range format.SuperMirrorMax {
 			if at := format.SuperMirror(i); s.Off < at+format.StripeLen && at < s.Off+size {
