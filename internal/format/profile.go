@@ -49,6 +49,18 @@ func ProfileOf(flags uint64) *Profile {
 	return &profiles[1+bits.TrailingZeros64(flag)-bits.TrailingZeros64(BlockGroupRAID0)]
 }
 
+// Incompat is the feature of the superblock that a file system with a chunk of the profile has; 0
+// is none. Models btrfs_check_raid56_incompat_flag() and check_raid1c34_incompat_flag().
+func (p *Profile) Incompat() uint64 {
+	switch {
+	case p.Parity > 0:
+		return IncompatRAID56
+	case p.Copies > 2:
+		return IncompatRAID1C34
+	}
+	return 0
+}
+
 // Striped reports whether the profile puts neighbouring units of StripeLen bytes on different
 // stripes. In all others each stripe has the whole chunk.
 func (p *Profile) Striped() bool { return p.DevsMax == 0 }

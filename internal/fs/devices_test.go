@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -46,6 +47,7 @@ var deviceCases = []struct {
 	lost           int
 }{
 	{2, "single", "dup", 0}, {3, "single", "raid1", 0}, {2, "raid0", "raid0", 0}, {3, "raid0", "raid1", 0}, {2, "dup", "raid1", 0}, {2, "raid1", "raid1", 1},
+	{2, "raid5", "raid5", 1}, {3, "raid5", "raid5", 1}, {3, "raid6", "raid1c3", 2}, {5, "raid6", "raid6", 2},
 	{2, "raid10", "raid10", 1}, {4, "raid10", "raid10", 1}, {3, "raid1c3", "raid1c3", 2}, {4, "raid1c4", "raid1c4", 3}, {1, "raid0", "dup", 0},
 }
 
@@ -171,12 +173,12 @@ func spared(t *testing.T, devs []blockdev.Device, k int, files map[string][]byte
 			}
 			ruined = append(ruined, d)
 		}
-		readable(t, fmt.Sprint("noise on ", chosen), ruined, fs.Options{}, files)
+		readable(t, fmt.Sprint("noise on ", chosen), ruined, fs.Options{Degraded: true}, files)
 		readable(t, fmt.Sprint("without ", chosen), left, fs.Options{Degraded: true}, files)
 	})
 }
 
-// TestDevicesSpared: a profile with copies does without as many devices as it promises, whether
+// TestDevicesSpared: a profile with copies or parity does without as many devices as it promises, whether
 // their blocks are bad or the devices are missing.
 func TestDevicesSpared(t *testing.T) {
 	need.Long(t)
@@ -296,11 +298,45 @@ func TestParity(t *testing.T) {
 			}
 			readable(t, "whole", devs, fs.Options{}, files)
 			spared(t, devs, c.lost, files)
-			want := "unsupported feature for writing: block groups of profile " + c.name
-			if _, err := fs.Open(tk, devs, fs.Options{}); err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("open for writing: have %v want %q", err, want)
-			}
+			writtenWithout(t, devs, c.lost, files)
 		})
+	}
+}
+
+// writtenWithout writes a file with up to k devices missing, and wants all to be read with as many
+// missing as the rest of k lets.
+func writtenWithout(t *testing.T, devs []blockdev.Device, k int, files map[string][]byte) {
+	tk := sched.NewTask("write")
+	want := maps.Clone(files)
+	want["/new"] = bytes.Repeat([]byte("new to the row "), 20000)
+	for missing := range k + 1 {
+		var left []blockdev.Device
+		for _, d := range devs[missing:] {
+			left = append(left, d.(*blockdev.Memory).Snapshot())
+		}
+		f, err := fs.Open(tk, left, fs.Options{Degraded: missing > 0})
+		if err != nil {
+			t.Fatal(err)
+		}
+		file, err := f.Create(tk, "/new", 0o644)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := file.WriteAt(tk, want["/new"], 0); err != nil {
+			t.Error(err)
+		}
+		if err := errors.Join(file.Close(tk), f.Close(tk)); err != nil {
+			t.Error(err)
+		}
+		readable(t, fmt.Sprint("written without ", missing), left, fs.Options{Degraded: missing > 0}, want)
+		if missing == 0 {
+			if msg := fstest.Findings(tk, left[0], left[1:]...); msg != "" {
+				t.Errorf("check:\n%s", msg)
+			}
+		}
+		if missing < k {
+			spared(t, left, k-missing, want)
+		}
 	}
 }
 

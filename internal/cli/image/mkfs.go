@@ -208,9 +208,15 @@ func (v *making) fill(image string, dated bool) (err error) {
 	case err != nil:
 		return err
 	case v.asJSON:
-		return v.PrintJSON(info)
+		err = v.PrintJSON(info)
 	case !v.quiet:
 		dump.PrintInfo(v.Out, info)
+	}
+	if name := v.parity(); name != "" {
+		fmt.Fprintf(v.Err, "btrlab: warning: %s has the write hole: %s\n", name, writeHole)
+	}
+	if err != nil {
+		return err
 	}
 	return v.tree.w.allThere()
 }
@@ -222,6 +228,19 @@ func (v *making) place() string {
 		return fmt.Sprintf(" partition %d", v.Partition)
 	case v.Offset.Given:
 		return fmt.Sprintf(" offset %d", v.Offset.N)
+	}
+	return ""
+}
+
+// writeHole is what is to be known of RAID5 and RAID6.
+const writeHole = "after a crash run check, whose --repair makes parity anew"
+
+// parity is the name of a profile with parity that is made; "" if there is none.
+func (v *making) parity() string {
+	for _, p := range format.Profiles() {
+		if p.Parity > 0 && (p.Name == v.o.DataProfile || p.Name == v.o.MetadataProfile) {
+			return p.Name
+		}
 	}
 	return ""
 }

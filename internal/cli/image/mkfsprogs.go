@@ -43,8 +43,8 @@ func (a verbs) mkfsProgs() *cobra.Command {
 		Hidden: true,
 		Long: `Mkfs.btrfs makes a btrfs with the command line of mkfs.btrfs of btrfs-progs ` + progsVersion + `: what calls that program can call
 this one, by a link of that name or as btrlab mkfs --progs. The devices are there already, but for a file that --rootdir
-fills. It exits with 1 after any error. Raid5 and raid6, zoned devices, raid-stripe-tree, extent-tree-v2 and sectors of
-another size than 4096 bytes are not made.`,
+fills. It exits with 1 after any error. Zoned devices, raid-stripe-tree, extent-tree-v2 and sectors of another size than
+4096 bytes are not made.`,
 		Example: `  btrlab mkfs.btrfs --force --label root --byte-count 200M disk.img
   btrlab mkfs.btrfs -f -L root -U 2a7e1ffc-2f8d-4cb8-9a1b-6dd5f4b3a0c1 --rootdir rootfs --compress zstd:3 --shrink disk.img`,
 		Args: cobra.ArbitraryArgs,
@@ -107,6 +107,9 @@ func (v *asProgs) run(devices []string) error {
 		return err
 	case !v.quiet:
 		v.print(info, devices)
+	}
+	if name := v.parity(); name != "" {
+		fmt.Fprintf(v.Err, "WARNING: %s has the write hole: %s\n", strings.ToUpper(name), writeHole)
 	}
 	return v.tree.w.allThere()
 }

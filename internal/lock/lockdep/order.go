@@ -118,6 +118,7 @@ var Order = []Row{
 	{"page_table", rankLeaf + 2, spin, "pagecache: no lock but the atomics of a mapping's table, for explore"},
 	{"path_list", rankLeaf + 2, spin, "fstree: free list"},
 	{"qgroup_lock", rankLeaf + 2, spin, "qgroup: counts, limits and reservations"},
+	{"stripe_hash", rankLeaf + 2, spin, "volumes: the rows of RAID5 and RAID6 that are locked; ends of requests take it"},
 	{"trans_lock", rankLeaf + 2, spin, "transaction"},
 	{"tree_read", rankLeaf + 2, spin, "ctree"},
 	{"tree_write", rankLeaf + 2, spin, "ctree"},

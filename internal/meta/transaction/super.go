@@ -157,7 +157,7 @@ func (m *Manager) nextSuper(t *sched.Task, tx *Transaction) *format.Super {
 	sb := *m.Super(t)
 	old := sb.Generation
 	sb.Generation = tx.id
-	sb.IncompatFlags |= m.incompat.Load()
+	sb.IncompatFlags |= m.incompat.Load() | m.Volumes.Incompat()
 	if l := m.label.Load(); l != nil {
 		sb.Label = *l
 	}

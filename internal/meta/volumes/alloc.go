@@ -108,7 +108,7 @@ func (v *Volumes) MaxChunk(flags uint64) uint64 {
 // stripe is rounded up to 16 MiB; DUP takes two holes if they have more room than the largest.
 func (v *Volumes) AllocChunk(t *sched.Task, typ uint64, size uint64) (ChunkInfo, error) {
 	p := format.ProfileOf(typ)
-	if p == nil || p.Parity > 0 {
+	if p == nil {
 		panic(fmt.Sprintf("volumes: chunk of unsupported type %#x", typ))
 	}
 	v.mu.Lock(t)

@@ -153,14 +153,18 @@ func (v *Volumes) readOthers(t *sched.Task, p []byte, c *ChunkInfo, i int, delta
 	return fmt.Errorf("logical %d len %d: %w", c.Logical+delta, len(p), err)
 }
 
-// remakeParity fills p with the parity that stripe i of c has at the offset.
+// remakeParity fills p with the parity that stripe i of c has at the offset. A data unit that is
+// bad as well is made from the rest of the row.
 func (c *ChunkInfo) remakeParity(t *sched.Task, p []byte, i int, off uint64) error {
 	n, row := len(c.devs), off/format.StripeLen
 	data := make([][]byte, n-c.profile.Parity)
 	for k := range data {
 		data[k] = make([]byte, len(p))
 		s := format.RowStripe(n, row, k)
-		if err := blockdev.Read(t, c.devs[s].Device, data[k], int64(c.Chunk.Stripes[s].Offset+off)); err != nil {
+		if blockdev.Read(t, c.devs[s].Device, data[k], int64(c.Chunk.Stripes[s].Offset+off)) == nil {
+			continue
+		}
+		if err := c.rebuild(t, data[k:k+1], format.Piece{Row: row, Data: k, Off: off}, 1); err != nil {
 			return err
 		}
 	}

@@ -195,9 +195,6 @@ func (v *Volumes) CheckWritable() error {
 		if missing > c.profile.Tolerated {
 			return fmt.Errorf("chunk %d of profile %s has lost %d devices, bears %d: open read-only", c.Logical, c.profile.Name, missing, c.profile.Tolerated)
 		}
-		if c.profile.Parity > 0 {
-			return fmt.Errorf("unsupported feature for writing: block groups of profile %s: open read-only", c.profile.Name)
-		}
 	}
 	return nil
 }

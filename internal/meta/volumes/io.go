@@ -39,7 +39,7 @@ func (v *Volumes) readPiece(t *sched.Task, p []byte, c *ChunkInfo, at format.Pie
 		}
 		return blockdev.Read(t, c.devs[at.First+mirror].Device, p, c.offset(at, mirror))
 	case mirror < c.profile.Mirrors(len(c.devs)):
-		return c.rebuild(t, [][]byte{p}, at, mirror)
+		return c.recover(t, [][]byte{p}, at, mirror)
 	}
 	return errno.EIO
 }
@@ -104,15 +104,18 @@ func (v *Volumes) Submit(t *sched.Task, b *blockdev.Bio) {
 	b.Err = nil
 	n := uint64(b.Len())
 	c, err := v.mapping(uint64(b.Off), n)
-	if err == nil && c.profile.Parity > 0 && b.Op == blockdev.OpWrite {
-		err = fmt.Errorf("profile %s is not written: %w", c.profile.Name, errno.EIO)
+	parity := err == nil && c.profile.Parity > 0 && b.Op == blockdev.OpWrite
+	if parity && (uint64(b.Off)|n)%format.SectorSize != 0 {
+		err = fmt.Errorf("not of whole sectors of %d: %w", format.SectorSize, errno.EINVAL)
 	}
 	if err != nil {
 		b.Err = fmt.Errorf("%v logical %d len %d: %w", b.Op, b.Off, n, err)
 		b.EndIO(t, b)
 		return
 	}
-	if at := c.locate(uint64(b.Off) - c.Logical); n <= at.Len {
+	if parity {
+		v.submitRows(t, b, c, n)
+	} else if at := c.locate(uint64(b.Off) - c.Logical); n <= at.Len {
 		v.submitPiece(t, b, c, at)
 	} else {
 		v.submitSplit(t, b, c, n)
@@ -233,7 +236,7 @@ func (r *request) nextMirror(t *sched.Task) {
 		start(t, r.c.devs[r.at.First+r.mirror], m)
 		return
 	}
-	m.Err = r.c.rebuild(t, m.Vecs, r.at, r.mirror)
+	m.Err = r.c.recover(t, m.Vecs, r.at, r.mirror)
 	endMirror(t, m)
 }
 
@@ -332,10 +335,10 @@ func (v *Volumes) DiscardUnused(t *sched.Task, least uint64) (bytes uint64, err 
 }
 
 // Forget tells a device that makes use of it that nobody will read n bytes at logical before they
-// are written again.
+// are written again. Bytes of a row with parity are read with the rest of the row, and stay.
 func (v *Volumes) Forget(logical, n uint64) {
 	c, err := v.mapping(logical, n)
-	if err != nil {
+	if err != nil || c.profile.Parity > 0 {
 		return
 	}
 	for n > 0 {

@@ -3,20 +3,28 @@
 //
 // A chunk of a profile whose stripes all have the whole chunk (single, DUP, RAID1 to RAID1C4) is
 // one range on each of its devices. Of the others (RAID0, RAID10, RAID5, RAID6) a bio is cut at the
-// ends of the units of format.StripeLen bytes. What is lost of RAID5 and RAID6 is made from the
-// parity; they are not written.
+// ends of the units of format.StripeLen bytes.
+//
+// What is lost of RAID5 and RAID6 is made from the parity. A write of a part of a row reads the
+// rest of its columns first, to make the parity; a row has one write at a time, that owns its
+// stripe lock (raid56.go). The write hole is that of Linux: data and parity are written at once,
+// and a crash between them leaves a parity that is not its data's. Nothing notes which rows these
+// are. While all devices are there nothing is lost; but when a device fails, what is made from such
+// a parity is wrong, also of sectors that nobody has written for long. A scrub, or check --repair,
+// makes the parity anew.
 //
 // Lock order:
 //
 //	chunk_map                 the map is changed (Add, AllocChunk, Remove); leaf
 //	bio_list                  the free list of requests (Submit, end of a bio); leaf
+//	stripe_hash               the rows that are locked (Submit, end of a row's write); leaf
 //
 // Invariants:
 //   - The map is never changed in place: readers load a pointer and see one state of it.
 //   - Chunks ascend by logical address and overlap neither there nor on a device.
 //   - The list of devices is complete after Settle and does not change any more.
 //
-// Models fs/btrfs/volumes.c, bio.c and the recovery of raid56.c.
+// Models fs/btrfs/volumes.c, bio.c and raid56.c.
 package volumes
 
 import (
@@ -46,6 +54,7 @@ type ChunkInfo struct {
 	profile *format.Profile
 	striped bool      // profile.Striped()
 	devs    []*Device // of each stripe
+	stripes *stripeTable
 }
 
 // End is the first logical address after the chunk.
@@ -75,6 +84,7 @@ type chunkMap struct {
 	chunks    []ChunkInfo // ascending
 	used      []uint64    // physical bytes in chunks, of each device
 	freeBytes uint64      // physical bytes that chunks could still take
+	incompat  uint64      // features of the profiles
 }
 
 func (m *chunkMap) find(logical uint64) *ChunkInfo {
@@ -108,6 +118,8 @@ type Volumes struct {
 
 	freeMu lock.Mutex // class bio_list; protects free
 	free   *request
+
+	stripes stripeTable
 }
 
 // Open makes the map from the system chunks in the newest superblock of the members. The rest comes
@@ -119,6 +131,7 @@ func Open(members []Member, degraded bool) (*Volumes, error) {
 	v := &Volumes{degraded: degraded, sectorSize: uint64(sb.SectorSize)}
 	v.mu.Init(mapClass)
 	v.freeMu.Init(bioClass)
+	v.stripes.init()
 	v.m.Store(&chunkMap{})
 	if v.sectorSize == 0 || v.sectorSize&(v.sectorSize-1) != 0 {
 		return nil, blockdev.Errorf(dev, "corrupt superblock: bad sectorsize, have %d want a power of two", sb.SectorSize)
@@ -251,6 +264,7 @@ func (v *Volumes) check(c *ChunkInfo) error {
 func (v *Volumes) bind(c *ChunkInfo) {
 	c.profile = format.ProfileOf(c.Chunk.Type)
 	c.striped = c.profile.Striped()
+	c.stripes = &v.stripes
 	c.devs = make([]*Device, len(c.Chunk.Stripes))
 	for i, s := range c.Chunk.Stripes {
 		c.devs[i] = v.device(s.Devid, s.DevUUID)
@@ -270,6 +284,7 @@ func (v *Volumes) store(m *chunkMap, c ChunkInfo) {
 func (v *Volumes) publish(chunks []ChunkInfo) {
 	m := &chunkMap{chunks: chunks, used: make([]uint64, len(v.devices))}
 	for i := range chunks {
+		m.incompat |= chunks[i].profile.Incompat()
 		n := chunks[i].Chunk.StripeBytes()
 		for _, d := range chunks[i].devs {
 			m.used[d.index] += n
@@ -310,6 +325,10 @@ func (v *Volumes) Profiles(typ uint64) (flags uint64) {
 	}
 	return flags
 }
+
+// Incompat is the features of the superblock that the profiles of the chunks ask for. A feature
+// stays when the last of its chunks is gone, unlike in the kernel (clear_incompat_bg_bits()).
+func (v *Volumes) Incompat() uint64 { return v.m.Load().incompat }
 
 // Lookup finds the chunk that holds the logical address.
 func (v *Volumes) Lookup(logical uint64) (ChunkInfo, bool) {

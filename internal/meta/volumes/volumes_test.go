@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 
 	"btrlab/internal/blockdev"
@@ -26,12 +27,36 @@ type fakeDevice struct {
 	log    []int64 // offset of each write, -1 for a flush
 	failAt map[int64]error
 	async  bool // ends come on another task
+
+	locked   bool // for several tasks
+	mu       sync.Mutex
+	failRead bool
+	each     func(b *blockdev.Bio)       // if set, is told of each bio
+	hold     func(end func()) (yes bool) // if set, may keep the end of a bio
 }
 
 func (d *fakeDevice) Name() string { return "fake" }
 func (d *fakeDevice) Size() int64  { return int64(len(d.data)) }
 func (d *fakeDevice) Close() error { return nil }
 func (d *fakeDevice) Submit(t *sched.Task, b *blockdev.Bio) {
+	d.move(b)
+	switch {
+	case d.hold != nil && d.hold(func() { b.EndIO(t, b) }):
+	case d.async:
+		t.Go("end", func(t *sched.Task) { b.EndIO(t, b) })
+	default:
+		b.EndIO(t, b)
+	}
+}
+
+func (d *fakeDevice) move(b *blockdev.Bio) {
+	if d.locked {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+	}
+	if d.each != nil {
+		d.each(b)
+	}
 	switch b.Op {
 	case blockdev.OpFlush:
 		d.log = append(d.log, -1)
@@ -39,7 +64,9 @@ func (d *fakeDevice) Submit(t *sched.Task, b *blockdev.Bio) {
 		d.log = append(d.log, b.Off)
 	}
 	off := b.Off
-	b.Err = d.failAt[b.Off]
+	if b.Err = d.failAt[b.Off]; d.failRead && b.Op == blockdev.OpRead {
+		b.Err = errno.EIO
+	}
 	for _, p := range b.Vecs {
 		if b.Err == nil && b.Op == blockdev.OpWrite {
 			copy(d.data[off:], p)
@@ -49,11 +76,6 @@ func (d *fakeDevice) Submit(t *sched.Task, b *blockdev.Bio) {
 		}
 		off += int64(len(p))
 	}
-	if d.async {
-		t.Go("end", func(t *sched.Task) { b.EndIO(t, b) })
-		return
-	}
-	b.EndIO(t, b)
 }
 
 var devUUID = format.UUID{7}

@@ -2,6 +2,7 @@ package image
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"sort"
 
@@ -113,10 +114,67 @@ func (c *Chunk) Rebuild(t *sched.Task, p []byte, logical uint64, way int) bool {
 	return true
 }
 
-// OverSuper reports whether a copy of the size bytes at logical lies over a superblock or its
-// neighbourhood, of one stripe unit, which no extent has.
+// Put writes p, the bytes at a logical address in one unit, to every copy, by write. In a row with
+// parity it writes the parity anew in the columns of p; data units that are bad are made from the
+// rest of the row first. Write decides about places without a device.
+func (c *Chunk) Put(t *sched.Task, logical uint64, p []byte, write func(at Stripe, p []byte) error) error {
+	places, _ := c.Places(logical)
+	var parity [][]byte
+	if c.Profile.Parity > 0 {
+		var err error
+		if places, parity, err = c.parity(t, logical, p); err != nil {
+			return err
+		}
+	}
+	for i, at := range places {
+		q := p
+		if k := i - (len(places) - len(parity)); k >= 0 {
+			q = parity[k]
+		}
+		if err := write(at, q); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// parity is the places of p, P and Q, and the parity that the row has with p.
+func (c *Chunk) parity(t *sched.Task, logical uint64, p []byte) (places []Stripe, parity [][]byte, err error) {
+	n := len(c.Stripes)
+	at := c.Profile.Locate(n, c.Length, logical-c.Start)
+	data := make([][]byte, c.Profile.DataStripes(n))
+	for i := range n {
+		s := c.Stripes[format.RowStripe(n, at.Row, i)]
+		s.Off += at.Off
+		if i == at.Data || i >= len(data) {
+			places = append(places, s)
+		}
+		if i >= len(data) {
+			continue
+		}
+		if data[i] = p; i == at.Data {
+			continue
+		}
+		data[i] = make([]byte, len(p))
+		unit := c.Start + (at.Row*uint64(len(data))+uint64(i))*format.StripeLen + at.Off%format.StripeLen
+		if s.Read(t, data[i]) != nil && !c.Rebuild(t, data[i], unit, 0) {
+			return nil, nil, fmt.Errorf("logical %d: the row of its parity cannot be read", logical)
+		}
+	}
+	return places, format.MakeParity(data, c.Profile.Parity), nil
+}
+
+// OverSuper reports whether a copy of the size bytes at logical, or with parity a unit of its row,
+// lies over a superblock or its neighbourhood, of one stripe unit, which no extent has.
 func (c *Chunk) OverSuper(logical, size uint64) bool {
 	places, _ := c.Places(logical)
+	if c.Profile.Parity > 0 { // all of the row
+		at := c.Profile.Locate(len(c.Stripes), c.Length, logical-c.Start)
+		places = slices.Clone(c.Stripes)
+		for i := range places {
+			places[i].Off += at.Off
+		}
+	}
 	return slices.ContainsFunc(places, func(s Stripe) bool {
 		for i := range format.SuperMirrorMax {
 			if at := format.SuperMirror(i); s.Off < at+format.StripeLen && at < s.Off+size {

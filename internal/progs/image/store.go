@@ -123,18 +123,16 @@ func (e *Editor) WriteBlock(n format.Node) error {
 	return e.Write(n.Bytenr(), n)
 }
 
-// Write writes p at a logical address, to every copy, in a way that Rollback takes back.
+// Write writes p at a logical address, to every copy, with parity, in a way that Rollback takes
+// back.
 func (e *Editor) Write(logical uint64, p []byte) error {
-	return e.Pieces(logical, p, func(c *Chunk, places []Stripe, p []byte) error {
-		if c.Profile.Parity > 0 {
-			return fmt.Errorf("logical %d: its parity cannot be written", logical)
+	return e.Pieces(logical, p, func(c *Chunk, _ []Stripe, p []byte) error {
+		err := c.Put(e.Task, logical, p, e.write)
+		if err != nil {
+			err = fmt.Errorf("logical %d: %w", logical, err)
 		}
-		for _, at := range places {
-			if err := e.write(at, p); err != nil {
-				return fmt.Errorf("logical %d: %w", logical, err)
-			}
-		}
-		return nil
+		logical += uint64(len(p))
+		return err
 	})
 }
 

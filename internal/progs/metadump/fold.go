@@ -302,51 +302,14 @@ func (d *Dump) spread(t *sched.Task, devs []blockdev.Device) *image.Image {
 // stripes writes bytes of a logical address to all their copies, with parity. A device that a chunk
 // names and the file system does not have is left out.
 func (r *restorer) stripes(logical uint64, p []byte) error {
-	return r.im.Pieces(logical, p, func(c *image.Chunk, places []image.Stripe, p []byte) error {
-		for _, s := range places {
-			if s.Dev == nil {
-				continue
-			}
-			if err := r.write(s.Dev, p, s.Off); err != nil {
-				return err
-			}
-		}
+	return r.im.Pieces(logical, p, func(c *image.Chunk, _ []image.Stripe, p []byte) error {
 		at := logical
 		logical += uint64(len(p))
-		if c.Profile.Parity == 0 {
-			return nil
-		}
-		return r.parity(c, at, p)
-	})
-}
-
-// parity makes the parity of p, the bytes at a logical address in one unit of a row, which are on
-// their device.
-func (r *restorer) parity(c *image.Chunk, logical uint64, p []byte) error {
-	n := len(c.Stripes)
-	at := c.Profile.Locate(n, c.Length, logical-c.Start)
-	unit := func(i int) image.Stripe {
-		s := c.Stripes[format.RowStripe(n, at.Row, i)]
-		s.Off += at.Off
-		return s
-	}
-	data := make([][]byte, c.Profile.DataStripes(n))
-	for i := range data {
-		data[i] = make([]byte, len(p))
-		if i == at.Data {
-			copy(data[i], p)
-			continue
-		}
-		if err := unit(i).Read(r.t, data[i]); err != nil {
-			return nil // of a device that is missing: nothing would be right
-		}
-	}
-	for i, q := range format.MakeParity(data, c.Profile.Parity) {
-		if s := unit(len(data) + i); s.Dev != nil {
-			if err := r.write(s.Dev, q, s.Off); err != nil {
-				return err
+		return c.Put(r.t, at, p, func(s image.Stripe, p []byte) error {
+			if s.Dev == nil {
+				return nil
 			}
-		}
-	}
-	return nil
+			return r.write(s.Dev, p, s.Off)
+		})
+	})
 }

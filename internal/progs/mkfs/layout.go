@@ -95,9 +95,7 @@ func (c *chunk) free() (list []span) {
 // Profiles are the names of the profiles that Build makes chunks of.
 func Profiles() (names []string) {
 	for _, p := range format.Profiles() {
-		if p.Parity == 0 {
-			names = append(names, p.Name)
-		}
+		names = append(names, p.Name)
 	}
 	return names
 }
@@ -117,7 +115,7 @@ func CheckProfile(name string, devices int) error {
 // profileOf is the profile of that name that Build knows; nil if there is none.
 func profileOf(name string) *format.Profile {
 	for _, p := range format.Profiles() {
-		if p.Name == name && p.Parity == 0 {
+		if p.Name == name {
 			return &p
 		}
 	}

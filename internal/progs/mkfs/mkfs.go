@@ -50,8 +50,8 @@ const (
 // Options say what to make; the zero value is mkfs.btrfs's default with random UUIDs.
 type Options struct {
 	Label string // at most 255 bytes, no newline
-	// MetadataProfile and DataProfile are names of format.Profiles, but for raid5 and raid6. SYSTEM
-	// chunks follow MetadataProfile. The defaults are dup, or raid1 on several devices, and single.
+	// MetadataProfile and DataProfile are names of format.Profiles. SYSTEM chunks follow
+	// MetadataProfile. The defaults are dup, or raid1 on several devices, and single.
 	MetadataProfile, DataProfile string
 
 	Devices []blockdev.Device // the others of a file system on several

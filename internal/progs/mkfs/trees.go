@@ -47,9 +47,7 @@ func (m *maker) trees() (*format.Super, error) {
 		StripeSize: format.SectorSize, ChunkRootGeneration: generation, CompatROFlags: features,
 		IncompatFlags: m.o.incompat() | m.propIncompat, Label: m.o.Label, UUIDTreeGeneration: generation}
 	for _, c := range m.chunks {
-		if c.c.Type&(format.BlockGroupRAID1C3|format.BlockGroupRAID1C4) != 0 {
-			sb.IncompatFlags |= format.IncompatRAID1C34
-		}
+		sb.IncompatFlags |= format.ProfileOf(c.c.Type).Incompat()
 	}
 	if m.defaultSubvol != format.FS_TREE_OBJECTID {
 		sb.IncompatFlags |= format.IncompatDefaultSubvol

@@ -1,6 +1,9 @@
 package mkfs
 
-import "btrlab/internal/format"
+import (
+	"btrlab/internal/format"
+	"btrlab/internal/progs/image"
+)
 
 // writer gathers what lies together in the logical addresses of one chunk.
 type writer struct {
@@ -48,18 +51,18 @@ func (m *maker) flush(w *writer) error {
 	return nil
 }
 
-// putAll writes what is gathered to every copy, piece by piece.
+// putAll writes what is gathered to every copy, piece by piece, with parity.
 func (m *maker) putAll(w *writer) error {
-	c := &w.in.c
-	p := format.ProfileOf(c.Type)
-	at := w.start - w.in.logical
+	c := image.NewChunk(w.in.logical, &w.in.c, func(s format.Stripe) *image.Device {
+		return &image.Device{Device: m.devs[s.Devid-1].Device, ID: s.Devid}
+	})
+	at := w.start
 	for buf := w.buf; len(buf) > 0; {
-		piece := p.Locate(len(c.Stripes), c.Length, at)
-		n := min(uint64(len(buf)), piece.Len)
-		for _, s := range c.Stripes[piece.First : piece.First+piece.Copies] {
-			if err := m.devs[s.Devid-1].put(buf[:n], s.Offset+piece.Off); err != nil {
-				return err
-			}
+		_, run := c.Places(at)
+		n := min(uint64(len(buf)), run)
+		err := c.Put(m.devs[0].t, at, buf[:n], func(s image.Stripe, p []byte) error { return m.devs[s.Devid-1].put(p, s.Off) })
+		if err != nil {
+			return err
 		}
 		buf, at = buf[n:], at+n
 	}

@@ -224,7 +224,7 @@ func (c *changes) allocate(tree uint64) (uint64, error) {
 	}
 	for i := range c.Chunks {
 		ch := &c.Chunks[i]
-		if ch.Type&typ == 0 || ch.Parity() > 0 {
+		if ch.Type&typ == 0 {
 			continue
 		}
 		for at := format.AlignUp(ch.Start, size); at+size <= ch.Start+ch.Length; at += size {

@@ -323,7 +323,7 @@ func (c *changes) place(uses []use, ids []uint64, counts map[uint64][]uint8) (bl
 	}
 	for i := range c.Chunks {
 		ch := &c.Chunks[i]
-		if ch.Type&format.BlockGroupMetadata == 0 || ch.Parity() > 0 {
+		if ch.Type&format.BlockGroupMetadata == 0 {
 			continue
 		}
 		for at := format.AlignUp(ch.Start, size); at+size <= ch.Start+ch.Length && len(free) < need; at += size {
@@ -354,18 +354,9 @@ func (c *changes) place(uses []use, ids []uint64, counts map[uint64][]uint8) (bl
 
 // overSuper reports whether a block would lie over a superblock, or over the end of a stripe.
 func (c *changes) overSuper(ch *check.Chunk, at, size uint64) bool {
-	places, run := ch.Places(at)
-	if run < size {
-		return true
-	}
-	for _, p := range places {
-		for i := range format.SuperMirrorMax {
-			if s := format.SuperMirror(i); p.Off < s+format.StripeLen && s < p.Off+size {
-				return true
-			}
-		}
-	}
-	return false
+	_, run := ch.Places(at)
+	m := mapped(ch)
+	return run < size || m.OverSuper(at, size)
 }
 
 // contents are the items of the new trees, each in the order of its keys.
@@ -493,18 +484,8 @@ func (c *changes) staleCaches() error {
 func (c *changes) writeBlock(n format.Node) error {
 	n.SetWritten(true)
 	n.UpdateCsum(c.Super.CsumType)
-	ch := c.ChunkAt(n.Bytenr())
-	if ch == nil || ch.Parity() > 0 {
-		return fmt.Errorf("block %d: its parity cannot be written", n.Bytenr())
-	}
-	places, _ := ch.Places(n.Bytenr())
-	for _, p := range places {
-		if p.Dev == nil {
-			return fmt.Errorf("block %d: a device is missing", n.Bytenr())
-		}
-		if err := c.write(p.Dev, n, int64(p.Off)); err != nil {
-			return err
-		}
+	if err := c.put(n.Bytenr(), n); err != nil {
+		return fmt.Errorf("block %d: %w", n.Bytenr(), err)
 	}
 	return nil
 }

@@ -263,7 +263,7 @@ func (c *changes) fixCopies() {
 				c.try(c.fixCopy(f))
 			}
 		case "data.csum":
-			if c.Spared[f.Place] {
+			if ch := c.ChunkAt(f.Place.Num(check.AtLogical)); c.Spared[f.Place] || ch != nil && ch.Parity() > 0 {
 				c.try(c.fixData(f))
 			}
 		}
@@ -341,7 +341,9 @@ func (c *changes) fixCopy(f *check.Finding) (string, error) {
 		return what, errors.New("its place is not known")
 	}
 	if ch.Parity() > 0 {
-		return what, errors.New("its parity cannot be written")
+		return what + " made from its row", c.fromParity(ch, bytenr, uint64(c.Super.NodeSize), func(p []byte) bool {
+			return c.Super.CsumType.BlockMatch(p) && format.Node(p).Bytenr() == bytenr
+		})
 	}
 	places, _ := ch.Places(bytenr)
 	for i, p := range places {
@@ -363,8 +365,11 @@ func (c *changes) fixData(f *check.Finding) (string, error) {
 	logical, length, mirror := f.Place.Num(check.AtLogical), f.Place.Num(check.AtLength), f.Place.Num(check.AtMirror)
 	what := fmt.Sprintf("copy %d of %d bytes of data at %d", mirror, length, logical)
 	ch := c.ChunkAt(logical)
-	if ch == nil || ch.Parity() > 0 {
-		return what, errors.New("its parity cannot be written")
+	if ch == nil {
+		return what, errors.New("its place is not known")
+	}
+	if ch.Parity() > 0 {
+		return what + " made from its row", c.dataFromParity(ch, logical, length)
 	}
 	places, _ := ch.Places(logical)
 	for i, p := range places {

@@ -43,7 +43,12 @@ var stages = [][]step{
 	{{
 		rules: []string{"tree.csum", "tree.mirror", "data.csum"},
 		mend:  (*changes).fixCopies,
-		says:  []line{{"copies of tree blocks and of data", "a whole copy"}},
+		says:  []line{{"copies of tree blocks and of data", "a whole copy; of RAID5 and RAID6 the rest of the row, if that makes what the checksum wants"}},
+	}},
+	{{
+		rules: []string{"data.parity"},
+		mend:  (*changes).mendParity,
+		says:  []line{{"parity", "the data of its row, if no checksum says that some of it is bad"}},
 	}},
 	{{
 		rules: blockRules,
@@ -180,7 +185,6 @@ var unmended = []line{
 	{"super.device", "which of two devices is right is for people to say"},
 	{"dev.overlap", "nothing is moved"},
 	{"data.read", "the bytes are lost"},
-	{"data.parity", "parity is not written"},
 	{"log.root", "a log is replayed by a mount, or given up by `rescue zero-log`"},
 	{"log.space", "as log.root"},
 	{"log.item", "as log.root"},
