@@ -43,7 +43,12 @@ var stages = [][]step{
 	{{
 		rules: []string{"tree.csum", "tree.mirror", "data.csum"},
 		mend:  (*changes).fixCopies,
-		says:  []line{{"copies of tree blocks and of data", "a whole copy"}},
+		says:  []line{{"copies of tree blocks and of data", "a whole copy, or the parity of RAID5 and RAID6"}},
+	}},
+	{{
+		rules: []string{"data.parity"},
+		mend:  (*changes).fixParity,
+		says:  []line{{"the parity of a row of RAID5 and RAID6", "its data, if all of it is whole"}},
 	}},
 	{{
 		rules: blockRules,
@@ -180,7 +185,6 @@ var unmended = []line{
 	{"super.device", "which of two devices is right is for people to say"},
 	{"dev.overlap", "nothing is moved"},
 	{"data.read", "the bytes are lost"},
-	{"data.parity", "parity is not written"},
 	{"log.root", "a log is replayed by a mount, or given up by `rescue zero-log`"},
 	{"log.space", "as log.root"},
 	{"log.item", "as log.root"},
