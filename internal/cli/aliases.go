@@ -17,7 +17,7 @@ var aliases = []struct{ typed, verb string }{
 	{"subvol", "subvolume"}, {"sub", "subvolume"}, {"snap", "snapshot"}, {"subvolume snapshot", "snapshot"},
 	{"filesystem df", "df"}, {"filesystem usage", "df"}, {"filesystem show", "info"}, {"filesystem du", "du"}, {"filesystem label", "label"},
 	{"qgroup show", "quota show"}, {"inspect-internal dump-super", "dump super"}, {"inspect-internal dump-tree", "dump tree"},
-	{"inspect-internal inode-resolve", "inspect inode-resolve"}, {"dump-super", "dump super"}, {"dump-tree", "dump tree"},
+	{"inspect-internal inode-resolve", "inspect inode-resolve"}, {"scrub start", "scrub"}, {"dump-super", "dump super"}, {"dump-tree", "dump tree"},
 	{"mkdir-p", "mkdir -p"}, {"rm-rf", "rm -rf"}, {"rm-f", "rm -f"}, {"ln-s", "ln -s"}, {"df-h", "df"}, {"lstat", "stat"}, {"fsck.btrfs", "check"}, {"btrfs-fsck", "check"},
 	{"btrfs-subvolume-list", "subvolume list"}, {"btrfs-subvolume-create", "subvolume create"}, {"btrfs-subvolume-delete", "subvolume delete"},
 	{"btrfs-subvolume-snapshot", "snapshot"}, {"btrfs-filesystem-show", "info"}, {"lsxattr", "getxattr"}, {"getfattr", "getxattr"},

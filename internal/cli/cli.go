@@ -82,6 +82,9 @@ func MainWith(built []own.Compiled, args []string, in io.Reader, out, errw io.Wr
 		})
 		fmt.Fprintln(errw, "btrlab:", stop)
 		return app.ExitInterrupted
+	case errors.Is(err, app.ErrUncorrectable):
+		complain(errw, app.OneLine(err))
+		return app.ExitUncorrectable
 	case isProgs(aliased(args)): // any error is 1 there
 		app.Each(err, func(err error) { fmt.Fprintln(errw, "ERROR:", app.OneLine(err)) })
 		return app.ExitFailed

@@ -21,7 +21,7 @@ var foreignWords = map[string]string{
 	"copy": "put, get, or reflink within an image", "clone": "reflink", "rsync": "put -r or get -r", "tar": "get --tar, put --from-tar or mkfs --from-tar",
 	"format": "mkfs", "make": "mkfs", "create": "mkfs, touch, or subvolume create", "new": "mkfs",
 	"btrfstune": "uuid", "tune2fs": "uuid or label", "fsid": "uuid", "resize2fs": "resize", "shrink": "resize IMAGE min", "grow": "resize",
-	"fsck": "check", "scrub": "check, which reads all data too", "verify": "check", "repair": "check, which repairs nothing, or rescue zero-log",
+	"fsck": "check", "verify": "check", "repair": "check, which repairs nothing, or rescue zero-log",
 	"zero-log": "rescue zero-log", "defrag": "nothing: extents stay where they are written",
 	"qgroup": "quota", "replace": "device replace",
 	"umount": "sh, with the line umount; umount(8) ends a mount, and each other verb commits", "list": "ls", "dir": "ls -l", "find": "ls -R", "cd": "nothing: paths are whole",

@@ -10,15 +10,19 @@ import (
 
 // Exit codes.
 const (
-	ExitOK          = 0
-	ExitFailed      = 1
-	ExitUsage       = 2 // or NoVerdict
-	ExitInterrupted = 130
+	ExitOK     = 0
+	ExitFailed = 1
+	ExitUsage  = 2 // or NoVerdict
+
+	ExitUncorrectable = 3 // of scrub
+	ExitInterrupted   = 130
 )
 
 var (
 	// ErrFound ends a verb that has printed what it found.
 	ErrFound = errors.New("found something")
+	// ErrUncorrectable ends a scrub that cannot correct all errors.
+	ErrUncorrectable = errors.New("there are uncorrectable errors")
 	// SIGINT ends a verb with one of these: ErrInterrupted when it has changed an image, ErrStopped
 	// when it has printed what it found so far, ErrMeasured and ErrRounds what it measured,
 	// ErrNothing when it has nothing to print, ErrUnmade when what it was making is no file system.

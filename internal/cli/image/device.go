@@ -113,7 +113,7 @@ func (a verbs) deviceAdd() *cobra.Command {
 		Long: `Add makes NEW, all of it, one more device of the file system: a block device, or a file, which --size makes. What was on it
 is lost. New chunks take it from now on; a balance moves those that are there. From now on every verb wants it by --device.`,
 		Example: `  btrlab device add a.img --device b.img c.img --size 1G`,
-		Args: cobra.ExactArgs(2),
+		Args:    cobra.ExactArgs(2),
 	}
 	n.flags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -188,7 +188,7 @@ func (a verbs) deviceReplace() *cobra.Command {
 		Short: "put another device in the place of one",
 		Long: `Replace copies what lies on a device, which is named by its number, by its name, or as missing, to NEW, and makes NEW that
 device. What cannot be read, or all of a missing one, is made from the others. NEW is at least as large; resize DEVID:max takes the
-rest of it. Run btrlab check afterwards: it reads all and looks at the checksums, which replace does not.`,
+rest of it. Run btrlab scrub afterwards: it reads all, compares checksums, which replace does not, and mends what it can.`,
 		Example: `  btrlab device replace a.img --device b.img 2 new.img --size 1G
   btrlab device replace a.img --degraded missing new.img --size 1G`,
 		Args: cobra.ExactArgs(3),

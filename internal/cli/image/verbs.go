@@ -25,7 +25,7 @@ func Files(a *app.Run) []*cobra.Command {
 
 // onOpen are the verbs for a whole image that work on an open one.
 func (a verbs) onOpen() []*cobra.Command {
-	return []*cobra.Command{a.check(), a.info(), a.df(), a.dump(), a.quota()}
+	return []*cobra.Command{a.check(), a.scrub(), a.info(), a.df(), a.dump(), a.quota()}
 }
 
 // OnOpen are the verbs that sh has for the image that it has open, and for the files in it.

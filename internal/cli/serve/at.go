@@ -48,7 +48,7 @@ type liveImage struct {
 
 // frozenVerbs run while no request of the kernel is under way: those that look at the devices, and
 // those that change how requests are served.
-var frozenVerbs = map[string]bool{"check": true, "dump": true, "policy": true, "quota": true, "fault": true, "crash": true}
+var frozenVerbs = map[string]bool{"check": true, "scrub": true, "dump": true, "policy": true, "quota": true, "fault": true, "crash": true}
 
 // hostVerbs read or write the host, which the mount does for every program.
 var hostVerbs = map[string]bool{"cp": true, "put": true, "get": true, "cat": true, "write": true, "send": true, "receive": true}

@@ -21,7 +21,7 @@ type serving struct {
 	commit time.Duration
 	// discard punches holes for what is freed.
 	discard bool
-	model  string
+	model   string
 
 	p policy.Policy // of the flag
 }

@@ -228,7 +228,7 @@ type lineResult struct {
 }
 
 // imageVerbs take no path but the image, which is the last word.
-var imageVerbs = map[string]bool{"check": true, "info": true, "df": true, "dump": true, "subvolume list": true,
+var imageVerbs = map[string]bool{"check": true, "scrub": true, "info": true, "df": true, "dump": true, "subvolume list": true,
 	"quota enable": true, "quota disable": true, "quota rescan": true, "quota show": true}
 
 // verbLine runs the verb that words name on the open image.

@@ -39,6 +39,9 @@ type Options struct {
 	// are judged by ranges of block groups, and the trees of files read again for each range. What
 	// is held for each tree block, name and inode is not bounded by it.
 	MaxMemory uint64
+	// Copies reads every copy of everything, also of data without checksums, and judges no more:
+	// names, references and free space are left.
+	Copies bool
 	// NoData leaves the data checksums unread.
 	NoData bool
 	// Progress, if any, is called now and then with what is looked at and how much has been done:
@@ -69,10 +72,11 @@ type checker struct {
 	Seen // Findings under mu
 	o    Options
 
-	mu       sync.Mutex // protects the findings and what follows, which data workers write
-	dropped  int
-	notes    []string
-	phaseNow string
+	mu        sync.Mutex // protects the findings and what follows, which data workers write
+	dropped   int
+	badBlocks map[Stripe]bool // tree blocks of BadCopies
+	notes     []string
+	phaseNow  string
 
 	noData  bool // the data is not to be read
 	stats   Stats
@@ -156,6 +160,10 @@ func (c *checker) run() error {
 	c.loadExtents()
 	c.loadGroups()
 	everything := Span{0, ^uint64(0)}
+	if c.o.Copies {
+		c.runCopies(everything)
+		return nil
+	}
 	if c.ExtentsWhole {
 		c.checkGroups()
 		if !c.sliced {

@@ -29,19 +29,21 @@ const dataWorkers = 2
 // dataStep is how much one job of a worker covers, in bytes.
 const dataStep = 1 << 20
 
-// dataJob is a range of data in one chunk, with its checksums.
+// dataJob is a range of data in one chunk, with its checksums; nil if it has none.
 type dataJob struct {
-	logical uint64
-	sums    []byte
+	logical, length uint64
+	sums            []byte
 }
 
-// badData is a range of sectors whose checksum is wrong on one mirror.
+// badData is a range of sectors that are bad on one mirror: all of them have a wrong checksum, or
+// the device reads none.
 type badData struct {
 	logical, length uint64
 	mirror          int
 	place           Stripe
 	have, want      string // of the first sector
-	readErr         string
+	readErr         string // of the first sector
+	sums            []byte
 }
 
 // dataCheck is the verification of data, in the background.
@@ -92,33 +94,19 @@ func (d *dataCheck) wait() {
 // that: a small image needs little.
 func (d *dataCheck) verify(t *sched.Task, j dataJob, buf []byte) []byte {
 	c := d.c
-	sector, csum, size := int(c.Super.SectorSize), c.Super.CsumType, c.Super.CsumType.Size()
-	n := len(j.sums) / size * sector
+	n := int(j.length)
 	if n > len(buf) {
 		buf = make([]byte, min(dataStep, max(n, 2*len(buf))))
 	}
 	places, _ := c.ChunkAt(j.logical).Places(j.logical)
 	for m, place := range places {
-		p := buf[:n]
 		if place.Dev == nil {
 			continue // chunk.item
 		}
-		if err := blockdev.Read(t, place.Dev, p, int64(place.Off)); err != nil {
-			d.addBad(badData{logical: j.logical, length: uint64(n), mirror: m, place: place, readErr: err.Error()})
-			continue
-		}
-		var run *badData
-		for i := 0; i < n; i += sector {
-			want := j.sums[i/sector*size:]
-			if csum.Match(want, p[i:i+sector]) {
-				run = nil
-				continue
-			}
-			if run == nil {
-				have := csum.Sum(p[i : i+sector])
-				run = d.addBad(badData{logical: j.logical + uint64(i), mirror: m, place: Stripe{place.Dev, place.Off + uint64(i)}, have: csum.Text(have[:]), want: csum.Text(want)})
-			}
-			run.length += uint64(sector)
+		d.verifyCopy(t, j, buf[:n], m, place)
+		c.scanned(place.Dev, func(s *Scanned) *uint64 { return &s.Data }, j.length)
+		if j.sums == nil {
+			c.scanned(place.Dev, func(s *Scanned) *uint64 { return &s.NoCsum }, j.length)
 		}
 	}
 	d.done.Add(uint64(n))
@@ -126,11 +114,44 @@ func (d *dataCheck) verify(t *sched.Task, j dataJob, buf []byte) []byte {
 	return buf
 }
 
+// verifyCopy checks a range on mirror m: sector by sector, if the device does not read all of it.
+func (d *dataCheck) verifyCopy(t *sched.Task, j dataJob, p []byte, m int, place Stripe) {
+	sector, csum, size := int(d.c.Super.SectorSize), d.c.Super.CsumType, d.c.Super.CsumType.Size()
+	whole := blockdev.Read(t, place.Dev, p, int64(place.Off)) == nil
+	var run *badData
+	for i := 0; i < len(p); i += sector {
+		b := badData{logical: j.logical + uint64(i), mirror: m, place: Stripe{place.Dev, place.Off + uint64(i)}}
+		var sum []byte
+		if j.sums != nil {
+			sum = j.sums[i/sector*size:][:size]
+		}
+		if !whole {
+			if err := blockdev.Read(t, place.Dev, p[i:i+sector], int64(b.place.Off)); err != nil {
+				b.readErr = err.Error()
+			}
+		}
+		switch {
+		case b.readErr != "":
+		case sum == nil || csum.Match(sum, p[i:i+sector]):
+			run = nil
+			continue
+		default:
+			have := csum.Sum(p[i : i+sector])
+			b.have, b.want = csum.Text(have[:]), csum.Text(sum)
+		}
+		if run == nil || (run.readErr == "") != (b.readErr == "") {
+			run = d.addBad(b)
+		}
+		run.length += uint64(sector)
+		run.sums = append(run.sums, sum...)
+	}
+}
+
 // addBad keeps b, which its worker alone may lengthen.
 func (d *dataCheck) addBad(b badData) *badData {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(d.bad) < findingsMax {
+	if most := d.c.mostBad(); len(d.bad) < most {
 		d.bad = append(d.bad, &b)
 	}
 	return &b
@@ -213,32 +234,40 @@ func (c *checker) straysOf(s Span, x int, where Place) int {
 	return x
 }
 
-// queue cuts a csum item into jobs that each lie in one chunk, and in one place of each copy.
+// queue has the data of a csum item verified.
 func (d *dataCheck) queue(logical uint64, sums []byte) {
+	n := uint64(len(sums)) / uint64(d.c.Super.CsumType.Size()) * uint64(d.c.Super.SectorSize)
+	d.cut(dataJob{logical, n, append([]byte(nil), sums...)})
+}
+
+// cut cuts a job into some that each lie in one chunk, and in one place of each copy.
+func (d *dataCheck) cut(j dataJob) {
 	if len(d.tasks) == 0 && !d.alone {
 		return
 	}
 	c := d.c
 	sector, size := uint64(c.Super.SectorSize), uint64(c.Super.CsumType.Size())
-	sums = append([]byte(nil), sums...)
-	d.total.Add(uint64(len(sums)) / size * sector)
-	for len(sums) > 0 {
-		ch := c.ChunkAt(logical)
+	d.total.Add(j.length)
+	for j.length > 0 {
+		ch := c.ChunkAt(j.logical)
 		if ch == nil {
 			return // csum.extent says so
 		}
-		_, run := ch.Places(logical)
-		n := min(uint64(len(sums))/size*sector, dataStep, run)
-		l := n / sector * size
-		if l == 0 {
+		_, run := ch.Places(j.logical)
+		n := min(j.length, dataStep, run) / sector * sector
+		if n == 0 {
 			return
 		}
-		if d.alone {
-			d.here = d.verify(c.Task, dataJob{logical, sums[:l]}, d.here)
-		} else {
-			d.jobs <- dataJob{logical, sums[:l]}
+		one := dataJob{j.logical, n, nil}
+		if j.sums != nil {
+			one.sums, j.sums = j.sums[:n/sector*size], j.sums[n/sector*size:]
 		}
-		logical, sums = logical+n, sums[l:]
+		if d.alone {
+			d.here = d.verify(c.Task, one, d.here)
+		} else {
+			d.jobs <- one
+		}
+		j.logical, j.length = j.logical+n, j.length-n
 	}
 }
 
@@ -286,6 +315,7 @@ func (c *checker) blameData(d *dataCheck) {
 		if places, _ := c.ChunkAt(b.logical).Places(b.logical); copies[b.logical] < len(places) {
 			c.Spared[where] = true
 		}
+		c.addBadCopy(Bad{Logical: b.logical, Length: b.length, Mirror: b.mirror, At: b.place, Unread: b.readErr != "", Sums: b.sums, Where: where})
 		if b.readErr != "" {
 			c.find("data.read", where, Words(b.readErr), nil)
 			continue

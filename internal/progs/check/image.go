@@ -48,6 +48,10 @@ type Seen struct {
 	Quota                    *Quota                // nil without a quota tree
 	UUIDs                    map[format.Key][]byte // the items of the UUID tree
 	Faulty                   []*Files              // subvolumes with findings
+
+	BadCopies []Bad    // of tree blocks and of data
+	BadRows   []BadRow // whose parity is wrong
+	MoreBad   bool     // there are more than are kept
 }
 
 // Examine is Check, with what it has seen.

@@ -37,7 +37,7 @@ func (c *checker) ofData(f *Finding) string {
 		what += fmt.Sprintf(" at %d", off)
 	}
 	if c.Spared[f.Place] {
-		return what + " are bad on one copy; another is whole"
+		return what + " are bad on one copy; another is whole: scrub mends it"
 	}
 	return what + " cannot be read"
 }

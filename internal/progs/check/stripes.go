@@ -19,6 +19,7 @@ type Device struct {
 	Total   uint64       // its size as the chunk tree says
 	Used    uint64
 	Extents []DevExtent // ascending
+	Scanned Scanned
 }
 
 // ID is the number that the device has in the file system.
@@ -179,6 +180,11 @@ func (c *checker) paritySector(ch *Chunk, memory [][]byte, r, in uint64) {
 		}
 		for k, want := range []byte{p, q}[:ch.Parity()] {
 			if have := memory[int(w)+k][i]; have != want {
+				if len(c.BadRows) < c.mostBad() {
+					c.BadRows = append(c.BadRows, BadRow{ch, r, in})
+				} else {
+					c.MoreBad = true
+				}
 				c.find("data.parity", on(AtLogical, ch.Start).with(AtRow, r).with(AtParity, uint64("PQ"[k])).joined(c.at(places[int(w)+k])), words("0x%02x at byte %d", have, i), words("0x%02x", want))
 				return
 			}

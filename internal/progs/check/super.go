@@ -12,7 +12,7 @@ import (
 var superRules = []Rule{
 	{"device.read", "every place that is used can be read", "what lies there can be read from another copy, if there is one"},
 	{"super.bad", "the primary superblock passes format.CheckSuper (10.1)", "nothing mounts it; rescue fix-super, or rescue copy"},
-	{"super.copy", "every copy in range is a whole superblock, and equal to the primary if of the same generation", "the image works; the spare is bad: rescue fix-super"},
+	{"super.copy", "every copy in range is a whole superblock, and equal to the primary if of the same generation", "the image works; the spare is bad: scrub, or rescue fix-super"},
 	{"super.sys_array", "the system chunk array is an exact copy of all SYSTEM chunks (7)", "a mount may not find the chunk tree"},
 	{"super.bytes_used", "bytes_used is the sum of the block groups' used (5)", "df is wrong"},
 	{"super.dev_item", "the superblock's dev item is the chunk tree's (6)", "the device's sizes are wrong until the next commit"},

@@ -10,8 +10,8 @@ import (
 // treeRules are about tree blocks.
 var treeRules = []Rule{
 	{"tree.read", "a tree block has a readable copy with a good checksum", "what was in the block is lost; rescue copy gets the rest"},
-	{"tree.csum", "every copy of a tree block has a good checksum", "one copy is bad; without another the block is lost"},
-	{"tree.mirror", "all copies of a tree block are the same", "which copy is read is chance"},
+	{"tree.csum", "every copy of a tree block has a good checksum", "one copy is bad: scrub mends it from another; without one the block is lost"},
+	{"tree.mirror", "all copies of a tree block are the same", "which copy is read is chance: scrub makes them the same"},
 	{"tree.block", "a tree block passes the tree checker", "Linux refuses the block: what is in it is out of reach"},
 	{"tree.header", "a tree block's bytenr, fsid and chunk tree uuid are those of the file system", "Linux refuses the block: what is in it is out of reach"},
 	{"tree.level", "a child is one level below its parent; a root has its root item's level (1)", "Linux refuses the block: what is below it is out of reach"},
@@ -246,51 +246,86 @@ func (w *walk) read(bytenr, generation uint64, level int, where Place, fresh boo
 	if w.bufs[level] == nil {
 		w.bufs[level] = make([]byte, size)
 	}
-	best := format.Node(nil)
 	places, run := ch.Places(bytenr)
 	if run < size {
 		c.find("tree.chunk", where, Words("a block over the end of a stripe"), Words("one inside it"))
 		return nil, false
 	}
+	r := copyRead{walk: w, where: where, fresh: fresh, bad: Bad{Logical: bytenr, Length: size, Tree: true, Generation: generation, Level: level}}
 	for i, place := range places {
-		buf := w.bufs[level]
-		if best != nil {
-			if !fresh {
-				break
-			}
-			buf = c.scratch
+		if r.meant && !fresh {
+			break
 		}
-		mirror := where.with(AtMirror, uint64(i)).joined(c.at(place))
-		if place.Dev == nil {
-			continue // chunk.item
+		if place.Dev != nil { // else chunk.item
+			r.take(i, place)
 		}
-		if err := blockdev.Read(c.Task, place.Dev, buf, int64(place.Off)); err != nil {
-			c.find("device.read", mirror, words("%v", err), nil)
-			continue
-		}
-		n := format.Node(buf)
-		if best != nil && bytes.Equal(best, n) {
-			continue
-		}
-		if csum := c.Super.CsumType; !csum.BlockMatch(n) {
-			if fresh {
-				have, want := csum.BlockText(n)
-				c.find("tree.csum", mirror, Words(have), Words(want))
-			}
-			continue
-		}
-		if best != nil {
-			c.find("tree.mirror", mirror, words("generation %d, other bytes than mirror 0", n.Generation()),
-				words("generation %d", best.Generation()))
-			continue
-		}
-		best = n
 	}
+	best := r.best
 	if best == nil {
 		c.find("tree.read", where, Words("no good copy"), nil)
 		return nil, false
 	}
 	return best, w.judge(best, bytenr, generation, level, where, fresh)
+}
+
+// copyRead is the reading of a block, copy by copy.
+type copyRead struct {
+	*walk
+	where Place
+	fresh bool
+	bad   Bad // what a copy that is bad has in common with others
+
+	best       format.Node // the first that is meant, or the first with a good checksum
+	bestMirror Place
+	meant      bool // best is
+}
+
+// take reads copy i, and judges it by the others.
+func (r *copyRead) take(i int, place Stripe) {
+	c, level := r.c, r.bad.Level
+	buf := r.bufs[level]
+	if r.best != nil {
+		buf = c.scratch
+	}
+	b := r.bad
+	b.Mirror, b.At, b.Where = i, place, r.where.with(AtMirror, uint64(i)).joined(c.at(place))
+	if r.fresh {
+		c.scanned(place.Dev, ofTree, b.Length)
+	}
+	if err := blockdev.Read(c.Task, place.Dev, buf, int64(place.Off)); err != nil {
+		c.find("device.read", b.Where, words("%v", err), nil)
+		b.Unread = true
+		c.addBadCopy(b)
+		return
+	}
+	n := format.Node(buf)
+	meant := c.Meant(n, b.Logical, b.Generation, level)
+	if r.fresh && (!meant || r.meant && !bytes.Equal(r.best, n)) {
+		c.addBadCopy(b)
+	}
+	switch csum := c.Super.CsumType; {
+	case !csum.BlockMatch(n):
+		if r.fresh {
+			have, want := csum.BlockText(n)
+			c.find("tree.csum", b.Where, Words(have), Words(want))
+		}
+	case r.best == nil:
+		r.best, r.bestMirror, r.meant = n, b.Where, meant
+	case bytes.Equal(r.best, n):
+	case meant && !r.meant: // the one before is of another time or place
+		if r.fresh {
+			r.differs(r.bestMirror, r.best, n)
+		}
+		r.bufs[level], c.scratch = c.scratch, r.bufs[level]
+		r.best, r.bestMirror, r.meant = n, b.Where, true
+	case r.fresh:
+		r.differs(b.Where, n, r.best)
+	}
+}
+
+// differs finds a copy with other bytes than the one that is used.
+func (r *copyRead) differs(mirror Place, n, used format.Node) {
+	r.c.find("tree.mirror", mirror, words("generation %d, other bytes than the copy that is used", n.Generation()), words("generation %d", used.Generation()))
 }
 
 // judge checks a block against its parent, and when it is new by itself.

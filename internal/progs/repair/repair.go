@@ -251,25 +251,6 @@ func (c *changes) nearlyWhole(d *check.Device) []byte {
 	return nil
 }
 
-// fixCopies writes whole copies of blocks and of data over bad ones.
-func (c *changes) fixCopies() {
-	copied := map[check.Place]bool{}
-	for i := range c.Findings {
-		f := &c.Findings[i]
-		switch f.Rule {
-		case "tree.csum", "tree.mirror":
-			if !copied[f.Place] {
-				copied[f.Place] = true
-				c.try(c.fixCopy(f))
-			}
-		case "data.csum":
-			if ch := c.ChunkAt(f.Place.Num(check.AtLogical)); c.Spared[f.Place] || ch != nil && ch.Parity() > 0 {
-				c.try(c.fixData(f))
-			}
-		}
-	}
-}
-
 // ofExtents reports whether a finding is about what a rebuild makes.
 func (c *changes) ofExtents(f *check.Finding) bool {
 	if inRoom(f.Rule, "tree") {
@@ -312,10 +293,7 @@ func (c *changes) fixSupers() (string, error) {
 			if int64(off)+format.SuperSize > limit {
 				break
 			}
-			p := bytes.Clone(best)
-			le.PutUint64(p[0x30:], off)
-			sum := newest.CsumType.Sum(p[format.CsumField:])
-			copy(p, sum[:])
+			p := superAt(best, newest.CsumType, off)
 			have := make([]byte, format.SuperSize)
 			if blockdev.Read(c.Task, d, have, int64(off)) == nil && format.CheckSuperAt(have, d.Size(), off) == nil && (format.DecodeSuper(have).Generation != newest.Generation || check.SameSuper(have, p)) {
 				continue
@@ -332,60 +310,13 @@ func (c *changes) fixSupers() (string, error) {
 	return fmt.Sprintf("superblocks written from whole ones: %d", written), nil
 }
 
-// fixCopy writes the good copy of a tree block over the bad one that f is about.
-func (c *changes) fixCopy(f *check.Finding) (string, error) {
-	bytenr, mirror := f.Place.Num(check.AtBlock), f.Place.Num(check.AtMirror)
-	what := fmt.Sprintf("copy %d of tree block %d", mirror, bytenr)
-	ch := c.ChunkAt(bytenr)
-	if ch == nil {
-		return what, errors.New("its place is not known")
-	}
-	if ch.Parity() > 0 {
-		return what + " made from its row", c.fromParity(ch, bytenr, uint64(c.Super.NodeSize), func(p []byte) bool {
-			return c.Super.CsumType.BlockMatch(p) && format.Node(p).Bytenr() == bytenr
-		})
-	}
-	places, _ := ch.Places(bytenr)
-	for i, p := range places {
-		n := format.Node(make([]byte, c.Super.NodeSize))
-		if uint64(i) == mirror || p.Dev == nil || blockdev.Read(c.Task, p.Dev, n, int64(p.Off)) != nil || !c.Super.CsumType.BlockMatch(n) || n.Bytenr() != bytenr {
-			continue
-		}
-		if mirror >= uint64(len(places)) || places[mirror].Dev == nil {
-			break
-		}
-		return what + fmt.Sprintf(" written from copy %d", i), c.write(places[mirror].Dev, n, int64(places[mirror].Off))
-	}
-	return what, errors.New("no other copy is whole")
-}
-
-// fixData writes data whose checksum is right on another copy over the bad one. Each sector is
-// compared: the next check says whether it is right.
-func (c *changes) fixData(f *check.Finding) (string, error) {
-	logical, length, mirror := f.Place.Num(check.AtLogical), f.Place.Num(check.AtLength), f.Place.Num(check.AtMirror)
-	what := fmt.Sprintf("copy %d of %d bytes of data at %d", mirror, length, logical)
-	ch := c.ChunkAt(logical)
-	if ch == nil {
-		return what, errors.New("its place is not known")
-	}
-	if ch.Parity() > 0 {
-		return what + " made from its row", c.dataFromParity(ch, logical, length)
-	}
-	places, _ := ch.Places(logical)
-	for i, p := range places {
-		if uint64(i) == mirror || p.Dev == nil || slices.ContainsFunc(c.Findings, func(g check.Finding) bool {
-			at, n, m := g.Place.Num(check.AtLogical), g.Place.Num(check.AtLength), g.Place.Num(check.AtMirror)
-			return g.Rule == "data.csum" && m == uint64(i) && at < logical+length && logical < at+n
-		}) {
-			continue
-		}
-		b := make([]byte, length)
-		if blockdev.Read(c.Task, p.Dev, b, int64(p.Off)) != nil {
-			continue
-		}
-		return what + fmt.Sprintf(" written from copy %d", i), c.write(places[mirror].Dev, b, int64(places[mirror].Off))
-	}
-	return what, errors.New("no other copy is whole")
+// superAt is a superblock as its copy at off has it.
+func superAt(super []byte, csum format.CsumType, off uint64) []byte {
+	p := bytes.Clone(super)
+	le.PutUint64(p[0x30:], off)
+	sum := csum.Sum(p[format.CsumField:])
+	copy(p, sum[:])
+	return p
 }
 
 // fixInode gives a count of an inode the value that the finding wants. If all trees that share its

@@ -43,12 +43,12 @@ var stages = [][]step{
 	{{
 		rules: []string{"tree.csum", "tree.mirror", "data.csum"},
 		mend:  (*changes).fixCopies,
-		says:  []line{{"copies of tree blocks and of data", "a whole copy; of RAID5 and RAID6 the rest of the row, if that makes what the checksum wants"}},
+		says:  []line{{"copies of tree blocks and of data", "a whole copy, or the parity of RAID5 and RAID6"}},
 	}},
 	{{
 		rules: []string{"data.parity"},
-		mend:  (*changes).mendParity,
-		says:  []line{{"parity", "the data of its row, if no checksum says that some of it is bad"}},
+		mend:  (*changes).fixParity,
+		says:  []line{{"the parity of a row of RAID5 and RAID6", "its data, if all of it is whole"}},
 	}},
 	{{
 		rules: blockRules,
