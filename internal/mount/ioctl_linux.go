@@ -21,7 +21,7 @@ const (
 	ioctlTrim       = 0xc0185879 // FITRIM
 	sizeofFlags     = 4
 	sizeofFsxattr   = 28
-	sizeofTrim      = 24 // struct fstrim_range: start, len, minlen
+	sizeofTrim      = 24         // struct fstrim_range: start, len, minlen
 	xflagsNotStored = 0x80000000 // FS_XFLAG_HASATTR
 )
 
