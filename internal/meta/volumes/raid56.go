@@ -57,7 +57,7 @@ const stripeBuckets = 64
 
 // stripeTable has the rows that are locked. Models struct btrfs_stripe_hash_table.
 type stripeTable struct {
-	unlocked bool // see Volumes.NoStripeLock
+	unlocked bool // a wrong order: operations on one row do not wait for each other
 	buckets  [stripeBuckets]stripeBucket
 }
 
