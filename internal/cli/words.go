@@ -11,7 +11,7 @@ import (
 var foreignWords = map[string]string{
 	"filesystem resize": "resize", "filesystem defragment": "nothing: extents stay where they are written",
 	"filesystem sync": "sh, with the line sync", "filesystem mkswapfile": "fallocate",
-	"filesystem": "info, df, du, resize or label", "show": "info", "usage": "df", "fsinfo": "info", "statfs": "df", "stats": "info", "dumpe2fs": "info",
+	"filesystem": "info, df, du, resize or label", "show": "info", "usage": "df, with --devices for the table", "fsinfo": "info", "statfs": "df", "stats": "info", "dumpe2fs": "info",
 	"inspect-internal": "inspect, and dump for the structures", "show_super_stats": "dump super",
 	"dump_super": "dump super", "ncheck": "inspect inode-resolve", "icheck": "inspect logical-resolve", "testb": "inspect logical-resolve",
 	"restore": "get -r, which leaves out what cannot be read", "rdump": "get -r", "dump_inode": "get", "extract": "get -r", "export": "get -r, or get --tar, or serve",

@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"slices"
 	"sort"
 
 	"btrlab/internal/blockdev"
@@ -43,6 +44,7 @@ type Usage struct {
 	Total   uint64 `json:"total"`   // logical bytes
 	Used    uint64 `json:"used"`
 	Raw     uint64 `json:"raw"` // device bytes of Total
+	flags   uint64
 }
 
 // Info is the summary of an image that `btrlab info` and `df` show.
@@ -69,6 +71,10 @@ type DeviceInfo struct {
 	Name      string `json:"name,omitempty"` // none: it is missing
 	Size      uint64 `json:"size"`
 	Allocated uint64 `json:"allocated"` // bytes in chunks
+	// Slack is what the device has beyond its size in the file system, in bytes.
+	Slack uint64 `json:"slack,omitempty"`
+	// Parts are the bytes of the device that are in chunks, for each row of Info.Usage.
+	Parts []uint64 `json:"parts,omitempty"`
 }
 
 // ReadInfo reads the superblock, the chunk tree and the block groups of an image, whose other
@@ -89,6 +95,7 @@ func ReadInfo(t *sched.Task, dev blockdev.Device, more ...blockdev.Device) (Info
 		d := DeviceInfo{Devid: it.Devid, UUID: it.UUID.String(), Size: it.TotalBytes, Allocated: it.BytesUsed}
 		if at := im.Device(it.Devid); at != nil {
 			d.Name = at.Name()
+			d.Slack = max(uint64(at.Size()), it.TotalBytes) - it.TotalBytes
 		}
 		i.Devices = append(i.Devices, d)
 	}
@@ -108,9 +115,26 @@ func ReadInfo(t *sched.Task, dev blockdev.Device, more ...blockdev.Device) (Info
 		if i.Usage[a].Type != i.Usage[b].Type {
 			return i.Usage[a].Type < i.Usage[b].Type // data, metadata, system
 		}
-		return i.Usage[a].Profile < i.Usage[b].Profile
+		return i.Usage[a].flags < i.Usage[b].flags // single, raid0, raid1, as Linux lists them
 	})
+	i.setParts(im)
 	return i, nil
+}
+
+// setParts says of each device how much of it each usage has.
+func (i *Info) setParts(im *image.Image) {
+	for n := range i.Devices {
+		d := &i.Devices[n]
+		d.Parts = make([]uint64, len(i.Usage))
+		for _, c := range im.Chunks {
+			row := slices.IndexFunc(i.Usage, func(u Usage) bool { return u.flags == c.Type })
+			for _, s := range c.Stripes {
+				if s.Devid == d.Devid && row >= 0 {
+					d.Parts[row] += c.StripeBytes()
+				}
+			}
+		}
+	}
 }
 
 // groups adds up the block groups by their flags. They are in the extent tree, or in a tree of
@@ -137,7 +161,7 @@ func groups(im *image.Image) (map[uint64]*Usage, error) {
 			g.Decode(b)
 			u := byFlags[g.Flags]
 			if u == nil {
-				u = &Usage{Type: typeName(g.Flags), Profile: profileName(g.Flags)}
+				u = &Usage{Type: typeName(g.Flags), Profile: profileName(g.Flags), flags: g.Flags}
 				byFlags[g.Flags] = u
 			}
 			u.Total += k.Offset
