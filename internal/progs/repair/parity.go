@@ -9,8 +9,8 @@ import (
 	"btrlab/internal/progs/image"
 )
 
-// What a rebuild writes into chunks of RAID5 and RAID6 goes with its parity. What is there is mended
-// by copies.go.
+// What a rebuild writes into chunks of RAID5 and RAID6 goes with its parity. What is there is
+// mended by copies.go.
 
 // mapped is a chunk with which package image finds places and makes parity.
 func mapped(ch *check.Chunk) image.Chunk {
