@@ -182,8 +182,8 @@ func spared(t *testing.T, devs []blockdev.Device, k int, files map[string][]byte
 	})
 }
 
-// TestDevicesSpared: a profile with copies or parity does without as many devices as it promises, whether
-// their blocks are bad or the devices are missing.
+// TestDevicesSpared: a profile with copies or parity does without as many devices as it promises,
+// whether their blocks are bad or the devices are missing.
 func TestDevicesSpared(t *testing.T) {
 	need.Long(t)
 	for _, c := range deviceCases {

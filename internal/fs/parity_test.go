@@ -13,9 +13,9 @@ import (
 	"btrlab/internal/testing/need"
 )
 
-// TestParityConverted: a balance changes profiles to those with parity and back, a device leaves and
-// one is replaced, also one that is missing. After each step check finds nothing, and all files are
-// there, also without as many devices as the profile bears.
+// TestParityConverted: a balance changes profiles to those with parity and back, a device leaves
+// and one is replaced, also one that is missing. After each step check finds nothing, and all files
+// are there, also without as many devices as the profile bears.
 func TestParityConverted(t *testing.T) {
 	need.LongRaced(t)
 	x := profileOn(t, 4, "raid1", "raid1")

@@ -32,8 +32,9 @@ func TestStripeLockSchedules(t *testing.T) {
 	}
 }
 
-// TestRecoverySchedules: a reader without the device of one unit of a row, and a writer of the other
-// one. The unit is what it was, in every schedule: a recovery sees no row that is written in part.
+// TestRecoverySchedules: a reader without the device of one unit of a row, and a writer of the
+// other one. The unit is what it was, in every schedule: a recovery sees no row that is written in
+// part.
 func TestRecoverySchedules(t *testing.T) {
 	r := explore.Run(explore.Config{Method: explore.Bound, Preemptions: 3, Schedules: 20000}, func(w *explore.World) {
 		v, k, _ := rowOfThree(w)
