@@ -83,6 +83,10 @@ func TestDevices(t *testing.T) {
 			if after := x.FS.Statfs(x.T).DataTotal; after == chunks {
 				t.Errorf("no chunk was made, have %d bytes", after)
 			}
+			want := map[string]uint64{"raid5": format.IncompatRAID56, "raid6": format.IncompatRAID56, "raid1c3": format.IncompatRAID1C34, "raid1c4": format.IncompatRAID1C34}
+			if have := x.FS.Super(x.T).IncompatFlags & (format.IncompatRAID56 | format.IncompatRAID1C34); have != want[c.data]|want[c.metadata] {
+				t.Errorf("features %v, want %v", format.IncompatNames(have), format.IncompatNames(want[c.data]|want[c.metadata]))
+			}
 			x.Reopen()
 			for path, want := range files {
 				if !bytes.Equal(x.ReadFile(path), want) {

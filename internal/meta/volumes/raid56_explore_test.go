@@ -32,11 +32,42 @@ func TestStripeLockSchedules(t *testing.T) {
 	}
 }
 
-// twoOfARow is the program: RAID5 on three devices.
-func twoOfARow(w *explore.World, unlocked bool) {
-	tk := w.Task()
+// TestRecoverySchedules: a reader without the device of one unit of a row, and a writer of the
+// other one. The unit is what it was, in every schedule: a recovery sees no row that is written in
+// part.
+func TestRecoverySchedules(t *testing.T) {
+	r := explore.Run(explore.Config{Method: explore.Bound, Preemptions: 3, Schedules: 20000}, func(w *explore.World) {
+		v, k, _ := rowOfThree(w)
+		tk := w.Task()
+		old := bytes.Repeat([]byte{0x33}, format.SectorSize)
+		if err := v.Write(tk, old, k.Logical); err != nil {
+			panic(err)
+		}
+		lost := k.devs[0]
+		lost.Device, lost.missing = absent{lost.Devid()}, true
+		w.Go("writer", func(t *sched.Task) {
+			if err := v.Write(t, make([]byte, format.SectorSize), k.Logical+format.StripeLen); err != nil {
+				panic(err)
+			}
+			if err := v.Write(t, bytes.Repeat([]byte{0x44}, format.SectorSize), k.Logical+format.StripeLen); err != nil {
+				panic(err)
+			}
+		})
+		w.Go("reader", func(t *sched.Task) {
+			p := make([]byte, format.SectorSize)
+			if err := v.Read(t, p, k.Logical, 1); err != nil || !bytes.Equal(p, old) {
+				panic(fmt.Sprintf("have %#x want %#x, %v", p[0], old[0], err))
+			}
+		})
+	})
+	if r.Verdict == explore.Violated || r.Schedules < 100 || r.Schedules >= 20000 {
+		t.Errorf("have verdict %v after %d executions, %+v", r.Verdict, r.Schedules, r.Violation)
+	}
+}
+
+// rowOfThree is a chunk of RAID5 on three devices.
+func rowOfThree(w *explore.World) (v *Volumes, k ChunkInfo, devs []*blockdev.Memory) {
 	var members []Member
-	var devs []*blockdev.Memory
 	for i := range 3 {
 		d := blockdev.NewMemory(8 * mib)
 		sb := super(8 * mib)
@@ -44,14 +75,19 @@ func twoOfARow(w *explore.World, unlocked bool) {
 		members, devs = append(members, Member{d, sb}), append(devs, d)
 	}
 	v, err := Open(members, false)
+	if err == nil {
+		k, err = v.AllocChunk(w.Task(), format.BlockGroupData|format.BlockGroupRAID5, mib)
+	}
 	if err != nil {
 		panic(err)
 	}
+	return v, k, devs
+}
+
+// twoOfARow is two writers of one row.
+func twoOfARow(w *explore.World, unlocked bool) {
+	v, k, devs := rowOfThree(w)
 	v.stripes.unlocked = unlocked
-	k, err := v.AllocChunk(tk, format.BlockGroupData|format.BlockGroupRAID5, mib)
-	if err != nil {
-		panic(err)
-	}
 	for i := range 2 {
 		w.Go(fmt.Sprint("writer ", "AB"[i:i+1]), func(t *sched.Task) {
 			p := bytes.Repeat([]byte{byte(0x10 << i)}, format.SectorSize)
