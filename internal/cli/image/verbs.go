@@ -13,7 +13,7 @@ type verbs struct{ *app.Run }
 // Images are the verbs for a whole image.
 func Images(a *app.Run) []*cobra.Command {
 	v := verbs{a}
-	return append(v.onOpen(), v.mkfs(), v.mkfsProgs(), v.inspect(), v.balance(), v.device(), v.trim(), v.resize(), v.label(), v.uuid(), v.rescue(), v.image())
+	return append(v.onOpen(), v.mkfs(), v.mkfsProgs(), v.inspect(), v.edit(), v.balance(), v.device(), v.trim(), v.resize(), v.label(), v.uuid(), v.rescue(), v.image())
 }
 
 // Files are the verbs for the files in an image.

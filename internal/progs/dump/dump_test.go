@@ -1,4 +1,4 @@
-package dump
+package dump_test
 
 import (
 	"os"
@@ -10,6 +10,7 @@ import (
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
+	"btrlab/internal/progs/dump"
 	"btrlab/internal/progs/image"
 	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
@@ -52,17 +53,17 @@ func TestGolden(t *testing.T) {
 		}
 	}
 	b.WriteString("# super\n")
-	section("super", Super(tk, &b, dev))
+	section("super", dump.Super(tk, &b, dev))
 	b.WriteString("# chunks\n")
-	section("chunks", Chunks(tk, &b, dev))
+	section("chunks", dump.Chunks(tk, &b, dev))
 	for _, name := range []string{"root", "chunk", "extent", "dev", "fs", "csum", "uuid", "free-space", "-9"} {
 		b.WriteString("# tree " + name + "\n")
-		section(name, Tree(tk, &b, dev, name))
+		section(name, dump.Tree(tk, &b, dev, name))
 	}
-	i, err := ReadInfo(tk, dev)
+	i, err := dump.ReadInfo(tk, dev)
 	section("info", err)
 	b.WriteString("# info\n")
-	PrintInfo(&b, i)
+	dump.PrintInfo(&b, i)
 	golden := filepath.Join("testdata", "fresh.txt")
 	if os.Getenv("UPDATE") == "1" {
 		if err := os.MkdirAll("testdata", 0o755); err != nil {
@@ -87,10 +88,10 @@ func TestDamaged(t *testing.T) {
 	dev := blockdev.NewMemory(128 << 20)
 	fresh(t, dev)
 	var b strings.Builder
-	if err := Tree(tk, &b, dev, "no such"); err == nil || !strings.Contains(err.Error(), "no tree") {
+	if err := dump.Tree(tk, &b, dev, "no such"); err == nil || !strings.Contains(err.Error(), "no tree") {
 		t.Errorf("an unknown name: %v", err)
 	}
-	if err := Tree(tk, &b, dev, "300"); err == nil || !strings.Contains(err.Error(), "no tree") {
+	if err := dump.Tree(tk, &b, dev, "300"); err == nil || !strings.Contains(err.Error(), "no tree") {
 		t.Errorf("a tree that is not there: %v", err)
 	}
 	r, err := image.Open(tk, dev)
@@ -103,7 +104,7 @@ func TestDamaged(t *testing.T) {
 		}
 	}
 	b.Reset()
-	if err := Tree(tk, &b, dev, "root"); err == nil || !strings.Contains(err.Error(), "bad csum") {
+	if err := dump.Tree(tk, &b, dev, "root"); err == nil || !strings.Contains(err.Error(), "bad csum") {
 		t.Errorf("a rotten block: %v", err)
 	}
 	if !strings.Contains(b.String(), "error: root=1 block=") {
@@ -112,11 +113,11 @@ func TestDamaged(t *testing.T) {
 	if err := blockdev.Write(tk, dev, make([]byte, 4096), format.SuperOffset); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ReadInfo(tk, dev); err == nil || !strings.Contains(err.Error(), "bad magic") {
+	if _, err := dump.ReadInfo(tk, dev); err == nil || !strings.Contains(err.Error(), "bad magic") {
 		t.Errorf("info without superblock: %v", err)
 	}
 	b.Reset()
-	if err := Super(tk, &b, dev); err != nil || !strings.Contains(b.String(), "DON'T MATCH") {
+	if err := dump.Super(tk, &b, dev); err != nil || !strings.Contains(b.String(), "DON'T MATCH") {
 		t.Errorf("super without superblock: %v\n%s", err, b.String())
 	}
 }
@@ -132,7 +133,7 @@ func TestDumpOfHalves(t *testing.T) {
 		t.Fatal(err)
 	}
 	var want strings.Builder
-	if err := Tree(tk, &want, whole, "root"); err != nil {
+	if err := dump.Tree(tk, &want, whole, "root"); err != nil {
 		t.Fatal(err)
 	}
 	for i, s := range r.Chunks[1].Stripes {
@@ -141,7 +142,7 @@ func TestDumpOfHalves(t *testing.T) {
 			t.Fatal(err)
 		}
 		var have strings.Builder
-		if err := Tree(tk, &have, dev, "root"); err != nil || have.String() != want.String() {
+		if err := dump.Tree(tk, &have, dev, "root"); err != nil || have.String() != want.String() {
 			t.Errorf("copy %d of the root tree is rotten: %v\n%s", i, err, cmp.Diff(want.String(), have.String()))
 		}
 	}
@@ -184,7 +185,7 @@ func TestDumpOfHalves(t *testing.T) {
 		put(leaf)
 	}
 	var b strings.Builder
-	if err := Tree(tk, &b, whole, "fs"); err == nil || !strings.Contains(err.Error(), "reached a second time") {
+	if err := dump.Tree(tk, &b, whole, "fs"); err == nil || !strings.Contains(err.Error(), "reached a second time") {
 		t.Errorf("a block with two pointers: %v\n%s", err, b.String())
 	}
 	if n := strings.Count(b.String(), "item 0 key (256 INODE_ITEM 0)"); n != 1 {
@@ -226,7 +227,7 @@ func TestQuota(t *testing.T) {
 	m := damaged.NewImage(t)
 	m.AddQuota(format.QgroupStatusOn, m.Super.Generation)
 	var b strings.Builder
-	if err := Tree(m.Task, &b, m.Dev, "quota"); err != nil {
+	if err := dump.Tree(m.Task, &b, m.Dev, "quota"); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"flags ON scan", "key (0 QGROUP_INFO 0/5)", "\t\treferenced ", "\t\tmax_referenced ", "QGROUP_RELATION 1/"} {
@@ -258,7 +259,7 @@ func against(t *testing.T, path string, trees ...string) {
 			text = text[:i]
 		}
 		var b strings.Builder
-		if err := Tree(tk, &b, dev, tree); err != nil {
+		if err := dump.Tree(tk, &b, dev, tree); err != nil {
 			t.Fatal(err)
 		}
 		if d := cmp.Diff(strings.Split(text, "\n"), strings.Split(b.String(), "\n")); d != "" {

@@ -7,6 +7,7 @@ import (
 	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
 	"btrlab/internal/progs/check"
+	"btrlab/internal/progs/edit"
 	"btrlab/internal/sched"
 )
 
@@ -76,6 +77,26 @@ func (m *Image) linkRoots(parent, child uint64, ref format.RootRef) {
 	p := Enc(format.RootRefSize+len(ref.Name), &ref)
 	m.Add(RootTree, Key(parent, format.ROOT_REF_KEY, child), p)
 	m.Add(RootTree, Key(child, format.ROOT_BACKREF_KEY, parent), p)
+}
+
+// Change changes fields of an item, as FIELD=VALUE, in the way of btrlab edit.
+func (m *Image) Change(tree uint64, k format.Key, words ...string) {
+	m.T.Helper()
+	x := edit.Open(m.Task, []blockdev.Device{m.Dev}, edit.Options{Copy: -1})
+	var sets []edit.Set
+	for _, w := range words {
+		s, err := edit.ParseSet(w)
+		if err != nil {
+			m.T.Fatal(err)
+		}
+		sets = append(sets, s)
+	}
+	if err := x.Set(tree, k, sets); err != nil {
+		m.T.Fatal(err)
+	}
+	if err := x.Commit(func(int, int64, []byte) error { return nil }, func() error { return nil }); err != nil {
+		m.T.Fatal(err)
+	}
 }
 
 // Set64 pokes a field of an item.

@@ -1,6 +1,7 @@
 package damaged
 
 import (
+	"fmt"
 	"slices"
 
 	"btrlab/internal/format"
@@ -129,7 +130,7 @@ func EachRule(base *Image) []Damage {
 
 		{"block group missing", "extent.group group.chunk super.bytes_used", func(m *Image) { m.Del(ExtentTree, group(m, 2)) }},
 		{"block group flags", "group.chunk", func(m *Image) {
-			m.Edit(ExtentTree, group(m, 1), Set64(16, format.BlockGroupMetadata))
+			m.Change(ExtentTree, group(m, 1), fmt.Sprint("flags=", format.BlockGroupMetadata))
 		}},
 		{"block group used", "group.used super.bytes_used", func(m *Image) {
 			m.Edit(ExtentTree, group(m, 2), func(b []byte) { le.PutUint64(b, le.Uint64(b)+Sector) })
@@ -170,7 +171,7 @@ func EachRule(base *Image) []Damage {
 		{"reference count too high", "extent.ref_extra extent.refs", func(m *Image) {
 			m.Edit(ExtentTree, dataKey, func(b []byte) { le.PutUint64(b, 3); le.PutUint32(b[25+24:], 2) })
 		}},
-		{"refs", "extent.refs", func(m *Image) { m.Edit(ExtentTree, dataKey, Set64(0, 2)) }},
+		{"refs", "extent.refs", func(m *Image) { m.Change(ExtentTree, dataKey, "refs=2") }},
 		{"file extent of half an extent", "extent.length", func(m *Image) {
 			m.FileExtentEdit(PreIno, 0, func(fe *format.FileExtent) { fe.DiskNumBytes, fe.RAMBytes, fe.NumBytes = Sector, Sector, Sector })
 			m.EditInode(PreIno, func(i *format.InodeItem) { i.Nbytes = Sector })
@@ -180,7 +181,7 @@ func EachRule(base *Image) []Damage {
 			m.Rekey(ExtentTree, Key(b, format.METADATA_ITEM_KEY, 0), Key(b, format.METADATA_ITEM_KEY, 1))
 		}},
 		{"generation of an extent item", "extent.generation", func(m *Image) {
-			m.Edit(ExtentTree, Key(m.Root(CsumTree), format.METADATA_ITEM_KEY, 0), Set64(8, 0))
+			m.Change(ExtentTree, Key(m.Root(CsumTree), format.METADATA_ITEM_KEY, 0), "generation=0")
 		}},
 
 		{"free space count", "free_space.info", func(m *Image) {
@@ -276,7 +277,7 @@ func EachRule(base *Image) []Damage {
 			m.EditInode(DirIno, func(i *format.InodeItem) { i.Size -= 5 })
 		}},
 		{"index differs from the reference", "dir.index", func(m *Image) {
-			m.Edit(FsTree, Key(SubIno, format.INODE_REF_KEY, DirIno), Set64(0, 44))
+			m.Change(FsTree, Key(SubIno, format.INODE_REF_KEY, DirIno), "index=44")
 		}},
 		{"INODE_REF missing", "dir.ref inode.nlink", func(m *Image) { m.Del(FsTree, Key(SubIno, format.INODE_REF_KEY, DirIno)) }},
 		{"entry of no inode", "dir.ref", func(m *Image) {
