@@ -69,7 +69,7 @@ func newRAID(t *testing.T, seed uint64) *raid {
 	})
 	w.array = newArray(t, 3+w.r.IntN(4))
 	for _, path := range w.array {
-		interop.Must(t, os.Truncate(path, 512<<20)) // for scrub, which wants room
+		interop.Must(t, os.Truncate(path, 1<<30)) // for scrub, which wants room
 	}
 	data, metadata := "raid5", []string{"raid5", "raid1", "raid6", "raid1c3"}
 	if w.bears = 1; w.r.IntN(2) == 0 {
@@ -346,7 +346,7 @@ func (w *raid) replaced(left array) {
 			continue
 		}
 		fresh := path + "-new"
-		interop.Sh(w.t, "truncate", "-s", "512M", fresh)
+		interop.Sh(w.t, "truncate", "-s", "1G", fresh)
 		w.note("replace %d", i+1)
 		if ours {
 			interop.Btrlab(w.t, append(left.verb("", "device", "replace", "--degraded"), fmt.Sprint(i+1), fresh)...)
