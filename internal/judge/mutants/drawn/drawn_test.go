@@ -33,7 +33,7 @@ var (
 
 // engine are the rooms whose promises other rooms judge: the engine and its judges.
 var engine = []string{"lock", "lock/extentio", "lock/workqueue", "sched/explore", "blockdev", "blockdev/dm", "blockdev/guest", "format",
-	"meta/volumes", "meta/ctree", "meta/spaceinfo", "meta/extenttree", "meta/qgroup", "meta/transaction", "meta/fstree",
+	"meta/volumes", "meta/ctree", "meta/spaceinfo", "meta/extenttree", "meta/qgroup", "meta/transaction", "meta/fstree", "meta/relocation",
 	"data/pagecache", "data/extentmap", "data/ordered", "data/inode", "data/place", "data/delalloc", "data/fileread", "data/finish",
 	"data/writeback", "data/zero", "data/treelog", "policy", "iopath", "iopath/buffered", "iopath/direct", "iopath/setsize",
 	"iopath/fallocate", "iopath/reflink", "iopath/fsync", "fs", "uring", "aio", "judge/oracle", "judge/crash", "progs/check", "progs/repair"}
