@@ -198,6 +198,7 @@ var notRun = map[string]string{
 	"serve measure": "measures in real time for half a minute; the script serve has it",
 	"check":         "of an image that lab images has made; the script fsck.txtar runs it",
 	"dump":          "of an image, likewise",
+	"edit":          "of an image, likewise",
 	"rescue":        "of an image, likewise",
 	"explore two-writers-truncate --policy unlocked-drain": "takes 8 s and more; a row of package scenario's matrix",
 }

@@ -41,7 +41,7 @@ check says what is wrong then. Checksums are made right, unless --keep-csum or -
 there are. @OFFSET=BYTES changes bytes by their place, in hexadecimal. Copies are all changed, or one by --copy. What was there before goes to the
 undo file, by which rescue undo brings it back. The data of a file is not changed by it: see write and put.`,
 		Example: `  btrlab edit disk.img fs '(256 INODE_ITEM 0)'
-  btrlab edit disk.img fs '(256 INODE_ITEM 0)' uid=1000 mode=40700
+  btrlab edit --undo before disk.img fs '(256 INODE_ITEM 0)' uid=1000 mode=40700
   btrlab edit --dry-run disk.img fs '(256 INODE_ITEM 0)' --delete
   btrlab edit --dry-run disk.img super generation=7 --bad-csum`,
 		Args:              cobra.MinimumNArgs(2),
