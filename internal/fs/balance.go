@@ -1,6 +1,7 @@
 package fs
 
 import (
+	"errors"
 	"fmt"
 
 	"btrlab/internal/errno"
@@ -27,7 +28,7 @@ func (f *FS) mover(t *sched.Task, stop func() bool) (*relocation.Mover, error) {
 	m := &relocation.Mover{Config: relocation.Config{Trans: f.trans, Sums: f.store.Csums, Stop: stop,
 		Subvol: func(t *sched.Task, id uint64) (*ctree.Root, error) {
 			r, err := f.loggedSubvol(t, id)
-			if err == errno.EROFS {
+			if errors.Is(err, errno.EROFS) {
 				err = nil // a read-only snapshot's blocks move, too
 			}
 			return r, err

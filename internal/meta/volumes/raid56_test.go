@@ -266,7 +266,7 @@ func TestStripeLock(t *testing.T) {
 	for _, profile := range []uint64{format.BlockGroupRAID5, format.BlockGroupRAID6} {
 		a := newArray(t, profile, 5, 2)
 		for _, d := range a.devs {
-			d.async, d.locked = true, true
+			d.async = true
 		}
 		a.lose(1)
 		var wg sync.WaitGroup

@@ -28,7 +28,6 @@ type fakeDevice struct {
 	failAt map[int64]error
 	async  bool // ends come on another task
 
-	locked   bool // for several tasks
 	mu       sync.Mutex
 	failRead bool
 	each     func(b *blockdev.Bio)       // if set, is told of each bio
@@ -50,10 +49,8 @@ func (d *fakeDevice) Submit(t *sched.Task, b *blockdev.Bio) {
 }
 
 func (d *fakeDevice) move(b *blockdev.Bio) {
-	if d.locked {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-	}
+	d.mu.Lock() // the bios of a row come from several tasks
+	defer d.mu.Unlock()
 	if d.each != nil {
 		d.each(b)
 	}

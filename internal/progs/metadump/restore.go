@@ -67,7 +67,7 @@ func Open(r io.ReaderAt, size int64) (*Dump, error) {
 		return nil
 	})
 	switch {
-	case err != nil && err != errFound:
+	case err != nil && !errors.Is(err, errFound):
 		return nil, err
 	case d.raw == nil:
 		return nil, errors.New("dump has no superblock")
