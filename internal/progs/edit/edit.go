@@ -255,21 +255,28 @@ func itemName(tree uint64, key format.Key) string {
 	return fmt.Sprintf("tree %d %s", int64(tree), dump.Key(key))
 }
 
+// item finds an item in its leaf, which it must be in.
+func (e *Edit) item(tree uint64, key format.Key) (ed image.Edits, leaf image.Step, err error) {
+	if ed, err = e.trees(); err != nil {
+		return ed, leaf, err
+	}
+	path, found, err := ed.Path(tree, key)
+	if err == nil && !found {
+		err = fmt.Errorf("%s is not there", itemName(tree, key))
+	}
+	if err != nil {
+		return ed, leaf, err
+	}
+	return ed, path[len(path)-1], nil
+}
+
 // Set changes fields of an item, which keeps its size. The field key is its key. Snapshots that
 // share its leaf have the change, too.
 func (e *Edit) Set(tree uint64, key format.Key, sets []Set) error {
-	ed, err := e.trees()
+	ed, leaf, err := e.item(tree, key)
 	if err != nil {
 		return err
 	}
-	path, found, err := ed.Path(tree, key)
-	if err != nil {
-		return err
-	}
-	if !found {
-		return fmt.Errorf("%s is not there", itemName(tree, key))
-	}
-	leaf := path[len(path)-1]
 	for _, s := range sets {
 		if s.Field != "key" {
 			err = e.setItem(tree, key, leaf.N.Item(leaf.Slot), s)
@@ -323,18 +330,10 @@ func (e *Edit) Insert(tree uint64, key format.Key, data []byte, sets []Set) erro
 
 // Delete takes an item out of its leaf, which stays valid, or with Options.Raw does not.
 func (e *Edit) Delete(tree uint64, key format.Key) error {
-	ed, err := e.trees()
+	ed, leaf, err := e.item(tree, key)
 	if err != nil {
 		return err
 	}
-	path, found, err := ed.Path(tree, key)
-	if err != nil {
-		return err
-	}
-	if !found {
-		return fmt.Errorf("%s is not there", itemName(tree, key))
-	}
-	leaf := path[len(path)-1]
 	e.note("%s: deleted, it had %d bytes: %x", itemName(tree, key), leaf.N.ItemSize(leaf.Slot), leaf.N.Item(leaf.Slot))
 	if !e.o.Raw {
 		return ed.Delete(tree, key)

@@ -3,8 +3,6 @@ package image_test
 import (
 	"fmt"
 	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 
 	"btrlab/internal/blockdev"
@@ -22,32 +20,10 @@ func TestMain(m *testing.M) {
 
 var task = sched.NewTask("test")
 
-// whole are devices of file systems, by name: those of the test data, which Linux has made or this
-// program under a workload, and one for each profile.
+// whole are devices of file systems, by name.
 func whole(t *testing.T) map[string][]blockdev.Device {
 	t.Helper()
-	all := map[string][]blockdev.Device{}
-	for _, dir := range []string{"../../fs/testdata", "../../data/treelog/testdata/log"} {
-		list, err := filepath.Glob(dir + "/*.blocks.gz")
-		if err != nil || len(list) == 0 {
-			t.Fatal(list, err)
-		}
-		for _, path := range list { // raid5-1, raid5-2: the devices of one
-			name, _, _ := strings.Cut(strings.TrimSuffix(filepath.Base(path), ".blocks.gz"), "-")
-			if !strings.HasPrefix(name, "raid") {
-				name = filepath.Base(path)
-			}
-			all[name] = append(all[name], fstest.Load(t, task, path))
-		}
-	}
-	for _, p := range format.Profiles() {
-		if p.Parity > 0 {
-			continue // mkfs makes none; the test data have them
-		}
-		n := max(p.DevsMin, p.DevsMax)
-		if p.Striped() {
-			n = p.DevsMin + 2
-		}
+	return fstest.Samples(t, task, "../..", func(p *format.Profile, n int) []blockdev.Device {
 		x := fstest.New(t, fstest.Devices(n), fstest.Size(128<<20), fstest.NoCheck(), fstest.MkfsOptions(func(o *mkfs.Options) {
 			o.DataProfile, o.MetadataProfile = p.Name, p.Name
 		}))
@@ -59,9 +35,8 @@ func whole(t *testing.T) map[string][]blockdev.Device {
 			f.Close(x.T)
 		}
 		x.Close()
-		all["profile "+p.Name] = append([]blockdev.Device{x.Dev}, x.More...)
-	}
-	return all
+		return append([]blockdev.Device{x.Dev}, x.More...)
+	})
 }
 
 func open(t *testing.T, devs []blockdev.Device) *image.Image {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -55,35 +54,9 @@ func sample(t *testing.T, profile string, devices int) []blockdev.Device {
 	return append([]blockdev.Device{x.Dev}, x.More...)
 }
 
-// samples are file systems by name: of the test data, which Linux or a workload has made, and one
-// for each profile.
 func samples(t *testing.T) map[string][]blockdev.Device {
 	t.Helper()
-	all := map[string][]blockdev.Device{}
-	for _, dir := range []string{"../../fs/testdata", "../../data/treelog/testdata/log"} {
-		list, err := filepath.Glob(dir + "/*.blocks.gz")
-		if err != nil || len(list) == 0 {
-			t.Fatal(list, err)
-		}
-		for _, path := range list {
-			name, _, _ := strings.Cut(strings.TrimSuffix(filepath.Base(path), ".blocks.gz"), "-")
-			if !strings.HasPrefix(name, "raid") {
-				name = filepath.Base(path)
-			}
-			all[name] = append(all[name], fstest.Load(t, task, path))
-		}
-	}
-	for _, p := range format.Profiles() {
-		if p.Parity > 0 {
-			continue // mkfs makes none; the test data have them
-		}
-		n := max(p.DevsMin, p.DevsMax)
-		if p.Striped() {
-			n = p.DevsMin + 2
-		}
-		all[p.Name] = sample(t, p.Name, n)
-	}
-	return all
+	return fstest.Samples(t, task, "../..", func(p *format.Profile, n int) []blockdev.Device { return sample(t, p.Name, n) })
 }
 
 // dumped is a dump of the devices.
