@@ -212,7 +212,7 @@ func TestDeviceMissing(t *testing.T) {
 		}
 	}
 	refused(fs.Options{ReadOnly: true}, "memory: file system of 3 devices, have 2 (devid 1, 3): name the others")
-	refused(fs.Options{Degraded: true}, "of profile single has lost 1 devices, bears 0: open read-only")
+	refused(fs.Options{Degraded: true}, "of profile single: 1 of its devices missing, it bears 0: open read-only")
 	f, err := fs.Open(x.T, devs, fs.Options{ReadOnly: true, Degraded: true})
 	if err != nil {
 		t.Fatal(err)

@@ -42,25 +42,22 @@ func (n *newDevice) flags(cmd *cobra.Command) {
 	cmd.Flags().Var(&n.size, "size", "make a `file` of this size")
 }
 
-// open opens the device, or makes its file. undo takes a file away that was made.
-func (a verbs) openNew(name string, n newDevice) (dev blockdev.Device, undo func(), err error) {
-	undo = func() {}
+// openNew opens the device, or makes its file, which made tells.
+func (a verbs) openNew(name string, n newDevice) (dev blockdev.Device, made bool, err error) {
 	_, err = os.Stat(name)
 	switch {
 	case errors.Is(err, iofs.ErrNotExist) && n.size.N > 0:
-		if dev, err = blockdev.Create(name, n.size.N); err == nil {
-			undo = func() { os.Remove(name) }
-		}
-		return dev, undo, err
+		dev, err = blockdev.Create(name, n.size.N)
+		return dev, err == nil, err
 	case errors.Is(err, iofs.ErrNotExist):
-		return nil, undo, fmt.Errorf("%s: no such file, --size makes it", name)
+		return nil, false, fmt.Errorf("%s: no such file, --size makes it", name)
 	case err != nil:
-		return nil, undo, err
+		return nil, false, err
 	case n.size.N > 0:
-		return nil, undo, fmt.Errorf("%s: is there already, --size makes a new file", name)
+		return nil, false, fmt.Errorf("%s: is there already, --size makes a new file", name)
 	}
 	if dev, err = blockdev.Open(name, 0); err != nil {
-		return nil, undo, err
+		return nil, false, err
 	}
 	what, err := mkfs.Probe(a.Task, dev)
 	if err == nil && what != "" && !n.force {
@@ -68,41 +65,38 @@ func (a verbs) openNew(name string, n newDevice) (dev blockdev.Device, undo func
 	}
 	if err != nil {
 		dev.Close()
-		return nil, undo, err
+		return nil, false, err
 	}
-	return dev, undo, nil
+	return dev, false, nil
 }
 
-// withNew runs f on the open image and a device that comes in.
+// withNew runs f on the open image and a device that comes in, which is closed after the file
+// system, because that commits to it. After an error a file that was made goes, unless it is a
+// device of the file system already: then it has a superblock.
 func (a verbs) withNew(image, name string, n newDevice, f func(x *fs.FS, dev blockdev.Device) error) error {
 	if slices.Contains(append([]string{image}, a.Devices...), name) {
 		return fmt.Errorf("%s: is a device of the file system", name)
 	}
-	var in *newDeviceOpen
-	err := a.WriteFS(image, func(x *fs.FS) error {
-		dev, undo, err := a.openNew(name, n)
-		if err != nil {
+	var dev blockdev.Device
+	var made bool
+	err := a.WriteFS(image, func(x *fs.FS) (err error) {
+		if dev, made, err = a.openNew(name, n); err != nil {
 			return err
 		}
-		in = &newDeviceOpen{dev, undo}
 		return f(x, dev)
 	})
-	if in == nil {
+	if dev == nil {
 		return err
 	}
-	if cerr := in.dev.Close(); err == nil {
+	what, perr := mkfs.Probe(a.Task, dev)
+	unused := perr == nil && what == ""
+	if cerr := dev.Close(); err == nil {
 		err = cerr
 	}
-	if err != nil {
-		in.undo()
+	if err != nil && made && unused {
+		return errors.Join(err, os.Remove(name))
 	}
 	return err
-}
-
-// newDeviceOpen is a device that came in. It is closed after the file system, which commits to it.
-type newDeviceOpen struct {
-	dev  blockdev.Device
-	undo func()
 }
 
 func (a verbs) deviceAdd() *cobra.Command {

@@ -219,7 +219,7 @@ func (d *imageDisk) WriteAt(t *sched.Task, p []byte, off int64) error {
 
 func (d *imageDisk) Flush(t *sched.Task) error { return blockdev.Flush(t, d.dev) }
 
-// Trim is not offered: a device here has no discard.
+// Trim is not offered: a whole image is served as it is.
 func (d *imageDisk) Trim(*sched.Task, int64, int64) error { return nil }
 
 // zeroBytes is what Zero writes.

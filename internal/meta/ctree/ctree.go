@@ -38,7 +38,8 @@
 //   - No block but the root of an empty tree has no items.
 //
 // Models fs/btrfs/ctree.c, extent_io.c (extent buffers) and locking.c. Differences: no commit-root
-// search, no tree modification log, no relocation.
+// search, no tree modification log, no relocation
+// trees (move.go).
 package ctree
 
 import (

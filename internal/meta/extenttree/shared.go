@@ -70,7 +70,8 @@ func (e *ExtentTree) lookupBlock(t *sched.Task, bytenr format.Logical, level int
 // at as well. b may be shared; last says that it is not, and that r's reference, which the caller
 // drops, is its last. After an error the transaction must be aborted.
 //
-// Models fs/btrfs/ctree.c:update_ref_for_cow(). Difference: no relocation.
+// Models fs/btrfs/ctree.c:update_ref_for_cow(). Difference: there are no relocation trees; a block
+// that was relocated is told by its flag.
 //
 // Preconditions: both blocks are write-locked, so nobody else copies b; nobody adds references to b
 // alone.

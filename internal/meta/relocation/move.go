@@ -96,14 +96,13 @@ func (p *plan) badSector(x *extent, off uint64, buf []byte) int {
 }
 
 // giveBack frees the places that copyData has found.
-func (p *plan) giveBack(t *sched.Task) error {
+func (p *plan) giveBack(t *sched.Task) {
 	for _, x := range p.data {
 		if x.to != 0 {
 			p.m.Trans.Extents.FreeReservedExtent(t, x.to, x.Length)
 			x.to = 0
 		}
 	}
-	return nil
 }
 
 // carryOut does what is planned, in a transaction that nobody else has a handle of.

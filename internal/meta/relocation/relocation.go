@@ -147,7 +147,8 @@ func (m *Mover) batch(t *sched.Task, group format.Range[format.Logical]) (first 
 		return 0, 0, err
 	}
 	if err := p.copyData(t); err != nil {
-		return 0, 0, errors.Join(err, p.giveBack(t))
+		p.giveBack(t)
+		return 0, 0, err
 	}
 	if err := m.change(t, func(h *transaction.Handle) error { return p.carryOut(t, h) }); err != nil {
 		return 0, 0, err

@@ -193,7 +193,7 @@ func (v *Volumes) CheckWritable() error {
 			}
 		}
 		if missing > c.profile.Tolerated {
-			return fmt.Errorf("chunk %d of profile %s has lost %d devices, bears %d: open read-only", c.Logical, c.profile.Name, missing, c.profile.Tolerated)
+			return fmt.Errorf("chunk %d of profile %s: %d of its devices missing, it bears %d: open read-only", c.Logical, c.profile.Name, missing, c.profile.Tolerated)
 		}
 	}
 	return nil
