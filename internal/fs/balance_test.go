@@ -247,6 +247,40 @@ func TestBalanceBadData(t *testing.T) {
 	x.WriteAt(x.Create("/g"), want, 0)
 }
 
+// A conversion that finds no place on the first device says so before it changes anything, and the
+// file system goes on; in place of it a balance that makes place works.
+func TestBalanceNoPlace(t *testing.T) {
+	fstest.OneTask(t)
+	x := fstest.New(t, fstest.Size(128<<20), fstest.NoCheck())
+	f := x.Create("/f")
+	p := make([]byte, 1<<20)
+	for off := int64(0); ; off += 1 << 20 {
+		if _, err := f.WriteAt(x.T, p, off); errors.Is(err, errno.ENOSPC) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	x.Must(x.FS.Sync(x.T))
+	fstest.Must(x.FS.AddDevice(x.T, blockdev.NewMemory(256<<20)))
+	b := &format.BalanceItem{Flags: format.BalanceData | format.BalanceMetadata | format.BalanceSystem}
+	for _, a := range []*format.BalanceArgs{&b.Data, &b.Meta, &b.Sys} {
+		a.Flags, a.Target = format.BalanceConvert, format.BlockGroupRAID1
+	}
+	if _, err := x.FS.Balance(x.T, b, nil, nil); !errors.Is(err, errno.ENOSPC) || !strings.Contains(err.Error(), "system of profile raid1 on 2 devices") {
+		t.Errorf("have %v", err)
+	}
+	if _, noted, err := x.FS.BalanceStatus(x.T); noted || err != nil {
+		t.Errorf("a balance is noted: %v, %v", noted, err)
+	}
+	x.Must(f.Truncate(x.T, 1<<20))
+	x.Must(f.Close(x.T))
+	x.Must(x.FS.Sync(x.T))
+	fstest.Must(x.FS.Balance(x.T, &format.BalanceItem{Flags: format.BalanceData}, nil, nil))
+	b.Flags = format.BalanceSystem
+	fstest.Must(x.FS.Balance(x.T, b, nil, nil))
+}
+
 // A file that is open while its data moves reads and writes where it is now.
 func TestBalanceOpen(t *testing.T) {
 	fstest.OneTask(t)

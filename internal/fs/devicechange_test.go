@@ -1,7 +1,9 @@
 package fs_test
 
 import (
+	"bytes"
 	"fmt"
+	"strings"
 	"testing"
 
 	"btrlab/internal/blockdev"
@@ -136,4 +138,54 @@ func soundAtCuts(t *testing.T, tk *sched.Task, cuts *fstest.Cuts, nth int, want 
 		t.Errorf("%s: %d devices with a superblock, %d wanted: %s", what, len(some), num, why)
 	})
 	return seen
+}
+
+// A device that was missing when the file system was written is refused when it comes back, also
+// after a single commit, and after one that wrote nothing else.
+func TestDeviceLeftBehind(t *testing.T) {
+	fstest.OneTask(t)
+	for _, write := range []bool{false, true} {
+		x := profileOn(t, 3, "raid1", "raid1")
+		x.Close()
+		devs := images(x)
+		f := fstest.Must(fs.Open(x.T, devs[:2], fs.Options{Degraded: true}))
+		if write {
+			file := fstest.Must(f.OpenFile(x.T, "/new", fs.O_RDWR|fs.O_CREAT, 0o644))
+			fstest.Must(file.WriteAt(x.T, make([]byte, 5000), 0))
+			fstest.NoError(file.Fsync(x.T))
+			fstest.NoError(file.Close(x.T))
+		}
+		fstest.NoError(f.Close(x.T))
+		if _, err := fs.Open(x.T, devs, fs.Options{}); err == nil || !strings.Contains(err.Error(), "stale device 3") {
+			t.Errorf("written %v: %v", write, err)
+		}
+		f = fstest.Must(fs.Open(x.T, devs[:2], fs.Options{Degraded: true}))
+		fstest.NoError(f.ReplaceDevice(x.T, 3, blockdev.NewMemory(devs[2].Size()), nil))
+		fstest.NoError(f.Close(x.T))
+	}
+}
+
+// A log is replayed in block groups of both data and metadata: the tree blocks of the replay do not
+// take the places of the data that the log names.
+func TestMixedLogReplay(t *testing.T) {
+	fstest.OneTask(t)
+	x := fstest.New(t, fstest.Size(200<<20), fstest.NoCheck(), fstest.FSOptions(func(o *fs.Options) { o.FirstFit = true }),
+		fstest.MkfsOptions(func(o *mkfs.Options) { o.Mixed, o.NodeSize = true, 4096 }))
+	for i := range 200 {
+		f := x.Create(fmt.Sprintf("/f%d", i))
+		x.WriteAt(f, bytes.Repeat([]byte{byte(i)}, 5000+i*100), 0)
+		x.Must(f.Fsync(x.T))
+		x.Must(f.Close(x.T))
+	}
+	dev := x.Dev.(*blockdev.Memory).Snapshot() // the power fails
+	f := fstest.Must(fs.Open(x.T, []blockdev.Device{dev}, fs.Options{FirstFit: true}))
+	for i := range 200 {
+		if have := fstest.Must(readAll(x.T, f, fmt.Sprintf("/f%d", i))); !bytes.Equal(have, bytes.Repeat([]byte{byte(i)}, 5000+i*100)) {
+			t.Errorf("file %d: %d bytes", i, len(have))
+		}
+	}
+	fstest.NoError(f.Close(x.T))
+	if found := fstest.Findings(x.T, dev); found != "" {
+		t.Error(found)
+	}
 }

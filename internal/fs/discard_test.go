@@ -83,6 +83,19 @@ func discards(t *testing.T, profile string) {
 	}
 }
 
+// Block groups with parity stay as they are, and the others are trimmed.
+func TestDiscardParity(t *testing.T) {
+	fstest.OneTask(t)
+	x := profileOn(t, 3, "raid5", "raid1")
+	all := fstest.Must(x.FS.Trim(x.T, 4096))
+	x.WriteAt(x.Create("/f"), make([]byte, 1<<20), 0)
+	x.Must(x.FS.Sync(x.T))
+	n := fstest.Must(x.FS.Trim(x.T, 4096))
+	if least := all - 1<<20; n == 0 || n > all || n < least {
+		t.Errorf("%d bytes trimmed, want %d to %d", n, least, all)
+	}
+}
+
 // A device that cannot discard is used as ever, and a trim says so.
 func TestDiscardUnsupported(t *testing.T) {
 	fstest.OneTask(t)

@@ -80,6 +80,16 @@ func readMembers(t *sched.Task, devs []blockdev.Device) ([]volumes.Member, error
 	return members, nil
 }
 
+// settle replays the log, and leaves devices that are missing a generation too old.
+func (f *FS) settle(t *sched.Task, sb *format.Super) error {
+	if sb.LogRoot != 0 {
+		if err := f.replayLog(t, sb); err != nil {
+			return &logError{sb.LogRoot, err}
+		}
+	}
+	return f.trans.LeaveBehind(t)
+}
+
 func open(t *sched.Task, devs []blockdev.Device, o Options) (*FS, error) {
 	members, err := readMembers(t, devs)
 	if err != nil {
@@ -128,10 +138,10 @@ func open(t *sched.Task, devs []blockdev.Device, o Options) (*FS, error) {
 	}
 	f.subvols = map[uint64]*subvol{format.FS_TREE_OBJECTID: vol}
 	f.wire(t)
-	if !o.ReadOnly && sb.LogRoot != 0 {
-		if err := f.replayLog(t, sb); err != nil {
+	if !o.ReadOnly {
+		if err := f.settle(t, sb); err != nil {
 			f.stop(t)
-			return nil, &logError{sb.LogRoot, err}
+			return nil, err
 		}
 	}
 	f.startCommitter(t) // replay is alone, and commits by itself

@@ -27,7 +27,9 @@ func (a *Run) DeviceFlags(root *cobra.Command) {
 	for _, c := range root.Commands() {
 		if c.GroupID == "files" || c.GroupID == "image" && c.Name() != "mkfs" {
 			c.PersistentFlags().StringArrayVar(&a.Devices, "device", nil, "another device of the image's file system; once for each")
-			c.PersistentFlags().BoolVar(&a.Degraded, "degraded", false, "go on without the devices that are missing")
+			if c.Name() != "check" && c.Name() != "scrub" { // they judge a whole
+				c.PersistentFlags().BoolVar(&a.Degraded, "degraded", false, "go on without the devices that are missing")
+			}
 		}
 	}
 }

@@ -156,6 +156,9 @@ func extended(name string) (uint64, error) {
 
 // rangeOf reads A..B, where either may be missing, or one number for both; B is at most top.
 func rangeOf(v string, top uint64) (lo, hi uint64, err error) {
+	if v == "" {
+		return 0, 0, errors.New("a number or a range")
+	}
 	from, to, two := strings.Cut(v, "..")
 	if !two {
 		to = from

@@ -74,7 +74,10 @@ func (a verbs) openNew(name string, n newDevice) (dev blockdev.Device, made bool
 // system, because that commits to it. After an error a file that was made goes, unless it is a
 // device of the file system already: then it has a superblock.
 func (a verbs) withNew(image, name string, n newDevice, f func(x *fs.FS, dev blockdev.Device) error) error {
-	if slices.Contains(append([]string{image}, a.Devices...), name) {
+	if a.Ranged() {
+		return errors.New("a file system in a part of a disk stays on one device: --partition and --offset are not for this verb")
+	}
+	if slices.ContainsFunc(append([]string{image}, a.Devices...), func(d string) bool { return d == name || blockdev.Same(d, name) }) {
 		return fmt.Errorf("%s: is a device of the file system", name)
 	}
 	var dev blockdev.Device

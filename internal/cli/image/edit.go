@@ -143,10 +143,13 @@ func (a verbs) runEdit(image string, e *editing) error {
 		if err := e.carryOut(x); err != nil {
 			return err
 		}
-		for _, c := range x.Changes {
-			fmt.Fprintln(a.Out, app.Shown(a.Out, c))
+		tell := func() {
+			for _, c := range x.Changes {
+				fmt.Fprintln(a.Out, app.Shown(a.Out, c))
+			}
 		}
 		if e.dry {
+			tell()
 			fmt.Fprintf(a.Out, "%s: nothing is written\n", image)
 			return nil
 		}
@@ -154,6 +157,7 @@ func (a verbs) runEdit(image string, e *editing) error {
 		if err := a.keepUndo(undo, func(w *rescue.UndoWriter, done func() error) error { return x.Commit(w.Add, done) }); err != nil {
 			return err
 		}
+		tell()
 		fmt.Fprintf(a.Out, "%s: changed; what was there is in %s\n", image, undo)
 		return nil
 	})

@@ -27,6 +27,14 @@ what it cannot delete, says so of each, and exits with 1.`,
 	cmd.Flags().BoolVarP(&recursive, "recursive", "r", false, "delete directories with everything below")
 	cmd.Flags().BoolVarP(&force, "force", "f", false, "no error when it is not there")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		for _, arg := range args {
+			if a.Open == nil {
+				break
+			}
+			if name, ok := a.Open.Mounted(gopath.Clean(arg)); ok {
+				return fmt.Errorf("rm %s: %s is mounted there, umount it first: %w", arg, name, errno.EBUSY)
+			}
+		}
 		return a.EachImage(cmd, args, func(x *fs.FS, path string) error {
 			at, err := x.Lstat(a.Task, path)
 			if force && errors.Is(err, errno.ENOENT) {

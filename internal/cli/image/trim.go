@@ -15,7 +15,7 @@ func (a verbs) trim() *cobra.Command {
 		Use:   "trim IMAGE",
 		Short: "give the place of what is free back: holes in the image file",
 		Long: `Trim makes holes of all that is free in the image, in chunks and outside of them, so that its file takes what is in it and no
-more; a block device is told by discard. On a mount fstrim(8) does it, and mount --discard with each commit.`,
+more; a block device is told by discard. Chunks of RAID5 and RAID6 stay as they are. On a mount fstrim(8) does it, and mount --discard with each commit.`,
 		Example: "  btrlab trim disk.img",
 		Args:    cobra.ExactArgs(1),
 	}

@@ -23,6 +23,10 @@ type Extents interface {
 	PinLogBlock(t *sched.Task, bytenr format.Logical) error
 	// AddLoggedExtent adds a reference to a data extent, which is new or known.
 	AddLoggedExtent(t *sched.Task, tr *ctree.Trans, ref format.DataRef, bytenr format.Logical, numBytes uint64) error
+	// ExcludeLogged keeps the place of a data extent that a log names for AddLoggedExtent, until
+	// FreeLogged.
+	ExcludeLogged(t *sched.Task, bytenr format.Logical, numBytes uint64)
+	FreeLogged(t *sched.Task)
 }
 
 // Config has the parts that Replay works with.
@@ -75,6 +79,7 @@ func Replay(t *sched.Task, tr *ctree.Trans, c Config, bytenr uint64, level int, 
 			}
 		}
 	}
+	c.Extents.FreeLogged(t)
 	for _, b := range r.blocks { // after the commit other blocks may lie there
 		c.Store.Forest.DropBuffer(t, b)
 	}
@@ -120,6 +125,7 @@ func (r *replayer) pin(bytenr uint64, level int, gen uint64) error {
 	}
 	r.blocks = append(r.blocks, bytenr)
 	if level == 0 {
+		r.exclude(b.Node)
 		return nil
 	}
 	for i := range b.Node.Nritems() {
@@ -128,6 +134,18 @@ func (r *replayer) pin(bytenr uint64, level int, gen uint64) error {
 		}
 	}
 	return nil
+}
+
+// exclude keeps the data extents that a leaf of a log names from being allocated.
+func (r *replayer) exclude(leaf format.Node) {
+	for i := range leaf.Nritems() {
+		if leaf.Key(i).Type != format.EXTENT_DATA_KEY {
+			continue
+		}
+		if fe := format.FileExtentView(leaf.Item(i)); fe.Type() != format.FileExtentTypeInline && fe.DiskBytenr() != 0 {
+			r.Extents.ExcludeLogged(r.t, format.Logical(fe.DiskBytenr()), fe.DiskNumBytes())
+		}
+	}
 }
 
 // pinBlock keeps a block of a log from being allocated.

@@ -22,11 +22,14 @@ func (e *ExtentTree) DiscardPinned(t *sched.Task, p Pinned) {
 		for s.Start < s.End {
 			g := e.group(s.Start)
 			part := s.Intersect(g.span())
+			s.Start = part.End
+			if g.parity() {
+				continue
+			}
 			if err := e.vols.Discard(t, uint64(part.Start), part.Len()); errors.Is(err, errno.EOPNOTSUPP) {
 				e.discard.Store(false)
 				return
 			}
-			s.Start = part.End
 		}
 	}
 }
@@ -38,6 +41,9 @@ func (e *ExtentTree) DiscardPinned(t *sched.Task, p Pinned) {
 // Models fs/btrfs/extent-tree.c:btrfs_trim_fs().
 func (e *ExtentTree) DiscardFree(t *sched.Task, least uint64) (bytes uint64, err error) {
 	for _, g := range e.list(t) {
+		if g.parity() {
+			continue
+		}
 		n, err := e.discardGroup(t, g, least)
 		if bytes += n; err != nil {
 			return bytes, err
@@ -48,6 +54,10 @@ func (e *ExtentTree) DiscardFree(t *sched.Task, least uint64) (bytes uint64, err
 	n, err := e.vols.DiscardUnused(t, least)
 	return bytes + n, err
 }
+
+// parity reports whether the group has RAID5 or RAID6: a row is discarded whole or not at all, so
+// nothing of it is here.
+func (g *BlockGroup) parity() bool { return format.ProfileOf(g.Flags).Parity > 0 }
 
 // discardGroup discards what is free in a group, span by span.
 func (e *ExtentTree) discardGroup(t *sched.Task, g *BlockGroup, least uint64) (bytes uint64, err error) {

@@ -89,7 +89,8 @@ type ExtentTree struct {
 	nheads        atomic.Int64 // len(heads), for hints
 	newGroups     atomic.Int64 // groups that no commit has, for a look without refsMu
 
-	logs logBlocks
+	logs   logBlocks
+	logged map[format.Logical]uint64 // of the task that replays a log: ExcludeLogged
 
 	tracing    atomic.Bool   // quotas are on: SetTracing
 	ownedSince atomic.Uint64 // simple quotas are on: SetOwned

@@ -59,6 +59,33 @@ func (e *ExtentTree) PinLogBlock(t *sched.Task, bytenr format.Logical) error {
 	return nil
 }
 
+// ExcludeLogged keeps the place of a data extent that a log names, if it is free, from being
+// allocated: in block groups of both data and metadata the replay's own tree blocks would take it.
+// AddLoggedExtent takes it up, and FreeLogged ends it.
+//
+// Models btrfs_exclude_logged_extents().
+//
+// Preconditions: as PinLogBlock.
+func (e *ExtentTree) ExcludeLogged(t *sched.Task, bytenr format.Logical, numBytes uint64) {
+	g := e.groups.Load().find(bytenr)
+	s := spanOf(bytenr, numBytes)
+	if g == nil || g.Flags&format.BlockGroupMetadata == 0 || e.exclude(t, s, format.BlockGroupData) != nil {
+		return // not all of it is free: it is known already, or its item will say what is wrong
+	}
+	if e.logged == nil {
+		e.logged = make(map[format.Logical]uint64)
+	}
+	e.logged[bytenr] = numBytes
+}
+
+// FreeLogged gives back what was excluded and has not become an extent. The replay is at its end.
+func (e *ExtentTree) FreeLogged(t *sched.Task) {
+	for bytenr, n := range e.logged {
+		e.giveBack(t, spanOf(bytenr, n))
+	}
+	e.logged = nil
+}
+
 // AddLoggedExtent adds the reference ref to the data extent of a replayed file extent item. The
 // extent is one of the last commit, or one that an item before has brought, or else new.
 func (e *ExtentTree) AddLoggedExtent(t *sched.Task, tr *ctree.Trans, ref format.DataRef, bytenr format.Logical, numBytes uint64) error {
@@ -73,7 +100,9 @@ func (e *ExtentTree) AddLoggedExtent(t *sched.Task, tr *ctree.Trans, ref format.
 		return e.IncExtentRef(t, tr, ref, bytenr, numBytes)
 	}
 	s := spanOf(bytenr, numBytes)
-	if err := e.exclude(t, s, format.BlockGroupData); err != nil {
+	if e.logged[bytenr] == numBytes {
+		delete(e.logged, bytenr)
+	} else if err := e.exclude(t, s, format.BlockGroupData); err != nil {
 		return err
 	}
 	data := e.space.Data()

@@ -67,7 +67,8 @@ func (e *ExtentTree) MakeRoom(t *sched.Task, typ, bytes uint64, but format.Logic
 		case err != nil:
 			return err
 		case !added:
-			return fmt.Errorf("no room for %d bytes of %s beside the %d that are free: %w", bytes-min(bytes, free), e.space.Of(typ).Kind(), free, errno.ENOSPC)
+			return fmt.Errorf("no room for %d bytes of %s of profile %s on %d devices, beside the %d that are free: %w", bytes-min(bytes, free),
+				e.space.Of(typ).Kind(), format.ProfileOf(e.profile(e.list(t), typ)).Name, e.vols.Writable(), free, errno.ENOSPC)
 		}
 	}
 }

@@ -13,6 +13,15 @@ import (
 	"btrlab/internal/sched"
 )
 
+// NoneError says that no balance is under way. It is ENOENT.
+type NoneError struct{}
+
+// Error is for people.
+func (NoneError) Error() string { return "no balance is under way" }
+
+// Is reports whether target is ENOENT.
+func (NoneError) Is(target error) bool { return target == error(errno.ENOENT) }
+
 // Progress is how far a balance is.
 type Progress struct {
 	Chunk      volumes.ChunkInfo // that is moved now
@@ -49,6 +58,10 @@ func (m *Mover) Balance(t *sched.Task, b *format.BalanceItem, each func(Progress
 	if err := m.checkTargets(b); err != nil {
 		return Moved{}, err
 	}
+	defer m.Trans.Extents.FreeProfiles()
+	if err := m.aim(t, b); err != nil {
+		return Moved{}, err
+	}
 	err := m.change(t, func(h *transaction.Handle) error {
 		p := make([]byte, format.BalanceItemSize)
 		b.Encode(p)
@@ -65,7 +78,7 @@ func (m *Mover) Balance(t *sched.Task, b *format.BalanceItem, each func(Progress
 func (m *Mover) Resume(t *sched.Task, each func(Progress)) (Moved, error) {
 	b, ok, err := m.Status(t)
 	if err == nil && !ok {
-		err = fmt.Errorf("no balance is under way: %w", errno.ENOENT)
+		err = NoneError{}
 	}
 	if err != nil {
 		return Moved{}, err
@@ -79,7 +92,30 @@ func (m *Mover) Resume(t *sched.Task, each func(Progress)) (Moved, error) {
 			a.Flags, a.UsageMax = a.Flags|format.BalanceUsage, 90
 		}
 	}
+	defer m.Trans.Extents.FreeProfiles()
+	if err := m.aim(t, &b); err != nil {
+		return Moved{}, err
+	}
 	return m.balance(t, &b, each)
+}
+
+// chunkBlocks is more blocks than the items of new chunks need in the tree of chunks, all of whose
+// leaves a conversion may copy.
+const chunkBlocks = 16
+
+// aim gives new chunks the profiles that b asks for, and makes room for the tree of chunks in one
+// of them first: each new chunk has its item there, and the last of a device would take its place.
+// FreeProfiles ends it.
+func (m *Mover) aim(t *sched.Task, b *format.BalanceItem) error {
+	for _, typ := range []uint64{format.BlockGroupData, format.BlockGroupMetadata, format.BlockGroupSystem} {
+		if a := b.Args(typ); a != nil && a.Flags&format.BalanceConvert != 0 {
+			m.Trans.Extents.SetProfile(typ, profileOf(a.Target).Flag)
+		}
+	}
+	if err := m.Trans.Extents.MakeRoom(t, format.BlockGroupSystem, chunkBlocks*uint64(m.Trans.Forest.NodeSize()), 0); err != nil {
+		return err
+	}
+	return m.commitNew(t)
 }
 
 // Status is the balance that is noted; ok is false when there is none.
@@ -101,7 +137,7 @@ func (m *Mover) Status(t *sched.Task) (b format.BalanceItem, ok bool, err error)
 func (m *Mover) Cancel(t *sched.Task) error {
 	_, ok, err := m.Status(t)
 	if err == nil && !ok {
-		err = fmt.Errorf("no balance is under way: %w", errno.ENOENT)
+		err = NoneError{}
 	}
 	if err != nil {
 		return err
@@ -160,13 +196,6 @@ func profileOf(extended uint64) *format.Profile {
 
 // balance moves the chunks, and deletes the note.
 func (m *Mover) balance(t *sched.Task, b *format.BalanceItem, each func(Progress)) (Moved, error) {
-	e := m.Trans.Extents
-	defer e.FreeProfiles()
-	for _, typ := range []uint64{format.BlockGroupData, format.BlockGroupMetadata, format.BlockGroupSystem} {
-		if a := b.Args(typ); a != nil && a.Flags&format.BalanceConvert != 0 {
-			e.SetProfile(typ, profileOf(a.Target).Flag)
-		}
-	}
 	list := m.wanted(t, b)
 	res := Moved{Of: len(m.Trans.Volumes.Chunks())}
 	for _, g := range list {

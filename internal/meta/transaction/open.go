@@ -54,6 +54,9 @@ func Open(t *sched.Task, c Config) (*Manager, error) {
 		if err := c.Volumes.CheckWritable(); err != nil {
 			return nil, err
 		}
+		if c.Volumes.Writable() < len(c.Volumes.Devices()) {
+			m.skip = volumes.LagMax
+		}
 	}
 	if err := m.openRoot(t, format.ROOT_TREE_OBJECTID, sb.Root, int(sb.RootLevel), sb.Generation, 0); err != nil {
 		return nil, err

@@ -137,6 +137,7 @@ type Manager struct {
 	// features that the next superblock has besides
 	incompat atomic.Uint64
 	label    atomic.Pointer[string] // nil: as it is
+	skip     uint64                 // generations that the first transaction leaves out
 	grown    atomic.Int64           // bytes of total_bytes that the next commit adds
 	devices  atomic.Int64           // and devices
 
@@ -400,7 +401,7 @@ func (m *Manager) enter(t *sched.Task, bytes uint64, start bool) *Handle {
 	m.mu.AssertHeld(t)
 	wake := false
 	if m.running == nil {
-		m.running = &Transaction{id: m.super.Generation + 1, dirty: ctree.NewDirtySet(), roots: make(map[uint64]*ctree.Root)}
+		m.running = &Transaction{id: m.super.Generation + 1 + m.skip, dirty: ctree.NewDirtySet(), roots: make(map[uint64]*ctree.Root)}
 		if c := m.committing; c != nil {
 			m.running.id = c.id + 1
 		}

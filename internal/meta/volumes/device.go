@@ -81,9 +81,9 @@ func (v *Volumes) Size() (n uint64) {
 	return n
 }
 
-// lagMax is how far, in generations, the superblock of one device may be older than that of
+// LagMax is how far, in generations, the superblock of one device may be older than that of
 // another: a crash in the middle of a commit's superblocks leaves one.
-const lagMax = 1
+const LagMax = 1
 
 // join takes the members in, all of which must be devices of the file system of sb.
 //
@@ -103,7 +103,7 @@ func (v *Volumes) join(members []Member, sb *format.Super) error {
 			}
 		}
 		switch {
-		case s.Generation+lagMax < sb.Generation:
+		case s.Generation+LagMax < sb.Generation:
 			return blockdev.Errorf(m.Dev, "stale device %d, have generation %d want %d, that of %s", s.DevItem.Devid, s.Generation, sb.Generation, newest.Name())
 		case s.DevItem.TotalBytes > uint64(m.Dev.Size()):
 			return blockdev.Errorf(m.Dev, "device is shorter than its file system, have %d bytes want %d", m.Dev.Size(), s.DevItem.TotalBytes)
