@@ -254,6 +254,42 @@ func TestOpenRefuses(t *testing.T) {
 }
 
 // A snapshot and its origin go separate ways, also through a second snapshot.
+// A snapshot has all or nothing of a write of another task.
+func TestMemorySnapshotWhole(t *testing.T) {
+	m := NewMemory(1 << 20)
+	done, stop := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		k, p := sched.NewTask("writer"), make([]byte, 1<<20)
+		for v := byte(1); ; v++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			for i := range p {
+				p[i] = v
+			}
+			if err := Write(k, m, p, 0); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	}()
+	k, p, seen := sched.NewTask("test"), make([]byte, 1<<20), make(map[byte]bool)
+	for len(seen) < 20 {
+		if err := Read(k, m.Snapshot(), p, 0); err != nil {
+			t.Fatal(err)
+		}
+		if n := bytes.Count(p, p[:1]); n != len(p) {
+			t.Fatalf("%d of %d bytes are of one write", n, len(p))
+		}
+		seen[p[0]] = true
+	}
+	close(stop)
+	<-done
+}
+
 func TestMemorySnapshot(t *testing.T) {
 	k := sched.NewTask("test")
 	m := NewMemory(64 << 20)

@@ -2,6 +2,7 @@ package blockdev
 
 import (
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -52,6 +53,8 @@ type Memory struct {
 	size    int64
 	epoch   uint64
 	writing atomic.Int64 // writes inside Submit
+	copying atomic.Bool  // a Snapshot is under way, which has snapMu
+	snapMu  sync.Mutex
 	leaves  []atomic.Pointer[memLeaf]
 }
 
@@ -103,7 +106,7 @@ func (m *Memory) do(b *Bio) error {
 			off += int64(len(v))
 		}
 	case OpWrite:
-		m.writing.Add(1)
+		m.enter()
 		off := b.Off
 		for _, v := range b.Vecs {
 			m.write(v, off)
@@ -112,6 +115,16 @@ func (m *Memory) do(b *Bio) error {
 		m.writing.Add(-1)
 	}
 	return nil
+}
+
+// enter begins a write, which lowers writing at its end. It waits while a Snapshot is under way.
+func (m *Memory) enter() {
+	if m.writing.Add(1); m.copying.Load() {
+		m.writing.Add(-1)
+		m.snapMu.Lock()
+		m.writing.Add(1)
+		m.snapMu.Unlock()
+	}
 }
 
 // memPlace splits a device offset.
@@ -197,7 +210,7 @@ func (m *Memory) chunk(li, slot int) *memChunk {
 // Forget makes Memory a Forgetter, for whole blocks of 4 KiB. A chunk of which nothing else was
 // written is not kept, unless a snapshot has it as well.
 func (m *Memory) Forget(off, n int64) {
-	m.writing.Add(1)
+	m.enter()
 	defer m.writing.Add(-1)
 	for n > 0 {
 		li, slot, in := memPlace(off)
@@ -218,13 +231,15 @@ func (m *Memory) Forget(off, n int64) {
 }
 
 // Snapshot returns a device with the present contents. Both may be written from now on; a chunk is
-// copied when one of them writes it first.
-//
-// Preconditions:
-//   - no write is in Submit.
+// copied when one of them writes it first. Of a write of another task the snapshot has all or
+// nothing.
 func (m *Memory) Snapshot() *Memory {
-	if n := m.writing.Load(); n != 0 {
-		panic(fmt.Sprintf("blockdev: snapshot of a memory device with %d writes in flight", n))
+	m.snapMu.Lock()
+	defer m.snapMu.Unlock()
+	m.copying.Store(true)
+	defer m.copying.Store(false)
+	for m.writing.Load() != 0 {
+		runtime.Gosched()
 	}
 	s := newMemory(m.name, m.size)
 	for i := range m.leaves {
