@@ -37,7 +37,11 @@ import (
 // cmdline is one run of btrlab, and makes its commands.
 type cmdline struct{ *app.Run }
 
-func newCmdline(in io.Reader, out, errs io.Writer) cmdline { return cmdline{app.New(in, out, errs)} }
+func newCmdline(in io.Reader, out, errs io.Writer) cmdline {
+	r := app.New(in, out, errs)
+	r.Alias = aliased
+	return cmdline{r}
+}
 
 // Main runs the command line args and returns the exit code.
 func Main(args []string, in io.Reader, out, errw io.Writer) int {

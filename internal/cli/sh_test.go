@@ -1,13 +1,16 @@
 package cli
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // shell runs a command line with the standard input in, and gives the exit code and both outputs.
@@ -116,5 +119,44 @@ func TestShJSON(t *testing.T) {
 	}
 	if _, out, _ := shell(t, "", "ls", img); out != "d\n" {
 		t.Errorf("the image has %q, want d", out)
+	}
+}
+
+// A program that writes a line and waits for its result has it before it writes the next one.
+func TestShAnswers(t *testing.T) {
+	img := filepath.Join(t.TempDir(), "d.img")
+	if code, _, e := shell(t, "", "mkfs", "--size", "256M", img); code != 0 {
+		t.Fatal(e)
+	}
+	in, lines := io.Pipe()
+	results, out := io.Pipe()
+	code := make(chan int, 1)
+	go func() {
+		code <- Main([]string{"sh", "--json", img}, in, out, io.Discard)
+		out.Close()
+	}()
+	answers := bufio.NewScanner(results)
+	for _, c := range []struct{ line, want string }{
+		{"snapshot / /a", `{"line":1,"verb":"snapshot"}`},
+		{"snapshot / /b", `{"line":2,"verb":"snapshot"}`},
+		{"snapshot / /a", `{"line":3,"verb":"snapshot","errno":"EEXIST",`}, // which ends the run
+	} {
+		answered := make(chan bool)
+		go func() { answered <- answers.Scan() }()
+		if _, err := io.WriteString(lines, c.line+"\n"); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-answered:
+		case <-time.After(time.Minute): // only when it hangs
+			t.Fatalf("%q has no result", c.line)
+		}
+		if have := answers.Text(); !strings.HasPrefix(have, c.want) {
+			t.Errorf("%q: have %s, want %s", c.line, have, c.want)
+		}
+	}
+	lines.Close()
+	if c := <-code; c != 1 {
+		t.Errorf("exit code %d", c)
 	}
 }

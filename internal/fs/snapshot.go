@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	gopath "path"
+	"slices"
 
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
@@ -19,7 +21,7 @@ import (
 //	                SyncRoot                    what was dirty before gets its place; in place, if it was promised no other
 //	                ForceDataCOW                from here on writeback copies
 //	                SyncRoot                    ... and what has found a place before is on the device
-//	  makeSubvol    i_rwsem of the directory    the name stays free
+//	  enterSubvols  i_rwsem of the directory    the name stays free
 //	    Make        transaction                 the commit copies the root node, makes root item and name
 //	                ReadUnlock, ForceDataCOW    the generation of the extents says no from here on (fstree.CanNocow)
 //
@@ -35,6 +37,16 @@ import (
 //
 // Models btrfs_mksnapshot() and create_snapshot().
 func (d *Node) Snapshot(t *sched.Task, name string, src *Node, readOnly bool) (*Node, error) {
+	list, err := d.Snapshots(t, []string{name}, src, readOnly)
+	if err != nil {
+		return nil, err
+	}
+	return d.fs.topOf(t, list[0])
+}
+
+// Snapshots is Snapshot with several names, which get as few commits as the free space allows. The
+// first that fails is the last that is tried; made are the ids of those before it.
+func (d *Node) Snapshots(t *sched.Task, names []string, src *Node, readOnly bool) (made []uint64, err error) {
 	f := d.fs
 	switch {
 	case !d.IsDir():
@@ -57,7 +69,18 @@ func (d *Node) Snapshot(t *sched.Task, name string, src *Node, readOnly bool) (*
 	if err := f.engine.SyncRoot(t, r.ID); err != nil {
 		return nil, err
 	}
-	return f.makeSubvol(t, d, name, &transaction.NewSubvol{Source: r, ReadOnly: readOnly})
+	for err == nil && len(made) < len(names) {
+		var list []*transaction.NewSubvol
+		for range names[len(made):] {
+			list = append(list, &transaction.NewSubvol{Source: r, ReadOnly: readOnly})
+		}
+		var n int
+		n, err = f.enterSubvols(t, d, names[len(made):], list)
+		for _, s := range list[:n] {
+			made = append(made, s.ID)
+		}
+	}
+	return made, err
 }
 
 // Subvolume makes name in the directory d an empty subvolume, and commits. The caller gets its top
@@ -71,8 +94,12 @@ func (d *Node) Subvolume(t *sched.Task, name string, mode uint32, own Owner) (*N
 		return nil, errno.ENOTDIR
 	}
 	now := d.fs.now()
-	n, err := d.fs.makeSubvol(t, d, name, &transaction.NewSubvol{Dir: format.InodeItem{Nlink: 1, UID: own.UID, GID: own.GID,
-		Mode: format.S_IFDIR | mode&0o7777, Atime: now, Ctime: now, Mtime: now, Otime: now}})
+	s := &transaction.NewSubvol{Dir: format.InodeItem{Nlink: 1, UID: own.UID, GID: own.GID,
+		Mode: format.S_IFDIR | mode&0o7777, Atime: now, Ctime: now, Mtime: now, Otime: now}}
+	if _, err := d.fs.enterSubvols(t, d, []string{name}, []*transaction.NewSubvol{s}); err != nil {
+		return nil, err
+	}
+	n, err := d.fs.topOf(t, s.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -86,26 +113,48 @@ func (d *Node) Subvolume(t *sched.Task, name string, mode uint32, own Owner) (*N
 	return n, nil
 }
 
-// makeSubvol makes s with a name in the directory d.
-func (f *FS) makeSubvol(t *sched.Task, d *Node, name string, s *transaction.NewSubvol) (*Node, error) {
-	if err := f.enterSubvol(t, d, name, s); err != nil {
-		return nil, err
-	}
-	v, err := f.subvol(t, s.ID)
+// topOf is the top directory of a subvolume, with one reference.
+func (f *FS) topOf(t *sched.Task, id uint64) (*Node, error) {
+	v, err := f.subvol(t, id)
 	if err != nil {
 		return nil, err
 	}
 	return f.iget(t, v, format.FIRST_FREE_OBJECTID)
 }
 
-func (f *FS) enterSubvol(t *sched.Task, d *Node, name string, s *transaction.NewSubvol) error {
+// enterSubvols makes the subvolumes of list with names in the directory d, by one commit: the first
+// made of them, if an error is in the way or there is no place for more at once.
+func (f *FS) enterSubvols(t *sched.Task, d *Node, names []string, list []*transaction.NewSubvol) (made int, err error) {
 	d.lockParent(t)
 	defer d.ip.Unlock(t)
 	f.subvolSem.RLock(t)
 	defer f.subvolSem.RUnlock(t)
 	if d.vol.dead.Load() { // models the look at root_refs in btrfs_mksubvol()
-		return errno.ENOENT
+		return 0, errno.ENOENT
 	}
+	ready := 0
+	for ready < len(list) {
+		if err = f.readySubvol(t, d, names[ready], list[ready]); slices.Contains(names[:ready], names[ready]) {
+			err = errno.EEXIST
+		}
+		if err != nil {
+			break
+		}
+		ready++
+	}
+	if ready == 0 {
+		return 0, err
+	}
+	made, merr := f.trans.Make(t, list[:ready]...)
+	if made < ready {
+		d.nextIndex = list[made].Ref.Sequence // the others have none
+		err = merr
+	}
+	return made, err
+}
+
+// readySubvol fills in s, a subvolume that gets a name in d.
+func (f *FS) readySubvol(t *sched.Task, d *Node, name string, s *transaction.NewSubvol) error {
 	if err := f.mayCreate(t, d, name); err != nil {
 		return err
 	}
@@ -124,7 +173,7 @@ func (f *FS) enterSubvol(t *sched.Task, d *Node, name string, s *transaction.New
 		f.dirSizeChanged(t, d, h, int64(2*len(name)), s.Now)
 		return nil
 	}
-	return f.trans.Make(t, s)
+	return nil
 }
 
 // newUUID is a uuid that no other subvolume has: a hash of what makes this one different. Of a
@@ -144,15 +193,31 @@ func (f *FS) newUUID(t *sched.Task, dir *Node, name string, now format.Timespec)
 
 // Snapshot makes path a snapshot of the subvolume at src; see Node.Snapshot.
 func (f *FS) Snapshot(t *sched.Task, src, path string, readOnly bool) error {
-	return f.at(t, "snapshot", src, true, func(n *Node) error {
-		return f.in(t, "snapshot", path, func(dir *Node, name string) error {
-			s, err := dir.Snapshot(t, name, n, readOnly)
-			if err == nil {
-				f.put(t, s)
+	_, err := f.Snapshots(t, src, []string{path}, readOnly)
+	return err
+}
+
+// Snapshots makes several paths, all in one directory, snapshots of the subvolume at src; see
+// Node.Snapshots. It made the first made of them.
+func (f *FS) Snapshots(t *sched.Task, src string, paths []string, readOnly bool) (made int, err error) {
+	err = f.at(t, "snapshot", src, true, func(n *Node) error {
+		dir, first, err := f.walkParent(t, paths[0])
+		if err == nil {
+			names := []string{first}
+			for _, p := range paths[1:] {
+				names = append(names, gopath.Base(p))
 			}
-			return err
-		})
+			var ids []uint64
+			ids, err = dir.Snapshots(t, names, n, readOnly)
+			made = len(ids)
+			f.put(t, dir)
+		}
+		if err != nil {
+			err = opError("snapshot", paths[made], err)
+		}
+		return err
 	})
+	return made, err
 }
 
 // Subvolume makes path an empty subvolume; see Node.Subvolume.

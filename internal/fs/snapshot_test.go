@@ -14,6 +14,7 @@ import (
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
 	"btrlab/internal/progs/dump"
+	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/testing/fstest"
 	"btrlab/internal/testing/need"
 )
@@ -345,5 +346,67 @@ func TestSnapshotFlagsCount(t *testing.T) {
 		if it.Inode.Flags&format.InodeRootItemInit == 0 || s.ReadOnly != (s.Path != "/sub") {
 			t.Errorf("%s: read-only %v, inode flags %#x want %#x", s.Path, s.ReadOnly, it.Inode.Flags, uint64(format.InodeRootItemInit))
 		}
+	}
+}
+
+// Snapshots of one call are those of as many calls, one in the next, in as few commits as there is
+// place for; those before one that fails are made.
+func TestSnapshots(t *testing.T) {
+	fstest.OneTask(t)
+	for _, c := range []struct {
+		name    string
+		size    int64
+		node    int
+		quota   bool
+		commits uint64 // at least
+		most    uint64
+	}{
+		{"one commit", 1 << 30, 4096, false, 1, 1},
+		{"quota", 1 << 30, 4096, true, 1, 1},
+		{"little place", 256 << 20, 65536, false, 3, 40},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			x := fstest.New(t, fstest.Size(c.size), fstest.MkfsOptions(func(o *mkfs.Options) { o.NodeSize = c.node }))
+			if c.quota {
+				x.Must(x.FS.EnableQuota(x.T))
+			}
+			x.WriteAt(x.Create("/f"), []byte("before"), 0)
+			var paths []string
+			for i := range 60 {
+				paths = append(paths, fmt.Sprintf("/s%02d", i))
+			}
+			gen := x.FS.Super(x.T).Generation
+			if n := fstest.Must(x.FS.Snapshots(x.T, "/", paths, false)); n != len(paths) {
+				t.Fatalf("%d are made", n)
+			}
+			if n := x.FS.Super(x.T).Generation - gen; n < c.commits || n > c.most {
+				t.Errorf("%d commits, want %d to %d", n, c.commits, c.most)
+			}
+			x.WriteAt(x.Open("/f"), []byte("after "), 0)
+			x.WriteAt(x.Open("/s30/f"), []byte("its own"), 0)
+			for i, p := range paths {
+				want := "before"
+				if i == 30 {
+					want = "its own"
+				}
+				if have := x.ReadFile(p + "/f"); string(have) != want {
+					t.Errorf("%s has %q", p, have)
+				}
+				if names := fstest.Must(x.FS.ReadDir(x.T, p)); len(names) != i+1 {
+					t.Errorf("%s has %d names, want %d", p, len(names), i+1)
+				}
+			}
+			n, err := x.FS.Snapshots(x.T, "/", []string{"/t1", "/t2", "/t1", "/t3"}, false)
+			if n != 2 || !errors.Is(err, errno.EEXIST) || !strings.Contains(err.Error(), "/t1") {
+				t.Errorf("%d are made: %v", n, err)
+			}
+			if _, err := x.FS.Stat(x.T, "/t3"); !errors.Is(err, errno.ENOENT) {
+				t.Errorf("one after it: %v", err)
+			}
+			x.Must(x.FS.Subvolume(x.T, "/t3", 0o755)) // the next index of the directory
+			if c.quota {
+				fstest.JudgedQuota(x)
+			}
+		})
 	}
 }

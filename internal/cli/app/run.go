@@ -29,11 +29,14 @@ type Run struct {
 	Open *OpenImage // what verbs work on in sh, else nil
 	// Session has the disks of a sh that may open several images; nil where each open is alone.
 	Session *Session
+	// Alias gives the words of this program for those of btrfs, guestfish and the shell.
+	Alias func(words []string) []string
 }
 
 // New is a run with the streams.
 func New(in io.Reader, out, errs io.Writer) *Run {
-	return &Run{Streams: Streams{in, out, errs}, Stopping: Stopping{Stopped: make(chan struct{})}, Task: sched.NewTask("main")}
+	return &Run{Streams: Streams{in, out, errs}, Stopping: Stopping{Stopped: make(chan struct{})}, Task: sched.NewTask("main"),
+		Alias: func(words []string) []string { return words }}
 }
 
 // Beside is a run on an image that is open already, as a task of its own beside those that use it.

@@ -23,11 +23,20 @@ type OpenImage struct {
 	Stdin bool // standard input has the lines
 	JSON  bool
 
+	Snapshots Snapshots // nil: each is made at once
+
 	// Of the verb at hand, for --json.
 	Result any
 	Bytes  *int
 
 	mounts map[string]*OpenImage // other images, by the path at which theirs begin
+}
+
+// Snapshots makes snapshots of several lines together.
+type Snapshots interface {
+	// Add makes path `to` a snapshot of the subvolume at from, now or with those of the next lines:
+	// the error that it returns says so to who runs the line.
+	Add(x *fs.FS, image, from, to string, readOnly bool) error
 }
 
 // onDevices runs f on the image as it is on its devices, after a commit.

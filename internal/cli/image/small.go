@@ -213,6 +213,9 @@ one of the two changes. Into a directory that exists it keeps its name; the top-
 				return err
 			}
 			return a.WriteFS(image, func(x *fs.FS) error {
+				if a.Open != nil && a.Open.Snapshots != nil {
+					return a.Open.Snapshots.Add(x, image, from, to, *readOnly)
+				}
 				to := to
 				if from != "/" {
 					to = script.IntoDir(a.Task, x, from, to)

@@ -108,7 +108,7 @@ func (a verbs) answerAt(c net.Conn, live *liveImage) {
 		out.Reset()
 		errs.Reset()
 		b.Open.JSON = l.JSON
-		err := b.line(l.Line, l.Text)
+		err := b.line(l.Line, l.Text, nil)
 		answer := atAnswer{Out: out.Bytes(), Err: errs.Bytes(), Quit: errors.Is(err, errQuit)}
 		crash := errors.Is(err, errCrash)
 		if err != nil && !answer.Quit && !crash {
@@ -155,7 +155,7 @@ func (a verbs) runAt(dir string, in io.Reader, name string, o shFlags) error {
 	}
 	defer c.Close()
 	lines, answers := json.NewEncoder(c), json.NewDecoder(c)
-	return a.lines(in, name, dir, o, func(n int, text string) error {
+	return a.lines(in, name, dir, o, nil, func(n int, text string) error {
 		var r atAnswer
 		err := lines.Encode(atLine{n, text, o.json})
 		if err == nil {

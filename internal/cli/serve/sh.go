@@ -36,7 +36,8 @@ func (a verbs) sh() *cobra.Command {
 		Long: `Sh reads verbs from FILE or standard input, a line each, and runs them on the image, which stays open with its caches until
 the end. A path in the image is /path, without IMAGE:. Words are split at spaces; quotes and backslashes keep them together; a line
 that begins with # is a comment. Besides the verbs for images and files there are cp, fsync, fdatasync, sync, drop-caches, policy, help
-and quit. The first line that fails ends sh with exit code 1, after what was done before is committed.
+and quit. The first line that fails ends sh with exit code 1, after what was done before is committed. Consecutive lines that make
+snapshots of one subvolume into one directory share a commit.
 The line 'mount IMAGE DIR' opens another image, or with --partition another file system of the same disk, and puts it at the path DIR,
 where nothing has to be: every verb takes paths below, and cp copies from one to the other. A verb that goes through a tree stays in
 one image. 'umount DIR' commits and closes it, and so does the end.
@@ -87,7 +88,9 @@ there are fault and crash, too, and none of the verbs that copy from or to the h
 		return a.WithFS(image, 0, opt, func(x *fs.FS) error {
 			a.Open = &app.OpenImage{Name: image, Devs: x.Devices(), FS: x, Stdin: name == "", JSON: o.json}
 			defer func() { a.Open = nil }()
-			err := a.lines(in, name, image, o, a.line)
+			b := &snapshots{t: a.Task}
+			a.Open.Snapshots = b
+			err := a.lines(in, name, image, o, b, func(n int, text string) error { return a.line(n, text, b) })
 			return app.WithCommit(err, a.UmountAll())
 		})
 	}
@@ -95,21 +98,70 @@ there are fault and crash, too, and none of the verbs that copy from or to the h
 	return cmd
 }
 
-// lines runs the lines of in, a file's with the name, or standard input, by run; prompt is for a
-// terminal.
-func (a verbs) lines(in io.Reader, name, prompt string, o shFlags, run func(n int, text string) error) error {
-	terminal := false
-	if f, ok := in.(*os.File); ok && name == "" {
-		terminal = app.IsTerminal(f)
+// lineRun runs lines one after the other, until one ends it.
+type lineRun struct {
+	verbs
+	shFlags
+	name     string // of the file; empty for standard input
+	terminal bool
+	failed   bool  // a line has, and more followed
+	over     bool  // no more lines
+	err      error // of the run that is over
+}
+
+// ended takes note of the end of line n.
+func (r *lineRun) ended(n int, err error) {
+	switch {
+	case err == nil || r.over:
+		return
+	case errors.Is(err, errQuit):
+		r.over = true
+		return
+	case errors.Is(err, errGone), errors.Is(err, app.ErrInterrupted):
+		r.over, r.err = true, err
+		return
+	case !r.json || !r.keepGoing:
+		err = fmt.Errorf("%sline %d: %w", prefix(r.name), n, err)
 	}
-	if name == "" && !terminal {
+	if !r.keepGoing && !r.terminal {
+		r.over, r.err = true, err
+		return
+	}
+	r.failed = !r.terminal
+	if !r.json {
+		fmt.Fprintf(r.Err, "btrlab: %s\n", app.Shown(r.Err, app.OneLine(err)))
+	}
+}
+
+// lines runs the lines of in, a file's with the name, or standard input, by run; prompt is for a
+// terminal. What waits in b is done before more is read: who writes a line and waits for its result
+// gets it.
+func (a verbs) lines(in io.Reader, name, prompt string, o shFlags, b *snapshots, run func(n int, text string) error) error {
+	r := &lineRun{verbs: a, shFlags: o, name: name}
+	if f, ok := in.(*os.File); ok && name == "" {
+		r.terminal = app.IsTerminal(f)
+	}
+	if name == "" && !r.terminal {
 		in = a.Input()
 	}
-	sc := bufio.NewScanner(in)
-	sc.Buffer(nil, script.LineMax)
-	failed := false
-	for n := 1; ; n++ {
-		if terminal {
+	b.tell(func(n int, err error) bool {
+		if o.json {
+			a.Open.Result, a.Open.Bytes = nil, nil
+			err = a.printResult(n, "snapshot", "", err)
+		}
+		r.ended(n, err)
+		return r.over
+	})
+	sc := bufio.NewScanner(readerFunc(func(p []byte) (int, error) {
+		if b.flush(); r.over {
+			return 0, io.EOF
+		}
+		return in.Read(p)
+	}))
+	sc.Buffer(make([]byte, 64<<10), script.LineMax)
+	for n := 1; !r.over; n++ {
+		if r.terminal {
+			b.flush()
 			fmt.Fprintf(a.Err, "%s> ", prompt)
 		}
 		if !sc.Scan() {
@@ -118,42 +170,28 @@ func (a verbs) lines(in io.Reader, name, prompt string, o shFlags, run func(n in
 		if err := a.Interrupted(); err != nil {
 			return err
 		}
-		err := run(n, sc.Text())
-		switch {
-		case err == nil:
-			continue
-		case errors.Is(err, errQuit):
-			return found(failed)
-		case errors.Is(err, errGone):
-			return err
-		case errors.Is(err, app.ErrInterrupted):
-			return err
-		case !o.json || !o.keepGoing:
-			err = fmt.Errorf("%sline %d: %w", prefix(name), n, err)
+		b.line(n)
+		if err := run(n, sc.Text()); !errors.Is(err, errWaits) {
+			r.ended(n, err)
 		}
-		if !o.keepGoing && !terminal {
-			return err
-		}
-		failed = !terminal
-		if !o.json {
-			fmt.Fprintf(a.Err, "btrlab: %s\n", app.Shown(a.Err, app.OneLine(err)))
-		}
+	}
+	if b.flush(); r.err != nil {
+		return r.err
 	}
 	if err := sc.Err(); errors.Is(err, bufio.ErrTooLong) {
 		return fmt.Errorf("%sa line is longer than %d bytes", prefix(name), script.LineMax)
 	} else if err != nil {
 		return fmt.Errorf("%s%w", prefix(name), err)
 	}
-	return found(failed)
-}
-
-// found is ErrFound when a line has failed, which has been said.
-func found(failed bool) error {
-	if failed {
+	if r.failed { // which has been said
 		return app.ErrFound
 	}
 	return nil
 }
+
+type readerFunc func(p []byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 func prefix(name string) string {
 	if name == "" {
@@ -165,11 +203,19 @@ func prefix(name string) string {
 // errQuit ends sh.
 var errQuit = errors.New("quit")
 
-// line runs one line.
-func (a verbs) line(n int, text string) error {
+// line runs one line. It is errWaits if that is left to b.
+func (a verbs) line(n int, text string, b *snapshots) error {
 	words, err := script.Words(text)
 	if err == nil && len(words) == 0 {
 		return nil
+	}
+	if err == nil {
+		words = a.Alias(words)
+	}
+	if err != nil || words[0] != "snapshot" {
+		if over := b.flush(); over {
+			return errWaits // for ever: a line before it has ended the run
+		}
 	}
 	if err == nil && (words[0] == "quit" || words[0] == "exit") && len(words) == 1 {
 		return errQuit
@@ -187,12 +233,21 @@ func (a verbs) line(n int, text string) error {
 		err = a.verbLine(words)
 	}
 	a.Out = out
-	r := lineResult{Line: n, Result: a.Open.Result, Bytes: a.Open.Bytes}
-	if len(words) > 0 {
-		r.Verb = words[0]
+	if errors.Is(err, errWaits) {
+		return err
 	}
-	if r.Output = buf.String(); !utf8.ValidString(r.Output) {
-		r.Output, r.Base64 = "", base64.StdEncoding.EncodeToString(buf.Bytes())
+	verb := ""
+	if len(words) > 0 {
+		verb = words[0]
+	}
+	return a.printResult(n, verb, buf.String(), err)
+}
+
+// printResult prints the result of a line as JSON, and returns the line's error.
+func (a verbs) printResult(n int, verb, output string, err error) error {
+	r := lineResult{Line: n, Verb: verb, Result: a.Open.Result, Bytes: a.Open.Bytes}
+	if r.Output = output; !utf8.ValidString(output) {
+		r.Output, r.Base64 = "", base64.StdEncoding.EncodeToString([]byte(output))
 	}
 	if err != nil {
 		r.Error = app.OneLine(err)

@@ -41,34 +41,46 @@ type NewSubvol struct {
 // 4.
 const unitsSubvol = 13
 
-// Make makes the subvolume and is back when it is durable. Data that the source has in memory only
-// is not in a snapshot: the caller has written it back. Models the end of create_snapshot().
+// Make makes subvolumes in one commit and is back when they are durable. It makes the first made of
+// the list: all, or those whose reservations have place at the same time, but one at least. Data
+// that a source has in memory only is not in a snapshot: the caller has written it back. Models the
+// end of create_snapshot(). Difference: there each caller has one, and those of several callers
+// share a commit.
 //
-// Preconditions: the name stays free; the task has no open handle.
-func (m *Manager) Make(t *sched.Task, s *NewSubvol) error {
-	bytes := m.Space.CalcInsert(unitsSubvol)
-	if err := m.Space.Metadata().Reserve(t, bytes, spaceinfo.FlushAll); err != nil {
-		return err
+// Preconditions: the names stay free; the task has no open handle.
+func (m *Manager) Make(t *sched.Task, list ...*NewSubvol) (made int, err error) {
+	bytes, meta := m.Space.CalcInsert(unitsSubvol), m.Space.Metadata()
+	for mode := spaceinfo.FlushAll; made < len(list); mode = spaceinfo.NoFlush {
+		if err = meta.Reserve(t, bytes, mode); err != nil {
+			break
+		}
+		list[made].bytes = bytes
+		made++
 	}
+	if made == 0 {
+		return 0, err
+	}
+	list = list[:made]
 	h, err := m.Join(t)
 	if err != nil {
-		m.Space.Metadata().Release(t, bytes)
-		return err
+		meta.Release(t, uint64(made)*bytes)
+		return 0, err
 	}
-	s.bytes = bytes
 	m.lockWrite(t)
-	h.tx.pending = append(h.tx.pending, s)
+	h.tx.pending = append(h.tx.pending, list...)
 	m.mu.Unlock(t)
 	if err := h.End(t); err != nil {
-		return err
+		return 0, err
 	}
 	if err := m.Commit(t); err != nil {
-		return err
+		return 0, err
 	}
-	if s.ID == 0 {
-		panic("transaction: a commit has left out a subvolume")
+	for _, s := range list {
+		if s.ID == 0 {
+			panic("transaction: a commit has left out a subvolume")
+		}
 	}
-	return nil
+	return made, nil
 }
 
 // makeSubvols makes what is pending. No other handle is open, and the inode items are in the trees.
