@@ -71,11 +71,7 @@ func parseDeviceLine(words []string) (l deviceLine, err error) {
 // Table changes root, or makes a tree if that is nil, as the device table r says; what it makes is
 // as old as mtime. Errors name the line.
 func (s *Scan) Table(r io.Reader, mtime time.Time, root *mkfs.Entry) (*mkfs.Entry, error) {
-	p := &plan{s: s, root: root, made: map[*mkfs.Entry]bool{}}
-	if root == nil {
-		p.root = p.entry("")
-		p.root.Mode = format.S_IFDIR | 0o755
-	}
+	p := newPlan(s, root)
 	_, mtime = dated(s.Date, mtime, mtime)
 	in, made := bufio.NewScanner(r), uint64(0)
 	for n := 1; in.Scan(); n++ {
@@ -122,7 +118,7 @@ func (p *plan) device(l deviceLine, name string, minor uint64, mtime time.Time) 
 		if d = e; d == nil || !d.IsDir() {
 			return fmt.Errorf("%s: its directory is not there", name)
 		}
-		e = child(d, part)
+		e = p.child(d, part)
 	}
 	switch {
 	case e == nil && len(gopath.Base(path)) > format.MaxNameLen:
@@ -130,7 +126,7 @@ func (p *plan) device(l deviceLine, name string, minor uint64, mtime time.Time) 
 	case e == nil:
 		e = p.entry(gopath.Base(path))
 		e.Mode, e.Atime, e.Mtime = l.mode, mtime, mtime
-		d.Add(e)
+		p.add(d, e)
 	default:
 		e = cmp.Or(e.Link, e)
 	}

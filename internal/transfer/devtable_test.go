@@ -98,7 +98,7 @@ func FuzzTable(f *testing.F) {
 			if n++; len(e.Entries) > 0 && !e.IsDir() {
 				t.Errorf("%s has files below it", e.Path())
 			}
-			for _, c := range e.Entries {
+			for _, c := range e.Children() {
 				walk(c)
 			}
 		}

@@ -155,17 +155,60 @@ type plan struct {
 	set  []string
 	open []*mkfs.Entry        // directories, the root first
 	made map[*mkfs.Entry]bool // entries of the plan that no line has been about
+
+	plain *source                // of the entries of which only attributes are planned: not changed
+	in    *mkfs.Entry            // the directory that got the last name
+	names map[string]*mkfs.Entry // of in
+	left  map[*mkfs.Entry]bool   // those that were packed
+}
+
+func newPlan(s *Scan, root *mkfs.Entry) *plan {
+	p := &plan{s: s, root: root, made: map[*mkfs.Entry]bool{}, left: map[*mkfs.Entry]bool{}, plain: &source{trusted: true}}
+	if root == nil {
+		p.root = p.entry("")
+		p.root.Mode = format.S_IFDIR | 0o755
+	}
+	return p
+}
+
+// leave makes the entries of a directory small, for the first time: who comes back may do so often.
+func (p *plan) leave(d *mkfs.Entry) {
+	if p.left[d] {
+		return
+	}
+	if p.left[d] = true; p.in == d {
+		p.in = nil
+	}
+	d.Pack(p.plain)
+}
+
+// add puts e into the directory d.
+func (p *plan) add(d, e *mkfs.Entry) {
+	if d.Add(e); p.in != d {
+		if p.in != nil && p.in != p.root {
+			p.leave(p.in)
+		}
+		p.in, p.names = d, make(map[string]*mkfs.Entry, len(d.Entries))
+		for _, e := range d.Entries {
+			p.names[e.Name] = e
+		}
+	}
+	p.names[e.Name] = e
+}
+
+// child is the entry of the directory d that has the name; nil if there is none.
+func (p *plan) child(d *mkfs.Entry, name string) *mkfs.Entry {
+	if d == p.in {
+		return p.names[name]
+	}
+	return d.Child(name)
 }
 
 // Plan changes root, or makes a tree if that is nil, as the specification r says. Relative names of
 // contents begin in dir. Errors name the line.
 func (s *Scan) Plan(r io.Reader, dir string, root *mkfs.Entry) (*mkfs.Entry, error) {
-	p := &plan{s: s, root: root, dir: dir, made: map[*mkfs.Entry]bool{}}
-	if root == nil {
-		p.root = p.entry("")
-		p.root.Mode = format.S_IFDIR | 0o755
-	}
-	p.open = []*mkfs.Entry{p.root}
+	p := newPlan(s, root)
+	p.dir, p.open = dir, []*mkfs.Entry{p.root}
 	in := bufio.NewScanner(r)
 	in.Buffer(nil, 1<<20)
 	line, at := "", 0
@@ -192,6 +235,9 @@ func (s *Scan) Plan(r io.Reader, dir string, root *mkfs.Entry) (*mkfs.Entry, err
 	if line != "" {
 		return nil, fmt.Errorf("line %d: goes on after the end of the file", at)
 	}
+	for _, d := range p.open {
+		p.leave(d)
+	}
 	return p.root, nil
 }
 
@@ -201,7 +247,7 @@ func (p *plan) entry(name string) *mkfs.Entry {
 	if now.IsZero() {
 		now = time.Now()
 	}
-	e := &mkfs.Entry{Name: name, Mode: format.S_IFREG | 0o644, Atime: now, Mtime: now, Source: &source{trusted: true}}
+	e := &mkfs.Entry{Name: name, Mode: format.S_IFREG | 0o644, Atime: now, Mtime: now, Source: p.plain}
 	p.made[e] = true
 	return e
 }
@@ -223,7 +269,9 @@ func (p *plan) line(line string) error {
 		if len(p.open) == 1 {
 			return errors.New("no directory is open")
 		}
-		p.open = p.open[:len(p.open)-1]
+		last := len(p.open) - 1
+		p.leave(p.open[last])
+		p.open = p.open[:last]
 		return nil
 	}
 	return p.name(words[0], words[1:])
@@ -253,10 +301,13 @@ func (p *plan) name(word string, words []string) error {
 	isNew := p.made[e]
 	delete(p.made, e)
 	s, ok := e.Source.(*source)
-	if !ok {
+	switch {
+	case !ok:
 		s = &source{from: hostFile{path: hostPath(e)}, trusted: true}
-		e.Source = s
+	case s == p.plain:
+		s = &source{trusted: true}
 	}
+	e.Source = s
 	if isNew {
 		words = append(slices.Clone(p.set), words...)
 	} else if e.Link != nil {
@@ -299,6 +350,9 @@ func (p *plan) name(word string, words []string) error {
 	if hasData && s.from == nil {
 		return fmt.Errorf("%s: has a size, want contents=FILE, or the file in a directory that the plan is for", name)
 	}
+	if s.trusted && s.from == nil && s.xattrs == nil && s.flags == 0 {
+		e.Source = p.plain
+	}
 	return p.settled(name, e, isNew, modeGiven)
 }
 
@@ -337,33 +391,24 @@ func (p *plan) find(name string) (*mkfs.Entry, error) {
 		case !e.IsDir():
 			return nil, fmt.Errorf("%s: %s is no directory", name, e.Name)
 		}
-		next := child(e, part)
+		next := p.child(e, part)
 		if next == nil {
 			next = p.entry(part)
 			if i < len(parts)-1 {
 				next.Mode = format.S_IFDIR | 0o755
 			}
-			e.Add(next)
+			p.add(e, next)
 		}
 		e = next
 	}
 	return e, nil
 }
 
-// child is the entry of directory d that has the name; nil if there is none.
-func child(d *mkfs.Entry, name string) *mkfs.Entry {
-	i := slices.IndexFunc(d.Entries, func(c *mkfs.Entry) bool { return c.Name == name })
-	if i < 0 {
-		return nil
-	}
-	return d.Entries[i]
-}
-
 // hardlink makes an entry another name of a path.
 func (p *plan) hardlink(e *mkfs.Entry, _ *source, path string) error {
 	first := p.root
 	for part := range strings.SplitSeq(strings.Trim(gopath.Clean("/"+path), "/"), "/") {
-		if first = child(first, part); first == nil {
+		if first = p.child(first, part); first == nil {
 			return errors.New("there is no such path before this line")
 		}
 	}

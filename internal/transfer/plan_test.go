@@ -130,6 +130,54 @@ deep/er/est type=dir mode=700
 }
 
 // A plan over a directory changes what it names, and leaves the rest.
+// A plan comes back to directories that it has left, whose files have been made small: by path, and
+// for another name of one of them.
+func TestPlanComesBack(t *testing.T) {
+	const text = `
+/set type=file uid=5
+a type=dir
+    one
+    two mode=0600
+..
+b type=dir
+    one
+..
+./b/one gid=7 content=of_b
+./a/three
+./a/one mode=0604
+./b/two
+./a/two content=late
+./c/again hardlink=/a/three
+./a/three mode=0600
+`
+	s := NewScan(&watch{t: t})
+	root, err := s.Plan(strings.NewReader(text), "", nil)
+	must(t, err)
+	dev := blockdev.NewMemory(128 << 20)
+	_, err = s.Build(sched.NewTask("build"), dev, mkfs.Options{}, root)
+	must(t, err)
+	x := fstest.New(t, fstest.Wrap(func(blockdev.Device) blockdev.Device { return dev }))
+	for _, w := range []struct {
+		path, content string
+		mode, gid     uint32
+		nlink         uint32
+	}{
+		{"/a/one", "", 0o604, 0, 1}, {"/a/two", "late", 0o600, 0, 1}, {"/a/three", "", 0o600, 0, 2}, {"/b/one", "of_b", 0o644, 7, 1},
+		{"/b/two", "", 0o644, 0, 1}, {"/c/again", "", 0o600, 0, 2},
+	} {
+		at, err := x.FS.Lstat(x.T, w.path)
+		if err != nil || at.Mode != format.S_IFREG|w.mode || at.UID != 5 || at.GID != w.gid || at.Nlink != w.nlink {
+			t.Errorf("%s: %o %d:%d %d, %v; want %+v", w.path, at.Mode, at.UID, at.GID, at.Nlink, err, w)
+		}
+		if have := string(x.ReadFile(w.path)); have != w.content {
+			t.Errorf("%s has %q want %q", w.path, have, w.content)
+		}
+	}
+	if len(names(t, x, "/a")) != 3 || len(names(t, x, "/")) != 3 {
+		t.Errorf("have %q and %q", names(t, x, "/a"), names(t, x, "/"))
+	}
+}
+
 func TestPlanOver(t *testing.T) {
 	src := hostTree(t)
 	s := NewScan(&watch{t: t})

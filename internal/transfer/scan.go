@@ -92,7 +92,7 @@ func (s *Scan) list(d *mkfs.Entry, path, rel string) error {
 	if err != nil {
 		return err
 	}
-	return s.count.each(names, path, rel, s.Exclude, func(from, below string, st iofs.FileInfo) error {
+	err = s.count.each(names, path, rel, s.Exclude, func(from, below string, st iofs.FileInfo) error {
 		if out, err := s.count.omits(from, st, s.Keep, s.Image); out || err != nil {
 			return err
 		}
@@ -103,6 +103,8 @@ func (s *Scan) list(d *mkfs.Entry, path, rel string) error {
 		}
 		return s.add(d, from, below, st)
 	})
+	d.Pack(nil)
+	return err
 }
 
 // add lists a name in d, with all below.
@@ -123,8 +125,8 @@ func (s *Scan) add(d *mkfs.Entry, path, rel string, st iofs.FileInfo) error {
 			return err
 		}
 	} else if id, several := linked(st); several {
-		if first := s.links[id]; first != nil {
-			e.Link = first
+		if e.Several = true; s.links[id] != nil {
+			e.Link = s.links[id]
 		} else {
 			s.links[id] = e
 		}
@@ -160,7 +162,7 @@ func Need(root *mkfs.Entry) int64 {
 		if e.Link == nil && data > format.MaxInlineData {
 			n += int64(format.AlignUp(uint64(data), format.SectorSize))
 		}
-		for _, c := range e.Entries {
+		for _, c := range e.Children() {
 			walk(c)
 		}
 	}
@@ -232,9 +234,15 @@ func (s *Scan) Build(t *sched.Task, dev blockdev.Device, o mkfs.Options, root *m
 // have it as their Link, by which they know each other.
 func drop(e *mkfs.Entry) bool {
 	d := e.Parent()
-	n := len(d.Entries)
-	d.Entries = slices.DeleteFunc(d.Entries, func(c *mkfs.Entry) bool { return c == e })
-	return len(d.Entries) < n
+	i := slices.Index(d.Entries, e)
+	if i < 0 && d.Unpack() {
+		i = slices.IndexFunc(d.Entries, func(c *mkfs.Entry) bool { return c.Name == e.Name })
+	}
+	if i < 0 {
+		return false
+	}
+	d.Entries = slices.Delete(d.Entries, i, i+1)
+	return true
 }
 
 // hostPath is the path of an entry's source.

@@ -136,7 +136,7 @@ func (c *imageTree) add(d *mkfs.Entry, dir fs.Attr, path, rel string, n fs.DirEn
 			return err
 		}
 	case at.Nlink > 1:
-		if e.Link = c.first[id]; e.Link == nil {
+		if e.Several, e.Link = true, c.first[id]; e.Link == nil {
 			c.first[id] = e
 		}
 	}

@@ -335,7 +335,7 @@ func (t *tarTree) sweep(d *mkfs.Entry, firsts map[*mkfs.Entry]*mkfs.Entry) {
 			continue
 		}
 		key := cmp.Or(t.inodes[e], e)
-		if e.Link = firsts[key]; e.Link == nil {
+		if e.Several, e.Link = true, firsts[key]; e.Link == nil {
 			firsts[key] = e
 		}
 	}

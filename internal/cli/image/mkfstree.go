@@ -7,7 +7,6 @@ import (
 	"os"
 	gopath "path"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -259,11 +258,9 @@ func markSubvol(root *mkfs.Entry, arg string) (e *mkfs.Entry, isDefault bool, er
 // find is the entry of a path of the tree, or nil.
 func find(e *mkfs.Entry, path string) *mkfs.Entry {
 	for name := range strings.FieldsFuncSeq(gopath.Clean("/"+path), func(r rune) bool { return r == '/' }) {
-		i := slices.IndexFunc(e.Entries, func(c *mkfs.Entry) bool { return c.Name == name })
-		if i < 0 {
+		if e = e.Child(name); e == nil {
 			return nil
 		}
-		e = e.Entries[i]
 	}
 	return e
 }
@@ -303,7 +300,5 @@ func (x *treeFlags) each(f func(e *mkfs.Entry)) {
 // eachBelow calls f for e and for all that is below.
 func eachBelow(e *mkfs.Entry, f func(e *mkfs.Entry)) {
 	f(e)
-	for _, c := range e.Entries {
-		eachBelow(c, f)
-	}
+	e.Each(func(c *mkfs.Entry) { eachBelow(c, f) })
 }

@@ -18,11 +18,14 @@ type Entry struct {
 	Mtime    time.Time // creation and change of the inode are Options.Now
 	Size     int64     // of a file, as far as known: contents are those that Open gives
 	Target   string    // of a symbolic link
-	Entries  []*Entry  // of a directory
+	Entries  []*Entry  // of a directory, beside those that Pack has made small
 
 	// Link, if set, is another entry for the same inode, whose attributes count. In another
 	// subvolume it is an inode of its own.
 	Link *Entry
+
+	// Several says that other entries may have it as their Link: LinkTo sets it.
+	Several bool
 
 	// Subvol makes a directory a subvolume, ReadOnly one that takes no writes, and Default the one
 	// that a mount opens. The root is a subvolume.
@@ -38,6 +41,10 @@ type Entry struct {
 	subvol uint64   // the subvolume that it is, with Subvol
 	index  uint64   // DIR_INDEX in parent
 	names  []*Entry // of an inode with several, this one first
+
+	packed     *packed // files of a directory beside Entries
+	firstChild uint64  // the number of its first entry with an inode of its own
+	packedNow  bool    // the next packed one overwrites it
 }
 
 // Add puts c into the directory e.
@@ -50,6 +57,7 @@ func (e *Entry) Add(c *Entry) {
 // directory.
 func (e *Entry) LinkTo(first *Entry) {
 	name, parent := e.Name, e.parent
+	first.Several = true
 	*e = *first
 	e.Name, e.parent, e.Link = name, parent, first
 	e.ino, e.subvol, e.index, e.names = 0, 0, 0, nil

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"runtime"
 	"slices"
 	"sync"
@@ -44,6 +45,7 @@ type piece struct {
 	kind uint8
 
 	buf, packed []byte
+	own         Entry // e, of a packed one
 }
 
 // shared is a large file that is open for its pieces.
@@ -73,7 +75,7 @@ type feeder struct {
 }
 
 // feed begins to read inodes.
-func (l *loader) feed(inodes []*Entry) *feeder {
+func (l *loader) feed(inodes iter.Seq[*Entry]) *feeder {
 	f := &feeder{o: &l.o, order: make(chan *piece, pieces), work: make(chan *piece, pieces), free: make(chan *piece, pieces), quit: make(chan struct{})}
 	for range pieces {
 		f.free <- &piece{done: make(chan struct{}, 1), buf: make([]byte, pieceMax)}
@@ -96,6 +98,10 @@ func (f *feeder) next(e *Entry) *piece {
 	select {
 	case p := <-f.free:
 		*p = piece{e: e, done: p.done, buf: p.buf, packed: p.packed}
+		if e.packedNow {
+			p.own = *e
+			p.e = &p.own
+		}
 		return p
 	case <-f.quit:
 		return nil
@@ -104,12 +110,15 @@ func (f *feeder) next(e *Entry) *piece {
 
 // send hands the inodes out. It opens large files itself, because their pieces have several
 // workers.
-func (f *feeder) send(inodes []*Entry) {
+func (f *feeder) send(inodes iter.Seq[*Entry]) {
 	defer close(f.order)
 	defer close(f.work)
 	op := f.opener()
 	defer op.Close()
-	for _, e := range inodes {
+	for e := range inodes {
+		if e.Size > pieceMax {
+			e = e.kept() // for all its pieces
+		}
 		p := f.next(e)
 		if p == nil {
 			return

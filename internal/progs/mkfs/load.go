@@ -3,6 +3,7 @@ package mkfs
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -30,8 +31,24 @@ func (m *maker) symlinkMax() int {
 type subvol struct {
 	dir    *Entry // nil: an empty one
 	uuid   format.UUID
-	parent uint64 // the subvolume that has its name; 0 of the top level
-	inodes []*Entry
+	parent uint64   // the subvolume that has its name; 0 of the top level
+	dirs   []*Entry // in the order of their numbers, dir first
+}
+
+// inodes are all inodes in the order of their numbers. See Children.
+func (s *subvol) inodes() iter.Seq[*Entry] {
+	return func(yield func(e *Entry) bool) {
+		if !yield(s.dir) {
+			return
+		}
+		for _, d := range s.dirs {
+			for own, e := range d.Children() {
+				if own && !yield(e) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // plan numbers the subvolumes and the inodes below root.
@@ -53,25 +70,26 @@ func (m *maker) plan(root *Entry) error {
 			m.defaultSubvol = id
 		}
 		s.dir.ino, s.dir.names = format.FIRST_FREE_OBJECTID, nil
-		s.inodes = []*Entry{s.dir}
+		s.dirs = []*Entry{s.dir}
+		next := uint64(format.FIRST_FREE_OBJECTID) + 1
 		first := map[*Entry]*Entry{} // Link -> the entry that has the number
-		for j := 0; j < len(s.inodes); j++ {
-			d := s.inodes[j]
+		for j := 0; j < len(s.dirs); j++ {
+			d := s.dirs[j]
 			slices.SortFunc(d.Entries, func(a, b *Entry) int { return cmp.Compare(a.Name, b.Name) })
-			for k, e := range d.Entries {
-				switch {
-				case len(e.Name) == 0 || len(e.Name) > format.MaxNameLen:
-					return &SourceError{e, errno.ENAMETOOLONG}
-				case strings.ContainsAny(e.Name, "/\x00") || e.Name == "." || e.Name == "..":
-					return &SourceError{e, errno.EINVAL}
-				case e.Mode&format.S_IFMT == format.S_IFLNK && (len(e.Target) == 0 || len(e.Target) > m.symlinkMax()):
-					return &SourceError{e, errno.ENAMETOOLONG}
-				case format.FtOf(e.Mode) == format.FtUnknown:
-					return &SourceError{e, errno.EINVAL}
-				case (len(e.Entries) > 0 || e.Subvol) && !e.IsDir():
-					return &SourceError{e, errno.ENOTDIR}
-				case k > 0 && e.Name == d.Entries[k-1].Name:
-					return &SourceError{e, errno.EEXIST}
+			d.firstChild = next
+			index, last := uint64(1), ""
+			for _, e := range d.Children() {
+				index++
+				err := m.cannotBe(e)
+				if err == nil && e.Name == last {
+					err = errno.EEXIST
+				}
+				if err != nil {
+					return &SourceError{e.kept(), err}
+				}
+				if last = e.Name; e.packedNow {
+					next++
+					continue
 				}
 				if e.Link != nil { // whichever of the names comes first
 					at := e.Source
@@ -79,7 +97,7 @@ func (m *maker) plan(root *Entry) error {
 						e.Source = at
 					}
 				}
-				e.parent, e.index, e.names = d, uint64(k)+2, nil
+				e.parent, e.index, e.names = d, index, nil
 				if e.Subvol {
 					child := m.nextSubvol
 					m.nextSubvol++
@@ -88,23 +106,41 @@ func (m *maker) plan(root *Entry) error {
 					e.subvol = child
 					continue
 				}
-				key := e
-				if e.Link != nil {
-					key = e.Link
-				}
-				if f := first[key]; f != nil {
-					if f.names == nil {
-						f.names = []*Entry{f}
+				if !e.IsDir() {
+					key := cmp.Or(e.Link, e)
+					if f := first[key]; f != nil {
+						if f.names == nil {
+							f.names = []*Entry{f}
+						}
+						f.names = append(f.names, e)
+						e.ino = f.ino
+						continue
 					}
-					f.names = append(f.names, e)
-					e.ino = f.ino
-					continue
+					first[key] = e
 				}
-				first[key] = e
-				e.ino = format.FIRST_FREE_OBJECTID + uint64(len(s.inodes))
-				s.inodes = append(s.inodes, e)
+				e.ino = next
+				if next++; e.IsDir() {
+					s.dirs = append(s.dirs, e)
+				}
 			}
 		}
+	}
+	return nil
+}
+
+// cannotBe says why a file system cannot have the entry; nil if it can.
+func (m *maker) cannotBe(e *Entry) error {
+	switch {
+	case len(e.Name) == 0 || len(e.Name) > format.MaxNameLen:
+		return errno.ENAMETOOLONG
+	case strings.ContainsAny(e.Name, "/\x00") || e.Name == "." || e.Name == "..":
+		return errno.EINVAL
+	case e.Mode&format.S_IFMT == format.S_IFLNK && (len(e.Target) == 0 || len(e.Target) > m.symlinkMax()):
+		return errno.ENAMETOOLONG
+	case format.FtOf(e.Mode) == format.FtUnknown:
+		return errno.EINVAL
+	case (len(e.Entries) > 0 || e.Subvol) && !e.IsDir():
+		return errno.ENOTDIR
 	}
 	return nil
 }
@@ -115,6 +151,7 @@ type loader struct {
 	id    uint64 // the subvolume
 	tree  *tree
 	e     *Entry // the file whose data comes
+	own   Entry  // e, of a packed one
 	sums  bool   // it has checksums
 	open  dataItem
 	file  struct{ end, size uint64 } // where its last item ends, and its last sector
@@ -154,7 +191,7 @@ func (m *maker) load() error {
 
 // subvol makes the tree of a subvolume.
 func (l *loader) subvol(s *subvol) error {
-	f := l.feed(s.inodes)
+	f := l.feed(s.inodes())
 	defer f.stop()
 	for p := range f.order {
 		<-p.done
@@ -194,7 +231,10 @@ func (l *loader) take(p *piece) error {
 				return err
 			}
 		}
-		l.e = p.e
+		if l.e = p.e; l.e.packedNow { // it goes with p
+			l.own = *l.e
+			l.e = &l.own
+		}
 		if err := l.inode(p); err != nil {
 			return err
 		}
@@ -239,7 +279,7 @@ func (l *loader) inode(p *piece) error {
 	}
 	if e.IsDir() {
 		it.Size = 0
-		for _, c := range e.Entries {
+		for _, c := range e.Children() {
 			it.Size += 2 * uint64(len(c.Name))
 		}
 	}
@@ -427,25 +467,31 @@ func (l *loader) xattrs(xattrs []image.Xattr) error {
 
 // names makes the names in a directory, by hash and by index.
 func (l *loader) names() error {
-	names := make([]hashed, 0, len(l.e.Entries))
-	items := make([]format.DirItem, len(l.e.Entries))
-	for i, c := range l.e.Entries {
+	names := make([]hashed, 0, l.e.Names())
+	items := make([]format.DirItem, l.e.Names())
+	i := 0
+	for _, c := range l.e.Children() {
 		at := format.Key{Objectid: c.ino, Type: format.INODE_ITEM_KEY}
 		if c.Subvol {
 			at = format.Key{Objectid: c.subvol, Type: format.ROOT_ITEM_KEY, Offset: ^uint64(0)}
 		}
 		items[i] = format.DirItem{Location: at, Transid: generation, Type: format.FtOf(c.Mode), Name: c.Name}
 		names = append(names, hashed{format.NameHash(c.Name), &items[i]})
+		i++
 	}
 	err := l.byHash(format.DIR_ITEM_KEY, names, func(it *format.DirItem) error {
-		i := slices.IndexFunc(l.e.Entries, func(c *Entry) bool { return c.Name == it.Name })
-		return &SourceError{l.e.Entries[i], errno.EOVERFLOW}
+		for _, c := range l.e.Children() {
+			if c.Name == it.Name {
+				return &SourceError{c.kept(), errno.EOVERFLOW}
+			}
+		}
+		panic("mkfs: an item of no entry")
 	})
 	if err != nil {
 		return err
 	}
 	for i := range items {
-		if err := l.add(format.DIR_INDEX_KEY, l.e.Entries[i].index, items[i].Size(), &items[i]); err != nil {
+		if err := l.add(format.DIR_INDEX_KEY, uint64(i)+2, items[i].Size(), &items[i]); err != nil {
 			return err
 		}
 	}
