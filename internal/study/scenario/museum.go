@@ -424,9 +424,9 @@ dirtied a page in between (here a buffered write that has let i_rwsem go), and t
 	{
 		Number: 57, Title: "a parity of old data", Source: "never in a kernel: what lock_stripe_add() of raid56.c is for",
 		Story: `Two writes go to one full stripe of RAID5, each to a block of another device. Each reads the other's block, makes the parity of it
-and of its own, and writes both. If both read before either has written, the parity that is written last has the old block of the
-other. All devices are there, and every read is right. Then one fails: the one block that the parity makes is old, although its write
-had returned, or, on the other device, bytes that no task has ever written.`,
+and of its own, and writes both. If both read before either has written, the parity that is written last is of the old block of the
+other. While all devices are there every read is right. Then one fails, and its block is made from the parity. The other's block is
+the old one again, although its write had returned; the block of the write whose parity it is has bytes that no task has ever written.`,
 		Rule: "one read-modify-write of a full stripe at a time: the next one reads when the parity is written", Scenario: "stripe-writers",
 		Broken: "locked+WRONG_STRIPE_UNLOCKED", Fixed: "locked", Kinds: []explore.Kind{explore.KindOracle},
 	},
