@@ -25,4 +25,5 @@ func (f *FS) museum(p *policy.Policy) {
 		f.steps.forceDataCOW = func(*ctree.Root, *sched.Task, int32) {}
 	}
 	f.read.SetAheadUnlocked(p.Wrong(policy.WrongReadAheadUnlocked))
+	f.vols.SetStripesUnlocked(p.Wrong(policy.WrongStripeUnlocked))
 }

@@ -120,6 +120,7 @@ const (
 	WrongLogOldNumbers
 	WrongLogNamesUnpinned
 	WrongLogShareEarly
+	WrongStripeUnlocked
 
 	endWrong
 )
@@ -1076,5 +1077,13 @@ var toggles = [switches]Toggle{
 		Source:   "never in a kernel: what wait_log_commit() is for",
 		Kernel:   "fs/btrfs/tree-log.c:btrfs_sync_log()",
 		Scenario: "log-group", Base: "fsync-5.17",
+	},
+	WrongStripeUnlocked: {
+		Name:     "WRONG_STRIPE_UNLOCKED",
+		Does:     "a write of RAID5 or RAID6 reads the rest of its full stripe and writes the parity without the stripe lock",
+		Effect:   "allows two writers of one full stripe to make the parity of old data of each other: with the next device that fails, bytes come back that no task has written",
+		Source:   "never in a kernel: what the stripe hash table is for",
+		Kernel:   "fs/btrfs/raid56.c:lock_stripe_add()",
+		Scenario: "stripe-writers", Base: "locked",
 	},
 }

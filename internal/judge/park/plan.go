@@ -107,8 +107,8 @@ func warm(s *scenario.Scenario) []Call {
 
 // Calls are the calls of a scenario's tasks.
 func Calls(s *scenario.Scenario) ([][]Call, error) {
-	if s.DirtyLimit != 0 || s.Before != nil || s.File.Compressed {
-		return nil, fmt.Errorf("scenario %s: %w: limits of dirty pages, renames before it, or compression", s.Name, ErrNoCall)
+	if s.DirtyLimit != 0 || s.Before != nil || s.File.Compressed || s.Profile != "" {
+		return nil, fmt.Errorf("scenario %s: %w: limits of dirty pages, renames before it, compression, or several devices", s.Name, ErrNoCall)
 	}
 	id := byte(0)
 	list := make([][]Call, len(s.Tasks))

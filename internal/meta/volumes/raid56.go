@@ -27,7 +27,7 @@ import (
 //	                  and the bios end
 //
 // A column is a sector of each unit of the row, at the same place in all. Only columns with new
-// bytes are read and written.
+// bytes are read and written (labs/reference 15).
 
 var stripeClass = lockdep.NewClass("stripe_hash")
 
@@ -57,7 +57,7 @@ const stripeBuckets = 64
 
 // stripeTable has the rows that are locked. Models struct btrfs_stripe_hash_table.
 type stripeTable struct {
-	unlocked bool // a wrong order: operations on one row do not wait for each other
+	unlocked atomic.Bool // SetStripesUnlocked
 	buckets  [stripeBuckets]stripeBucket
 }
 
@@ -65,6 +65,10 @@ type stripeBucket struct {
 	mu     lock.Mutex // class stripe_hash; protects owners and their lists of waiting rbios
 	owners []*rbio
 }
+
+// SetStripesUnlocked lets operations on one row go on together, if yes: a wrong order of the
+// museum. It is for requests that come later.
+func (v *Volumes) SetStripesUnlocked(yes bool) { v.stripes.unlocked.Store(yes) }
 
 func (s *stripeTable) init() {
 	for i := range s.buckets {
@@ -150,7 +154,7 @@ func (r *rbio) bucket() *stripeBucket {
 // lockStripe gives the rbio the row and reports true, or lets it wait. Models lock_stripe_add().
 // Difference: a write joins the last write that waits, never the one that owns the row.
 func (r *rbio) lockStripe(t *sched.Task) bool {
-	if r.c.stripes.unlocked {
+	if r.c.stripes.unlocked.Load() {
 		return true
 	}
 	b := r.bucket()
@@ -171,11 +175,9 @@ func (r *rbio) lockStripe(t *sched.Task) bool {
 	return true
 }
 
-// unlockStripe gives the row to the rbio that has waited longest. Models unlock_stripe().
+// unlockStripe gives the row, if the rbio owns it, to the one that has waited longest. Models
+// unlock_stripe().
 func (r *rbio) unlockStripe(t *sched.Task) {
-	if r.c.stripes.unlocked {
-		return
-	}
 	var next *rbio
 	b := r.bucket()
 	b.mu.Lock(t)

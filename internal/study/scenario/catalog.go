@@ -53,6 +53,9 @@ var sectorRule = oracle.Rule{Write: oracle.Request, Read: oracle.Page, Sizes: or
 // calls is POSIX: writes whole, the size with them, reads page by page as Linux has it.
 var calls = oracle.Rule{Write: oracle.Request, Read: oracle.Page, Sizes: oracle.SizesWith}
 
+// unit is the bytes of a full stripe on one device.
+const unit = 64 * k
+
 // big is a write of two batches.
 const big = 36 * k
 
@@ -1029,6 +1032,13 @@ var catalog = []*Scenario{
 		Tasks:  []Task{{"limit", []Op{Limit(16 * k)}}, {"writer", []Op{may(Write(4*k, big)), may(Write(64*k, big))}}},
 		Switch: []string{"i_rwsem", "space_ticket", "extent", "qgroup_flush"}, Rule: oracle.Rule{Write: oracle.Batch, Read: oracle.Page, Sizes: oracle.SizesApart},
 		Deep: true, Preemptions: 2, Prove: true,
+	},
+	{
+		Name:  "stripe-writers",
+		About: "two direct writes of one full stripe of RAID5, of a block on each of two devices: each reads the other's device and writes the parity",
+		Goal:  "lose a block with the next device that fails",
+		File:  File{Size: 2 * unit, Nocow: true}, Profile: "raid5", Tasks: writers(DirectWrite(0, 4*k), DirectWrite(unit, 4*k)),
+		Switch: []string{"stripe_hash", "device"}, Rule: calls,
 	},
 }
 

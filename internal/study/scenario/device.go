@@ -1,6 +1,8 @@
 package scenario
 
 import (
+	"slices"
+
 	"btrlab/internal/blockdev"
 	"btrlab/internal/sched"
 )
@@ -189,4 +191,57 @@ func (d *overlay) sector() (s *[sector]byte) {
 	}
 	d.hold = append(d.hold, s)
 	return s
+}
+
+// disks are the devices of a file system, in the order of their numbers.
+type disks []*overlay
+
+// over are disks over what nobody writes.
+func over(base []*blockdev.Memory) (l disks) {
+	for _, b := range base {
+		l = append(l, newOverlay(b))
+	}
+	return l
+}
+
+// devices are the disks but for those whose bits are set in lost: bit 0 is the first.
+func (l disks) devices(lost uint) (devs []blockdev.Device) {
+	for i, d := range l {
+		if lost>>i&1 == 0 {
+			devs = append(devs, d)
+		}
+	}
+	return devs
+}
+
+func (l disks) reset() {
+	for _, d := range l {
+		d.reset()
+	}
+}
+
+// settle makes what was written so far the base of each.
+func (l disks) settle() {
+	for _, d := range l {
+		d.base = d.flatten()
+	}
+}
+
+func (l disks) defers(t *sched.Task, yes bool) {
+	for _, d := range l {
+		d.defers(t, yes)
+	}
+}
+
+// each makes other disks, one of each.
+func (l disks) each(f func(*overlay) *overlay) disks {
+	n := make(disks, len(l))
+	for i, d := range l {
+		n[i] = f(d)
+	}
+	return n
+}
+
+func (l disks) equal(other disks) bool {
+	return slices.EqualFunc(l, other, (*overlay).equal)
 }

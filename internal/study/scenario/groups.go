@@ -46,6 +46,8 @@ var Groups = []Group{
 		strings.Fields("ring-*")},
 	{"Direct I/O", "writes and reads past the page cache",
 		strings.Fields("direct-*")},
+	{"RAID5", "the parity of writes of one full stripe",
+		strings.Fields("stripe-*")},
 	{"Sectors", "direct writes that are not whole blocks",
 		strings.Fields("unaligned-*")},
 }

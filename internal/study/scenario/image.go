@@ -27,52 +27,94 @@ var epoch = time.Unix(1526428800, 0) // the day seed 002 was posted
 
 func now() time.Time { return epoch }
 
-// blank is a formatted image, made once.
-var blank = sync.OnceValues(func() (*blockdev.Memory, error) {
-	dev := blockdev.NewMemory(imageSize)
+// layout is what a profile of data asks of the image.
+type layout struct {
+	devices  int
+	metadata string // its profile
+	bears    int    // devices that may be lost
+}
+
+// layouts are those of Scenario.Profile.
+var layouts = map[string]layout{"": {1, "single", 0}, "raid5": {3, "raid1", 1}, "raid6": {4, "raid1c3", 2}}
+
+// profiles are the profiles of data that a scenario can name.
+var profiles = []string{"raid5", "raid6"}
+
+// blanks are functions that return formatted devices, by the profile of data. Each formats once.
+var blanks sync.Map
+
+func blank(profile string) ([]*blockdev.Memory, error) {
+	devs, _ := blanks.LoadOrStore(profile, sync.OnceValues(func() ([]*blockdev.Memory, error) { return layouts[profile].format(profile) }))
+	return devs.(func() ([]*blockdev.Memory, error))()
+}
+
+func (l layout) format(profile string) ([]*blockdev.Memory, error) {
+	var devs []*blockdev.Memory
+	for range l.devices {
+		devs = append(devs, blockdev.NewMemory(imageSize))
+	}
 	id := func(b byte) (u format.UUID) {
 		for i := range u {
 			u[i] = b
 		}
 		return u
 	}
-	err := mkfs.Make(sched.NewTask("mkfs"), dev, mkfs.Options{Label: "scenario", MetadataProfile: "single", Now: epoch,
-		FSID: id(1), DevUUID: id(2), ChunkTreeUUID: id(3), SubvolUUID: id(4)})
-	return dev, err
-})
+	err := mkfs.Make(sched.NewTask("mkfs"), devs[0], mkfs.Options{Label: "scenario", MetadataProfile: l.metadata, DataProfile: profile, Devices: devices(devs[1:]),
+		Now: epoch, FSID: id(1), DevUUID: id(2), ChunkTreeUUID: id(3), SubvolUUID: id(4)})
+	return devs, err
+}
 
-// images are functions that return the images of scenarios, by Image or name. Each makes its image
+// images are functions that return the devices of scenarios, by Image or name. Each makes them
 // once. Nobody writes them.
 var images sync.Map
 
-// prepare makes the image of a scenario, its file on disk, or finds it.
-func (s *Scenario) prepare() (*blockdev.Memory, error) {
+// prepare makes the devices of a scenario, its file on disk, or finds them.
+func (s *Scenario) prepare() ([]*blockdev.Memory, error) {
 	name := s.Image
 	if name == "" {
 		name = s.Name
 	}
-	image, _ := images.LoadOrStore(name, sync.OnceValues(s.make))
-	return image.(func() (*blockdev.Memory, error))()
+	devs, _ := images.LoadOrStore(name, sync.OnceValues(s.make))
+	return devs.(func() ([]*blockdev.Memory, error))()
 }
 
 // Disk is the disk that the scenario begins with, its file on it. Nothing of it is in memory yet.
-// Do not write it: a Snapshot may be.
-func (s *Scenario) Disk() (*blockdev.Memory, error) { return s.prepare() }
+// Do not write it: a Snapshot may be. A scenario with a Profile has several disks, and no Disk.
+func (s *Scenario) Disk() (*blockdev.Memory, error) {
+	devs, err := s.prepare()
+	switch {
+	case err != nil:
+		return nil, err
+	case len(devs) > 1:
+		return nil, fmt.Errorf("scenario %s: have %d devices, want one", s.Name, len(devs))
+	}
+	return devs[0], nil
+}
 
-func (s *Scenario) make() (*blockdev.Memory, error) {
-	base, err := blank()
+func (s *Scenario) make() ([]*blockdev.Memory, error) {
+	base, err := blank(s.Profile)
 	if err != nil {
 		return nil, fmt.Errorf("scenario %s: %w", s.Name, err)
 	}
-	dev := base.Snapshot()
-	if err := s.prepareOn(sched.NewTask("prepare"), dev); err != nil {
+	var devs []*blockdev.Memory
+	for _, d := range base {
+		devs = append(devs, d.Snapshot())
+	}
+	if err := s.prepareOn(sched.NewTask("prepare"), devs); err != nil {
 		return nil, fmt.Errorf("scenario %s: prepare: %w", s.Name, err)
 	}
-	return dev, nil
+	return devs, nil
 }
 
-func (s *Scenario) prepareOn(t *sched.Task, dev *blockdev.Memory) error {
-	x, err := fs.Open(t, []blockdev.Device{dev}, fs.Options{Now: now, Memory: fs.NoLimit})
+func devices(memory []*blockdev.Memory) (l []blockdev.Device) {
+	for _, d := range memory {
+		l = append(l, d)
+	}
+	return l
+}
+
+func (s *Scenario) prepareOn(t *sched.Task, devs []*blockdev.Memory) error {
+	x, err := fs.Open(t, devices(devs), fs.Options{Now: now, Memory: fs.NoLimit})
 	if err != nil {
 		return err
 	}

@@ -421,6 +421,15 @@ dirtied a page in between (here a buffered write that has let i_rwsem go), and t
 		Rule: "a NOWAIT request asks whether a page is busy, and starts nothing", Scenario: "nowait-dio-async",
 		Broken: "nowait-5.19+BUF_UNLOCK_IN_EOF!D0_ASYNC_EXT", Fixed: "nowait-5.19+BUF_UNLOCK_IN_EOF", Kinds: []explore.Kind{explore.KindNowait},
 	},
+	{
+		Number: 57, Title: "a parity of old data", Source: "never in a kernel: what lock_stripe_add() of raid56.c is for",
+		Story: `Two writes go to one full stripe of RAID5, each to a block of another device. Each reads the other's block, makes the parity of it
+and of its own, and writes both. If both read before either has written, the parity that is written last is of the old block of the
+other. While all devices are there every read is right. Then one fails, and its block is made from the parity. The other's block is
+the old one again, although its write had returned; the block of the write whose parity it is has bytes that no task has ever written.`,
+		Rule: "one read-modify-write of a full stripe at a time: the next one reads when the parity is written", Scenario: "stripe-writers",
+		Broken: "locked+WRONG_STRIPE_UNLOCKED", Fixed: "locked", Kinds: []explore.Kind{explore.KindOracle},
+	},
 }
 
 // Shown is an exhibit with what the explorer made of it.

@@ -37,7 +37,7 @@ func (s *Scenario) Program(p *policy.Policy, own bool) (func(w *explore.World), 
 // program is Program. Unless it is nil, kept is called for each file when every task has returned
 // and an order of its operations explains it: with the file's name and that order.
 func (s *Scenario) program(p *policy.Policy, own bool, kept func(file string, order []string)) (func(w *explore.World), error) {
-	dev, err := s.prepare()
+	devs, err := s.prepare()
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +49,7 @@ func (s *Scenario) program(p *policy.Policy, own bool, kept func(file string, or
 		o := ready[w]
 		mu.Unlock()
 		if o == nil {
-			o = s.open(dev, p)
+			o = s.open(devs, p)
 			mu.Lock()
 			ready[w] = o
 			mu.Unlock()
@@ -62,12 +62,12 @@ func (s *Scenario) program(p *policy.Policy, own bool, kept func(file string, or
 // start begins an execution.
 func (o *opened) start(s *Scenario, w *explore.World, p *policy.Policy, rule oracle.Rule, own bool) {
 	o.heap.restore()
-	o.dev.reset()
+	o.devs.reset()
 	o.nodes.reset()
 	o.fs.Resume(w.Task())
 	r := &o.run
 	check, first, second := r.check, r.first.hist, r.second.hist
-	*r = run{s: s, w: w, rule: rule, own: own, policy: p, lab: s.lab.Under(p), fs: o.fs, dev: o.dev, check: check, crashes: r.crashes[:0], recoveries: r.recoveries,
+	*r = run{s: s, w: w, rule: rule, own: own, policy: p, lab: s.lab.Under(p), fs: o.fs, devs: o.devs, check: check, crashes: r.crashes[:0], recoveries: r.recoveries,
 		bufs: r.bufs}
 	r.first.start(FileName, o.f, s.File.At, s.File.Size, first)
 	r.second.start(secondName, o.second, 0, s.Second, second)
@@ -79,9 +79,9 @@ func (o *opened) start(s *Scenario, w *explore.World, p *policy.Policy, rule ora
 
 // opened is an open file system that executions use one after the other.
 type opened struct {
-	dev *overlay
-	fs  *fs.FS
-	f   *fs.File
+	devs disks
+	fs   *fs.FS
+	f    *fs.File
 	// second is the second file, nil if there is none.
 	second *fs.File
 	heap   *heap
@@ -112,8 +112,8 @@ func (n *nodes) reset() { n.used = 0 }
 // open opens the image once, brings the page cache into the state that the scenario begins with,
 // and copies everything. It does so under a runtime of its own whose clock stands still, so that
 // two processes do the same.
-func (s *Scenario) open(dev *blockdev.Memory, p *policy.Policy) *opened {
-	o := &opened{dev: newOverlay(dev)}
+func (s *Scenario) open(devs []*blockdev.Memory, p *policy.Policy) *opened {
+	o := &opened{devs: over(devs)}
 	x := explore.Once(explore.OnceConfig{}, func(t *sched.Task) {
 		// A lab's order, here and below, is for the tasks: the file is made by the policy's.
 		plain := *p
@@ -125,7 +125,7 @@ func (s *Scenario) open(dev *blockdev.Memory, p *policy.Policy) *opened {
 		limit := opt.DirtyLimit
 		opt.DirtyLimit, opt.DirtyBackground = 0, 0
 		var err error
-		if o.fs, err = fs.Open(t, []blockdev.Device{o.dev}, opt); err != nil {
+		if o.fs, err = fs.Open(t, o.devs.devices(0), opt); err != nil {
 			panic(err)
 		}
 		if o.f, err = o.fs.OpenFile(t, FileName, fs.O_RDWR, 0); err != nil {
@@ -152,7 +152,7 @@ func (s *Scenario) open(dev *blockdev.Memory, p *policy.Policy) *opened {
 	if x.Verdict != explore.OK {
 		panic(fmt.Sprintf("scenario %s: open: %v: %s", s.Name, x.Verdict, x.Violation))
 	}
-	o.dev.base = o.dev.flatten()
+	o.devs.settle()
 	o.heap = take(o.fs, o.f, o.second)
 	o.nodes = nodes{} // those taken so far belong to what is put back
 	return o
@@ -167,7 +167,7 @@ type run struct {
 	policy *policy.Policy
 	lab    iopath.Lab
 	fs     *fs.FS
-	dev    *overlay
+	devs   disks
 	tick   int64
 	first  subject
 	second subject // its file is nil if there is none
@@ -248,7 +248,7 @@ func (b *buffers) of(id oracle.ID, n int64) []byte {
 type crash struct {
 	sync oracle.Sync
 	of   *subject // whose it is; nil for a sync of everything
-	dev  *overlay
+	devs disks
 }
 
 // warm brings the page cache, and the attributes, into the state that the scenario begins with.
@@ -331,6 +331,11 @@ func (r *run) start() {
 	ip := r.first.f.Inode()
 	if w.Tracing() {
 		ip.Objects(w.Name)
+		for i, d := range r.devs {
+			if len(r.devs) > 1 {
+				w.Name(d, fmt.Sprint("device ", i+1))
+			}
+		}
 		w.NameHeld(heldName(ip))
 		w.Watch("i_size", func() string { return oracle.Offset(int64(ip.DebugSize()) - r.first.at) })
 		w.Watch("dio", func() string { return fmt.Sprint(ip.DIO.Load()) })
@@ -525,9 +530,9 @@ func (r *run) request(t *sched.Task, rq kiocb.Request, o Op, p []byte) (int, err
 	end := new(ending)
 	end.wait.Init(blockdev.WaitClass)
 	rq.Done = end
-	r.dev.defers(t, true)
+	r.devs.defers(t, true)
 	n, err := f.WriteIter(t, rq, r.source(o, p))
-	r.dev.defers(t, false)
+	r.devs.defers(t, false)
 	if errors.Is(err, errno.EIOCBQUEUED) {
 		end.wait.Wait(t, end.over.Load)
 		n, err = end.n, end.err
@@ -563,7 +568,7 @@ func (o *Op) expects(err error) bool {
 // start, would leave.
 func (r *run) promised(x *subject, start int64) {
 	if r.s.Deep {
-		r.crashes = append(r.crashes, crash{oracle.Sync{Start: start, End: r.tick + 1}, x, r.dev.crashed()})
+		r.crashes = append(r.crashes, crash{oracle.Sync{Start: start, End: r.tick + 1}, x, r.devs.each((*overlay).crashed)})
 	}
 }
 
@@ -719,7 +724,7 @@ func (r *run) judge(t *sched.Task) error {
 		return err
 	}
 	r.kept = nil // told: the rest looks at the same operations again
-	if !r.s.Deep && !r.w.Tracing() {
+	if !r.s.Deep && r.s.Profile == "" && !r.w.Tracing() {
 		return nil
 	}
 	for i := range r.crashes {
@@ -743,7 +748,10 @@ func (r *run) judge(t *sched.Task) error {
 		}
 	}
 	r.fs.DropCaches(t)
-	if err := r.lookAll(t, "on disk"); err != nil || r.snap == nil {
+	if err := r.lookAll(t, "on disk"); err != nil {
+		return err
+	}
+	if err := r.lookDegraded(t); err != nil || r.snap == nil {
 		return err
 	}
 	p, err := r.readSnapshot(t)
@@ -785,7 +793,7 @@ func (r *run) readSnapshot(t *sched.Task) ([]byte, error) {
 // recovered judges what the syncs that had returned promised by what is on the device as it was
 // after number i of them.
 func (r *run) recovered(t *sched.Task, i int) error {
-	c := r.recovery(t, r.crashes[i].dev)
+	c := r.recovery(t, r.crashes[i].devs, 0)
 	switch {
 	case c.err != nil:
 		return fmt.Errorf("after fsync and a crash: %w", c.err)
@@ -870,12 +878,17 @@ func (r *run) lookAll(t *sched.Task, when string) error {
 
 // look reads a file and judges its history with that.
 func (r *run) look(t *sched.Task, x *subject, when string) error {
-	h := &x.hist
 	p, err := x.read(t, x.f, r.bufs.last)
 	if err != nil {
 		return fmt.Errorf("%s: %w", when, err)
 	}
 	r.bufs.last = p
+	return r.judgeBytes(x, p, when)
+}
+
+// judgeBytes judges the history of a file that ends with the bytes p.
+func (r *run) judgeBytes(x *subject, p []byte, when string) error {
+	h := &x.hist
 	h.FinalSize = int64(len(p))
 	h.Final = r.seen(x, h.Final[:0], p, 0)
 	if r.s.end != nil {

@@ -2,6 +2,11 @@ package scenario
 
 import (
 	"fmt"
+	"maps"
+	"math/bits"
+	"slices"
+	"strconv"
+	"strings"
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
@@ -11,18 +16,20 @@ import (
 	"btrlab/internal/sched"
 )
 
-// What a power cut leaves is judged in two parts. The first is what a mount finds: it replays the
-// log, checks the image and reads names and files. That follows from the bytes on the device alone
-// and takes a hundred times as long as a short execution. The executions of one scenario leave a
-// dozen different devices, so it is looked up for a device that was mounted before (run.recovery).
-// The second part is whether that keeps what the syncs of the history promised. It is judged in
-// every execution (run.recovered).
+// What a power cut leaves, or the loss of a device, is judged in two parts. The first is what a
+// mount finds: it replays the log, checks the image and reads names and files. That follows from
+// the bytes on the device alone and takes a hundred times as long as a short execution. The
+// executions of one scenario leave a dozen different devices, so it is looked up for a device that
+// was mounted before (run.recovery). The second part is whether that keeps what the syncs of the
+// history promised. It is judged in every execution (run.recovered).
 
-// recovery is what a mount finds on a device after a power cut. Nobody changes it.
+// recovery is what a mount finds on the devices after a power cut, or without some of them. Nobody
+// changes it.
 type recovery struct {
-	dev    *overlay  // as the power cut left it
+	devs   disks     // as the power cut left them
+	lost   uint      // the devices that the mount is not given, as of disks.devices
 	hadLog bool      // there was a log to replay
-	err    error     // the device can't be mounted, is not clean, or can't be read
+	err    error     // they can't be mounted, are not clean, or can't be read
 	names  versionOf // of the run that mounted it; the files of all runs of a worker are the same
 	left   map[string]*leftFile
 }
@@ -48,39 +55,40 @@ func (l *leftFile) attr(kind OpKind) (string, error) {
 // recoveriesMax bounds what a worker keeps.
 const recoveriesMax = 64
 
-// recovery mounts dev, unless a device with the same bytes was mounted before.
-func (r *run) recovery(t *sched.Task, dev *overlay) *recovery {
+// recovery mounts the devices but for those that are lost, unless devices with the same bytes were
+// mounted before.
+func (r *run) recovery(t *sched.Task, devs disks, lost uint) *recovery {
 	for _, c := range r.recoveries {
-		if c.dev.equal(dev) {
+		if c.lost == lost && c.devs.equal(devs) {
 			return c
 		}
 	}
-	c := &recovery{dev: dev.clone()}
-	c.err = c.mount(t, r, dev)
+	c := &recovery{devs: devs.each((*overlay).clone), lost: lost}
+	c.err = c.mount(t, r, devs)
 	if len(r.recoveries) < recoveriesMax {
 		r.recoveries = append(r.recoveries, c)
 	}
 	return c
 }
 
-// mount replays the log on dev, checks it and reads what is there.
-func (c *recovery) mount(t *sched.Task, r *run, dev *overlay) (err error) {
-	if c.hadLog, err = replayLog(t, dev, r.policy); err != nil {
-		return err
+// mount replays the log on the devices, checks them and reads what is there. Where some are lost
+// it only reads.
+func (c *recovery) mount(t *sched.Task, r *run, disks disks) (err error) {
+	devs := disks.devices(c.lost)
+	if c.lost == 0 {
+		if c.hadLog, err = replayLog(t, devs, r.policy); err != nil {
+			return err
+		}
 	}
-	x, err := fs.Open(t, []blockdev.Device{dev}, fs.Options{ReadOnly: true, Now: now, EndioWorkers: 1, CacheBlocks: 64, Memory: fs.NoLimit})
+	x, err := fs.Open(t, devs, fs.Options{ReadOnly: true, Degraded: c.lost > 0, Now: now, EndioWorkers: 1, CacheBlocks: 64, Memory: fs.NoLimit})
 	if err != nil {
 		return err
 	}
 	defer x.Pause(t)
-	res, err := check.Check(t, dev, check.Options{})
-	switch n := len(res.Findings); {
-	case err != nil:
-		return fmt.Errorf("check: %w", err)
-	case n > 1:
-		return fmt.Errorf("the image is not clean: %v, and %d more", res.Findings[0], n-1)
-	case n == 1:
-		return fmt.Errorf("the image is not clean: %v", res.Findings[0])
+	if c.lost == 0 {
+		if err := clean(t, devs); err != nil {
+			return err
+		}
 	}
 	c.names = versionOf{FileName: &r.first}
 	if r.named() {
@@ -91,6 +99,20 @@ func (c *recovery) mount(t *sched.Task, r *run, dev *overlay) (err error) {
 	c.left = map[string]*leftFile{}
 	for name, s := range c.names {
 		c.left[name] = readLeft(t, x, s, name)
+	}
+	return nil
+}
+
+// clean says why the image is not clean.
+func clean(t *sched.Task, devs []blockdev.Device) error {
+	res, err := check.Check(t, devs[0], check.Options{Devices: devs[1:]})
+	switch n := len(res.Findings); {
+	case err != nil:
+		return fmt.Errorf("check: %w", err)
+	case n > 1:
+		return fmt.Errorf("the image is not clean: %v, and %d more", res.Findings[0], n-1)
+	case n == 1:
+		return fmt.Errorf("the image is not clean: %v", res.Findings[0])
 	}
 	return nil
 }
@@ -111,19 +133,52 @@ func readLeft(t *sched.Task, x *fs.FS, s *subject, name string) *leftFile {
 	return l
 }
 
-// replayLog replays the log on dev, if there is one, as a mount under policy p does.
-func replayLog(t *sched.Task, dev blockdev.Device, p *policy.Policy) (had bool, err error) {
+// replayLog replays the log on the devices, if there is one, as a mount under policy p does.
+func replayLog(t *sched.Task, devs []blockdev.Device, p *policy.Policy) (had bool, err error) {
 	b := make([]byte, format.SuperSize)
-	if err := blockdev.Read(t, dev, b, format.SuperOffset); err != nil {
+	if err := blockdev.Read(t, devs[0], b, format.SuperOffset); err != nil {
 		return false, err
 	}
 	var sb format.Super
 	if sb.Decode(b); sb.LogRoot == 0 {
 		return false, nil
 	}
-	x, err := fs.Open(t, []blockdev.Device{dev}, fs.Options{Policy: p, Now: now, EndioWorkers: 1, CacheBlocks: 64, Memory: fs.NoLimit})
+	x, err := fs.Open(t, devs, fs.Options{Policy: p, Now: now, EndioWorkers: 1, CacheBlocks: 64, Memory: fs.NoLimit})
 	if err != nil {
 		return true, err
 	}
 	return true, x.Close(t)
+}
+
+// lookDegraded reads the files without each device, and with two of parity without each two, and
+// judges them by what is read: the sync before it has put everything into its place.
+func (r *run) lookDegraded(t *sched.Task) error {
+	for lost := uint(1); lost < 1<<len(r.devs); lost++ {
+		if bits.OnesCount(lost) > layouts[r.s.Profile].bears {
+			continue
+		}
+		c := r.recovery(t, r.devs, lost)
+		if c.err != nil {
+			return fmt.Errorf("%s: %w", without(lost), c.err)
+		}
+		for _, name := range slices.Sorted(maps.Keys(c.names)) {
+			if l := c.left[name]; l.err != nil {
+				return fmt.Errorf("%s: %w", without(lost), l.err)
+			} else if err := r.judgeBytes(c.names[name], l.bytes, without(lost)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// without says which devices are lost, by their numbers from 1.
+func without(lost uint) string {
+	var l []string
+	for i := range bits.Len(lost) {
+		if lost>>i&1 == 1 {
+			l = append(l, strconv.Itoa(i+1))
+		}
+	}
+	return "without device " + strings.Join(l, " and ")
 }

@@ -24,12 +24,12 @@ func TestRestoredIsFresh(t *testing.T) {
 				t.Fatal(err)
 			}
 			s = s.With(nil, true) // end with a sync
-			dev, err := s.prepare()
+			devs, err := s.prepare()
 			if err != nil {
 				t.Fatal(err)
 			}
 			p := policy.MustParse("locked")
-			used, fresh := s.open(dev, p), s.open(dev, p)
+			used, fresh := s.open(devs, p), s.open(devs, p)
 			r := explore.Run(explore.Config{Method: explore.Random, Schedules: 20, Seed: 1}, func(w *explore.World) {
 				used.start(s, w, p, s.rule(p, false), false)
 			})

@@ -278,6 +278,10 @@ type Scenario struct {
 	// Deep ends every execution with a sync, a look at all reservations and a second reading, from
 	// disk. Without it only replays do.
 	Deep bool
+	// Profile is that of the data, raid5 on three devices or raid6 on four; empty is single, on
+	// one. Where there is one, every execution ends with a sync, and then the files are read once
+	// more without each device, of raid6 without each two: the oracle judges what the parity makes.
+	Profile string
 	// FillTo leaves so many bytes for data on the image; 0 fills nothing.
 	FillTo int64
 	// Quota turns quotas on and leaves the subvolume so many bytes until its limit; 0 is no quota.

@@ -111,9 +111,9 @@ func TestRestore(t *testing.T) {
 		fresh, err := s.Program(p, true)
 		must(t, err)
 		want := explore.Replay(cfg, "", fresh)
-		dev, err := s.prepare()
+		devs, err := s.prepare()
 		must(t, err)
-		o, n := s.open(dev, p), 0
+		o, n := s.open(devs, p), 0
 		prog := func(w *explore.World) { n++; o.start(s, w, p, s.rule(p, true), true) }
 		c := cfg
 		c.Method, c.All, c.NoShrink, c.Schedules = explore.Random, true, true, 200

@@ -338,6 +338,7 @@ func (s *Scenario) Text() string {
 	for _, o := range s.Before {
 		line("before", o.Text())
 	}
+	some("profile", s.Profile)
 	number("fill-to", s.FillTo)
 	number("quota", int64(s.Quota))
 	number("dirty-limit", s.DirtyLimit)
@@ -470,7 +471,7 @@ func (r *reader) line(line string) (want string) {
 }
 
 // declared are the first words of the lines before the tasks.
-var declared = []string{"name", "about", "goal", "file", "cached", "dirty", "second", "before", "fill-to", "quota", "dirty-limit", "switch", "rule",
+var declared = []string{"name", "about", "goal", "file", "cached", "dirty", "second", "before", "profile", "fill-to", "quota", "dirty-limit", "switch", "rule",
 	"preemptions", "method", "prove", "too-many", "deep", "by-log", "max-steps", "policies"}
 
 // mayDeclare says what is wanted instead of first, if it may not begin a declaration here.
@@ -505,6 +506,21 @@ func lockClasses(words []string) (want string) {
 	}
 	if len(words) == 0 {
 		return "switch and lock classes, or no such line: then tasks are switched everywhere"
+	}
+	return ""
+}
+
+// choose reads the rest of a line that is one of a few words.
+func (s *Scenario) choose(first, rest string) (want string) {
+	words := profiles
+	if first == "method" {
+		words = []string{string(explore.Bound), string(explore.DPOR), string(explore.State), string(explore.Naive)}
+		s.Method = explore.Method(rest)
+	} else {
+		s.Profile = rest
+	}
+	if !slices.Contains(words, rest) {
+		return first + " and one of " + strings.Join(words, ", ")
 	}
 	return ""
 }
@@ -565,10 +581,8 @@ func (r *reader) declare(first, rest string) (want string) {
 			return first + " and a number from 1 to 1000000"
 		}
 		*map[string]*int{"preemptions": &s.Preemptions, "max-steps": &s.MaxSteps}[first] = n
-	case "method":
-		if s.Method = explore.Method(rest); !slices.Contains([]explore.Method{explore.Bound, explore.DPOR, explore.State, explore.Naive}, s.Method) {
-			return "method and bound, dpor, state or naive"
-		}
+	case "method", "profile":
+		return s.choose(first, rest)
 	case "prove", "deep", "by-log":
 		if rest != "" {
 			return first + " alone"

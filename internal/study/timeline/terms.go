@@ -44,6 +44,7 @@ var (
 		"tree_csum":      "the lock of a block of the tree that has the checksums",
 		"snapshot_lock":  "keeps writes in place and snapshots apart",
 		"commit":         "the wait for the end of a commit",
+		"stripe_hash":    "guards the table of the full stripes that a write is reading and writing: the next write of one waits in it",
 		"delayed_refs":   "the changes of reference counts that a commit still has to make",
 	}
 	functionTerms = map[string]string{
