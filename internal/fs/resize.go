@@ -33,17 +33,10 @@ func (f *FS) Resize(t *sched.Task, devid, size uint64) (now uint64, moved int, e
 	if err := f.writable(); err != nil {
 		return 0, 0, err
 	}
-	i := -1
-	for k, d := range f.vols.Devices() {
-		if d.Devid() == devid {
-			i = k
-		}
-	}
-	if i < 0 {
-		return 0, 0, fmt.Errorf("no device %d: %w", devid, errno.EINVAL)
-	}
-	d := f.vols.Devices()[i]
+	d, err := f.device(devid)
 	switch {
+	case err != nil:
+		return 0, 0, err
 	case size > uint64(d.Size()):
 		return 0, 0, fmt.Errorf("size %d, the device has %d bytes: %w", size, d.Size(), errno.EINVAL)
 	case size != 0 && size < min(minDevice, d.Item().TotalBytes):
@@ -91,7 +84,9 @@ func (f *FS) Resize(t *sched.Task, devid, size uint64) (now uint64, moved int, e
 	old := d.Item().TotalBytes
 	f.vols.SetSize(t, d, size)
 	f.trans.AddTotalBytes(int64(size) - int64(old))
-	err = f.change(t, func(h *transaction.Handle) error { return f.trans.Extents.ResizeDevice(t, h.Trans(), i, size) })
+	err = f.change(t, func(h *transaction.Handle) error {
+		return f.trans.Extents.ResizeDevice(t, h.Trans(), slices.Index(f.vols.Devices(), d), size)
+	})
 	if err == nil {
 		err = d.WipeSupers(t)
 	}

@@ -125,12 +125,14 @@ type resized struct {
 // resized finds device devid.
 func (a verbs) resized(image string, devid uint64) (r resized, err error) {
 	err = a.WithDevices(image, blockdev.ReadOnly, func(devs []blockdev.Device) error {
+		var ids []string
 		for i, d := range devs {
 			s := raw.ReadSuper(a.Task, d, 0)
 			if s.Err != nil {
 				return s.Err
 			}
 			if s.Super.DevItem.Devid != devid {
+				ids = append(ids, fmt.Sprint(s.Super.DevItem.Devid))
 				continue
 			}
 			r = resized{name: append([]string{image}, a.Devices...)[i], size: d.Size(), total: s.Super.DevItem.TotalBytes}
@@ -139,7 +141,7 @@ func (a verbs) resized(image string, devid uint64) (r resized, err error) {
 			r.whole = err == nil && st.Mode().IsRegular() && off == 0 && base.Size() == d.Size()
 			return err
 		}
-		return fmt.Errorf("no device %d", devid)
+		return fmt.Errorf("no device %d, have %s: want DEVID:SIZE", devid, strings.Join(ids, ", "))
 	})
 	return r, err
 }
