@@ -49,6 +49,9 @@ func ProfileOf(flags uint64) *Profile {
 	return &profiles[1+bits.TrailingZeros64(flag)-bits.TrailingZeros64(BlockGroupRAID0)]
 }
 
+// ProfileIncompat are the features of the superblock that profiles ask for.
+const ProfileIncompat = IncompatRAID56 | IncompatRAID1C34
+
 // Incompat is the feature of the superblock that a file system with a chunk of the profile has; 0
 // is none. Models btrfs_check_raid56_incompat_flag() and check_raid1c34_incompat_flag().
 func (p *Profile) Incompat() uint64 {

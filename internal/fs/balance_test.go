@@ -247,6 +247,33 @@ func TestBalanceBadData(t *testing.T) {
 	x.WriteAt(x.Create("/g"), want, 0)
 }
 
+// A feature of the superblock that a profile asks for goes with the last chunk of it.
+func TestBalanceFeatures(t *testing.T) {
+	fstest.OneTask(t)
+	x := profileOn(t, 3, "raid5", "raid1c3")
+	features := func() uint64 { return x.FS.Super(x.T).IncompatFlags & format.ProfileIncompat }
+	convert := func(b *format.BalanceItem) {
+		for _, a := range []*format.BalanceArgs{&b.Data, &b.Meta, &b.Sys} {
+			a.Flags, a.Target = format.BalanceConvert, format.BlockGroupRAID1
+		}
+		fstest.Must(x.FS.Balance(x.T, b, nil, nil))
+		x.Must(x.FS.Sync(x.T))
+	}
+	x.WriteAt(x.Create("/f"), make([]byte, 1<<20), 0)
+	x.Must(x.FS.Sync(x.T))
+	if have := features(); have != format.IncompatRAID56|format.IncompatRAID1C34 {
+		t.Errorf("features %#x", have)
+	}
+	convert(&format.BalanceItem{Flags: format.BalanceData})
+	if have := features(); have != format.IncompatRAID1C34 {
+		t.Errorf("without RAID5: features %#x", have)
+	}
+	convert(&format.BalanceItem{Flags: format.BalanceMetadata | format.BalanceSystem})
+	if have := features(); have != 0 {
+		t.Errorf("without RAID1C3: features %#x", have)
+	}
+}
+
 // A conversion that finds no place on the first device says so before it changes anything, and the
 // file system goes on; in place of it a balance that makes place works.
 func TestBalanceNoPlace(t *testing.T) {

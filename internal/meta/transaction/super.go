@@ -157,7 +157,8 @@ func (m *Manager) nextSuper(t *sched.Task, tx *Transaction) *format.Super {
 	sb := *m.Super(t)
 	old := sb.Generation
 	sb.Generation = tx.id
-	sb.IncompatFlags |= m.incompat.Load() | m.Volumes.Incompat()
+	// A profile's feature goes with the last of its chunks: clear_incompat_bg_bits().
+	sb.IncompatFlags = sb.IncompatFlags&^format.ProfileIncompat | m.incompat.Load() | m.Volumes.Incompat()
 	if l := m.label.Load(); l != nil {
 		sb.Label = *l
 	}

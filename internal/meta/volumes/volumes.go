@@ -326,8 +326,8 @@ func (v *Volumes) Profiles(typ uint64) (flags uint64) {
 	return flags
 }
 
-// Incompat is the features of the superblock that the profiles of the chunks ask for. A feature
-// stays when the last of its chunks is gone, unlike in the kernel (clear_incompat_bg_bits()).
+// Incompat is the features of the superblock that the profiles of the chunks ask for, of
+// format.ProfileIncompat.
 func (v *Volumes) Incompat() uint64 { return v.m.Load().incompat }
 
 // Lookup finds the chunk that holds the logical address.
