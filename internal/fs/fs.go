@@ -419,7 +419,7 @@ func (f *FS) Statfs(t *sched.Task) Statfs {
 	s.MetadataTotal, s.MetadataUsed, s.MetadataMayUse, s.MetadataPinned, s.MetadataReserved = m.Total, m.Used, m.MayUse, m.Pinned, m.Reserved
 	s.SystemTotal, s.SystemUsed = y.Total, y.Used
 	s.Used = d.Used + m.Used + y.Used
-	copies := format.ProfileOf(format.BestProfile(f.vols.Profiles(format.BlockGroupData), len(f.vols.Devices()))).Copies
+	copies := format.ProfileOf(format.BestProfile(f.vols.Profiles(format.BlockGroupData), f.vols.Writable())).Copies
 	s.Free = s.Unallocated/uint64(copies) + d.Total - min(d.Total, d.Used+d.Reserved+d.MayUse+d.Readonly)
 	return s
 }

@@ -187,6 +187,9 @@ func (a verbs) serveMount(image string, o *mountFlags) error {
 	a.Live = true
 	return o.open(a, image, badCopy, func(x *fs.FS) error {
 		o.ReadOnly = o.ro
+		if line := degraded(image, x); line != "" {
+			note(line)
+		}
 		m, err := mount.New(x, o.Options)
 		if err != nil {
 			return err
