@@ -80,6 +80,7 @@ func (h *handle) reader(t *sched.Task) reader {
 func (s *server) Read(_ <-chan struct{}, in *fuse.ReadIn, p []byte) (fuse.ReadResult, fuse.Status) {
 	var n int
 	st := s.onHandle("read", in.Fh, func(t *sched.Task, h *handle) error {
+		defer s.accessed(t, h.file.Node(), in.Flags)
 		rq := kiocb.Request{Pos: in.Offset}
 		if in.Flags&unix.O_DIRECT != 0 {
 			rq.Flags |= kiocb.Direct

@@ -58,6 +58,7 @@ func (s *server) Symlink(_ <-chan struct{}, h *fuse.InHeader, target, name strin
 func (s *server) Readlink(_ <-chan struct{}, h *fuse.InHeader) (target []byte, st fuse.Status) {
 	st = s.on("readlink", h.NodeId, func(t *sched.Task, n *fs.Node) error {
 		to, err := n.Readlink(t)
+		s.accessed(t, n, 0)
 		target = []byte(to)
 		return err
 	})

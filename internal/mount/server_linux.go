@@ -24,6 +24,7 @@ type server struct {
 	handles            table[handle]
 	tasks              sync.Pool // of *sched.Task
 	kernel             atomic.Pointer[fuse.Server]
+	flags              kernelFlags
 	gate               sync.RWMutex // a request reads; Frozen writes
 
 	start   func(k *fuse.Server) error // of the rings, if set
