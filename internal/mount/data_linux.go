@@ -27,6 +27,9 @@ func (s *server) onHandle(op string, fh uint64, f func(t *sched.Task, h *handle)
 	if h == nil || h.file == nil {
 		return fuse.EBADF
 	}
+	if s.down.Load() {
+		return fuse.EIO
+	}
 	t := s.begin(op)
 	defer s.end(t)
 	return s.status(f(t, h))

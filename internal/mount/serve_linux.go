@@ -187,7 +187,9 @@ func (m *Mount) options() *fuse.MountOptions {
 	if o.Debug != nil {
 		f.Debug, f.Logger = true, log.New(lines(o.Debug), "", 0)
 	}
-	f.DirectMountStrict = os.Geteuid() == 0
+	if f.DirectMountStrict = os.Geteuid() == 0; f.DirectMountStrict {
+		f.DirectMountFlags = unix.MS_SILENT // without a flag the library makes it nosuid and nodev
+	}
 	for _, x := range o.flags() {
 		switch {
 		case f.DirectMountStrict:
@@ -224,7 +226,8 @@ func (o *Options) flags() []mountFlag {
 }
 
 // Remount changes the flags of what is mounted at o.Dir: read-only, and what may be run there. It
-// takes root.
+// takes root. Linux tells the server nothing of it: to read-only, what was written is committed
+// here, as btrfs_remount_ro() does.
 func Remount(o Options) error {
 	flags := uintptr(unix.MS_REMOUNT)
 	for _, x := range o.flags() {
@@ -233,7 +236,22 @@ func Remount(o Options) error {
 	if err := unix.Mount("", o.Dir, "", flags, ""); err != nil {
 		return &blockdev.NameError{Name: o.Dir, Err: fmt.Errorf("cannot remount: %w", err)}
 	}
+	if o.ReadOnly {
+		if err := commit(o.Dir); err != nil {
+			return &blockdev.NameError{Name: o.Dir, Err: fmt.Errorf("cannot commit: %w", err)}
+		}
+	}
 	return nil
+}
+
+// commit asks the server of the mount at dir for a commit.
+func commit(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return errors.Join(unix.Syncfs(int(d.Fd())), unix.IoctlSetInt(int(d.Fd()), ioctlSync, 0))
 }
 
 // lines is a writer of lines.

@@ -188,6 +188,12 @@ func twinAtimes(t *testing.T, bin string, mode mode, options string) {
 		flags = append(flags[:len(flags):len(flags)], "-o", with)
 	}
 	m := serve(t, bin, ours, flags...)
+	if options == "" {
+		mounts, err := os.ReadFile("/proc/self/mounts")
+		if interop.Must(t, err); !strings.Contains(string(mounts), " "+m.dir+" fuse.btrlab rw,relatime,") {
+			t.Errorf("the flags of %s in\n%s", m.dir, mounts)
+		}
+	}
 	have := steps(m.dir, func() { interop.Sh(t, bin, "mount", ours, m.dir, "-o", "remount,"+again) },
 		func() {
 			if out, err := m.at(t, bin, nil, "snapshot -r / /snap"); err != nil {
