@@ -223,6 +223,10 @@ func (s *server) CopyFileRange(_ <-chan struct{}, in *fuse.CopyFileRangeIn) (n u
 		return 0, fuse.EBADF
 	}
 	st = s.onFile("copyfilerange", in.FhIn, func(t *sched.Task, from *fs.File) (err error) {
+		// Models generic_copy_file_checks(): the kernel's inode does not have the flag.
+		if to.file.Node().Flags()&format.InodeImmutable != 0 {
+			return errno.EPERM
+		}
 		size := min(in.Len, 1<<30)
 		err = to.change(t, in.OffOut, size, func() error {
 			return s.keepMtime(t, to.file, func() (err error) {

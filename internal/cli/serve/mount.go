@@ -40,8 +40,8 @@ through btrlab's engine, with the locks of --policy. It stays in the foreground 
 commits then; --daemon returns once DIR is mounted. A server that is killed leaves the last commit and the log of the fsyncs after
 it, which the next mount replays. As root it mounts by itself, otherwise it takes fusermount3. A link to btrlab named
 /sbin/mount.fuse.btrlab makes it known to mount(8) and fstab as type fuse.btrlab. -o takes ro, subvol=PATH, subvolid=N, policy=NAME,
-cache=none|kernel, io_uring, memory=SIZE, commit=SECONDS, device=PATH, degraded, discard, fsname=NAME, allow_other, nonempty, relatime
-(the default), strictatime, noatime, nodiratime, nosuid, nodev, noexec, and remount to change ro and the last five.`,
+cache=none|kernel, io_uring, memory=SIZE, commit=SECONDS, device=PATH, degraded, norecovery, discard, fsname=NAME, allow_other,
+nonempty, relatime (the default), strictatime, noatime, nodiratime, nosuid, nodev, noexec, and remount to change ro and the last five.`,
 		Example: `  btrlab mount disk.img /mnt
   btrlab mount disk.img /mnt --daemon --policy unlocked --allow-other
   btrlab mount disk.img /mnt -o ro,subvol=/home`,
@@ -148,6 +148,8 @@ func (a verbs) mountOptions(cmd *cobra.Command, o *mountFlags) error {
 			o.NoExec = true
 		case "degraded":
 			a.Degraded = true
+		case "norecovery", "nologreplay":
+			a.NoReplay = true
 		case "discard":
 			o.discard = true
 		case "nodiscard":

@@ -95,3 +95,20 @@ func TestForgetsBounded(t *testing.T) {
 		x.Close()
 	})
 }
+
+// TestCopyToImmutable: a file that became immutable after it was opened takes writes, and no
+// copies.
+func TestCopyToImmutable(t *testing.T) {
+	c := newClient(t)
+	from, fromFh := c.create(1, "from", unix.O_RDWR)
+	c.write(from, fromFh, 0, 0, "text")
+	to, toFh := c.create(1, "to", unix.O_RDWR)
+	in := &fuse.CopyFileRangeIn{InHeader: head(from), FhIn: fromFh, NodeIdOut: to, FhOut: toFh, Len: 4}
+	_, st := c.s.CopyFileRange(nil, in)
+	c.want("copy", st, 0)
+	flag := []byte{0x10, 0, 0, 0}
+	c.want("immutable", c.s.Ioctl(nil, &fuse.IoctlIn{InHeader: head(to), Cmd: ioctlSetFlags}, flag, nil, nil), 0)
+	_, st = c.s.CopyFileRange(nil, in)
+	c.want("copy to an immutable file", st, syscall.EPERM)
+	c.write(to, toFh, 0, 0, "more")
+}
