@@ -137,8 +137,8 @@ kernels: build ## fetch other kernels, boot each and let it judge: images, logs,
 	bash internal/judge/kernels/fetch.sh '$(BTRLAB_KERNELS)' $(V)
 	BTRLAB_INTEROP=1 BTRLAB_KERNELS='$(BTRLAB_KERNELS)' $(GO) test -count=1 -v -timeout 3h -run '^TestKernel' ./internal/interop/kernel -kernels.all $(if $(KEEP),-kernels.keep)
 
-judges: build ## let fsx, fsstress, pjdfstest and xfstests judge a mounted image (root; XFSTESTS= and PJDFSTEST= name clones)
-	bash internal/mount/judges.sh $(BIN) $(ART)/judges '$(PJDFSTEST)' '$(XFSTESTS)'
+judges: build ## let fsx, fsstress, pjdfstest, xfstests and a soak judge a mounted image (root; XFSTESTS= and PJDFSTEST= name clones; SOAK=60 an hour of kills)
+	SOAK='$(SOAK)' bash internal/mount/judges.sh $(BIN) $(ART)/judges '$(PJDFSTEST)' '$(XFSTESTS)'
 
 notebook: ## open the notebooks in JupyterLab (installed in notebooks/.venv)
 	bash notebooks/run.sh --open

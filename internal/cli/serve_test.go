@@ -13,22 +13,30 @@ import (
 )
 
 // TestServe serves a file as a disk to a client that knows as little of NBD as it can: what it has
-// written and flushed is in the file, and the end commits.
+// written and flushed is in the file, and the end commits. A file system that has lost a device is
+// written to the other one, with a line that says so.
 func TestServe(t *testing.T) {
 	img := filepath.Join(t.TempDir(), "disk.img")
 	verb(t, 0, "mkfs", "-q", "--size", "256M", img)
 	verb(t, 0, "touch", img+":/vm.raw")
 	verb(t, 0, "truncate", "--size", "1M", img+":/vm.raw")
+	left, gone := filepath.Join(t.TempDir(), "left.img"), filepath.Join(t.TempDir(), "gone.img")
+	verb(t, 0, "mkfs", "-q", "--size", "128M", "-d", "raid1", "-m", "raid1", "--device", gone, left)
+	verb(t, 0, "touch", "--device", gone, left+":/vm.raw")
+	verb(t, 0, "truncate", "--size", "1M", "--device", gone, left+":/vm.raw")
 	for _, c := range []struct {
-		spec string
-		size uint64
-	}{{img + ":/vm.raw", 1 << 20}, {img, 256 << 20}} {
+		spec  string
+		size  uint64
+		flags []string
+		warn  string
+	}{{img + ":/vm.raw", 1 << 20, nil, ""}, {img, 256 << 20, nil, ""},
+		{left + ":/vm.raw", 1 << 20, []string{"--degraded"}, "btrlab: warning: " + left + ": degraded, without the missing devid 2\n"}} {
 		r, w := io.Pipe()
 		var errw bytes.Buffer
 		a := newCmdline(nil, w, &errw)
 		done := make(chan error, 1)
 		go func() {
-			err := a.run([]string{"serve", "--nbd", "tcp:127.0.0.1:0", c.spec})
+			err := a.run(append([]string{"serve", "--nbd", "tcp:127.0.0.1:0", c.spec}, c.flags...))
 			done <- err
 			w.CloseWithError(errors.Join(err, io.EOF))
 		}()
@@ -75,7 +83,7 @@ func TestServe(t *testing.T) {
 		}
 		request(6, last, 2, "")
 		close(a.Stopped)
-		if err := <-done; err != nil || errw.Len() > 0 {
+		if err := <-done; err != nil || errw.String() != c.warn {
 			t.Errorf("%s: the end is %v, %q", c.spec, err, errw.String())
 		}
 		nc.Close()
@@ -84,4 +92,7 @@ func TestServe(t *testing.T) {
 		t.Errorf("the file ends with %q", have)
 	}
 	verb(t, 0, "check", img)
+	if have := verb(t, 0, "cat", "--degraded", "--offset", "1048571", left+":/vm.raw"); have != "\x00\x00llo" {
+		t.Errorf("the file that was written without a device ends with %q", have)
+	}
 }

@@ -307,6 +307,11 @@ func TimespecOf(t time.Time) Timespec { return Timespec{t.Unix(), uint32(t.Nanos
 // Time converts back.
 func (t Timespec) Time() time.Time { return time.Unix(t.Sec, int64(t.Nsec)) }
 
+// Before reports whether t is earlier than u.
+func (t Timespec) Before(u Timespec) bool {
+	return t.Sec < u.Sec || t.Sec == u.Sec && t.Nsec < u.Nsec
+}
+
 func decodeTimespec(b []byte) Timespec { return Timespec{int64(le.Uint64(b)), le.Uint32(b[8:])} }
 
 func (t Timespec) encode(b []byte) {

@@ -190,6 +190,8 @@ func (p *Profile) StripesWanted(n int) string {
 
 // BestProfile is the one among the profiles in flags that a new chunk takes on that many devices:
 // the one with the most redundancy of those that have enough devices; 0, single, if none has.
+// Devices that are missing do not count: what is written to one device of a RAID1 is single, in
+// Linux too.
 //
 // Models fs/btrfs/block-group.c:btrfs_reduce_alloc_profile().
 func BestProfile(flags uint64, devices int) uint64 {

@@ -165,6 +165,31 @@ func TestDeviceLeftBehind(t *testing.T) {
 	}
 }
 
+// One device of a RAID1 takes more than its chunks have room for: new chunks are single then, as
+// Linux makes them, and the missing device is replaced nevertheless.
+func TestDegradedNewChunks(t *testing.T) {
+	fstest.OneTask(t)
+	x := profileOn(t, 2, "raid1", "raid1")
+	x.Close()
+	devs := images(x)
+	f := fstest.Must(fs.Open(x.T, devs[:1], fs.Options{Degraded: true}))
+	file := fstest.Must(f.OpenFile(x.T, "/new", fs.O_RDWR|fs.O_CREAT, 0o644))
+	want := bytes.Repeat([]byte("more than there is room for. "), 2<<20)
+	fstest.Must(file.WriteAt(x.T, want, 0))
+	fstest.NoError(file.Close(x.T))
+	fresh := blockdev.NewMemory(devs[1].Size())
+	fstest.NoError(f.ReplaceDevice(x.T, 2, fresh, nil))
+	fstest.NoError(f.Close(x.T))
+	if found := fstest.Findings(x.T, devs[0], fresh); found != "" {
+		t.Error(found)
+	}
+	f = fstest.Must(fs.Open(x.T, []blockdev.Device{devs[0], fresh}, fs.Options{ReadOnly: true}))
+	if have := fstest.Must(readAll(x.T, f, "/new")); !bytes.Equal(have, want) {
+		t.Errorf("%d bytes, %d written", len(have), len(want))
+	}
+	fstest.NoError(f.Close(x.T))
+}
+
 // A log is replayed in block groups of both data and metadata: the tree blocks of the replay do not
 // take the places of the data that the log names.
 func TestMixedLogReplay(t *testing.T) {

@@ -332,6 +332,16 @@ func (f *FS) Close(t *sched.Task) error {
 	return err
 }
 
+// ErrShutdown is why a file system is broken that Shutdown has ended.
+var ErrShutdown = errors.New("it was shut down")
+
+// Shutdown ends the file system as a power cut does: nothing more becomes durable, and the next
+// open finds the last commit and the log. Sync and Close then return an error that is ErrShutdown.
+// Any task may call it at any time.
+//
+// Models btrfs_force_shutdown().
+func (f *FS) Shutdown(t *sched.Task) { f.trans.Shutdown(t, ErrShutdown) }
+
 // Flush starts writeback of a file and does not wait for its end. Models sync_file_range() with
 // SYNC_FILE_RANGE_WRITE.
 func (f *FS) Flush(t *sched.Task, x *File) error {
@@ -419,7 +429,7 @@ func (f *FS) Statfs(t *sched.Task) Statfs {
 	s.MetadataTotal, s.MetadataUsed, s.MetadataMayUse, s.MetadataPinned, s.MetadataReserved = m.Total, m.Used, m.MayUse, m.Pinned, m.Reserved
 	s.SystemTotal, s.SystemUsed = y.Total, y.Used
 	s.Used = d.Used + m.Used + y.Used
-	copies := format.ProfileOf(format.BestProfile(f.vols.Profiles(format.BlockGroupData), len(f.vols.Devices()))).Copies
+	copies := format.ProfileOf(format.BestProfile(f.vols.Profiles(format.BlockGroupData), f.vols.Writable())).Copies
 	s.Free = s.Unallocated/uint64(copies) + d.Total - min(d.Total, d.Used+d.Reserved+d.MayUse+d.Readonly)
 	return s
 }

@@ -27,6 +27,9 @@ func (s *server) onHandle(op string, fh uint64, f func(t *sched.Task, h *handle)
 	if h == nil || h.file == nil {
 		return fuse.EBADF
 	}
+	if s.down.Load() {
+		return fuse.EIO
+	}
 	t := s.begin(op)
 	defer s.end(t)
 	return s.status(f(t, h))
@@ -80,6 +83,7 @@ func (h *handle) reader(t *sched.Task) reader {
 func (s *server) Read(_ <-chan struct{}, in *fuse.ReadIn, p []byte) (fuse.ReadResult, fuse.Status) {
 	var n int
 	st := s.onHandle("read", in.Fh, func(t *sched.Task, h *handle) error {
+		defer s.accessed(t, h.file.Node(), in.Flags)
 		rq := kiocb.Request{Pos: in.Offset}
 		if in.Flags&unix.O_DIRECT != 0 {
 			rq.Flags |= kiocb.Direct
@@ -219,6 +223,10 @@ func (s *server) CopyFileRange(_ <-chan struct{}, in *fuse.CopyFileRangeIn) (n u
 		return 0, fuse.EBADF
 	}
 	st = s.onFile("copyfilerange", in.FhIn, func(t *sched.Task, from *fs.File) (err error) {
+		// Models generic_copy_file_checks(): the kernel's inode does not have the flag.
+		if to.file.Node().Flags()&format.InodeImmutable != 0 {
+			return errno.EPERM
+		}
 		size := min(in.Len, 1<<30)
 		err = to.change(t, in.OffOut, size, func() error {
 			return s.keepMtime(t, to.file, func() (err error) {

@@ -59,6 +59,7 @@ func (s *server) readDir(in *fuse.ReadIn, add func(t *sched.Task, d *fs.Node, at
 		return fuse.EBADF
 	}
 	return s.on("readdir", in.NodeId, func(t *sched.Task, d *fs.Node) error {
+		defer s.accessed(t, d, in.Flags)
 		off := in.Offset
 		if off == 0 {
 			end, err := d.DirEnd(t)

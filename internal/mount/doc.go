@@ -13,7 +13,7 @@
 // of node ids and file handles, and a gate that every request passes, for Mount.Frozen.
 //
 // Model: fs/fuse in Linux, as the other end of include/uapi/linux/fuse.h. Differences from a btrfs
-// that the kernel mounts: access times do not change; all subvolumes are one device, so the inode
-// numbers of those below the mounted one are made up; FICLONE, FIEMAP and the ioctls of btrfs-progs
-// do not get here.
+// that the kernel mounts: what programs read from the kernel's cache changes no access times; all
+// subvolumes are one device, so the inode numbers of those below the mounted one are made up;
+// FICLONE, FIEMAP and the ioctls of btrfs-progs do not get here.
 package mount

@@ -2,6 +2,7 @@ package mount
 
 import (
 	"encoding/binary"
+	"math"
 	"syscall"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -19,6 +20,8 @@ const (
 	ioctlGetXflags  = 0x801c581f
 	ioctlSetXflags  = 0x401c5820
 	ioctlTrim       = 0xc0185879 // FITRIM
+	ioctlShutdown   = 0x8004587d // FS_IOC_SHUTDOWN, also XFS_IOC_GOINGDOWN
+	ioctlSync       = 0x9408     // BTRFS_IOC_SYNC
 	sizeofFlags     = 4
 	sizeofFsxattr   = 28
 	sizeofTrim      = 24         // struct fstrim_range: start, len, minlen
@@ -29,6 +32,12 @@ func (s *server) Ioctl(_ <-chan struct{}, in *fuse.IoctlIn, p []byte, _ *fuse.Io
 	return s.on("ioctl", in.NodeId, func(t *sched.Task, n *fs.Node) error {
 		if in.Cmd == ioctlTrim && len(p) >= sizeofTrim && len(out) >= sizeofTrim {
 			return s.trim(t, in, p, out)
+		}
+		switch in.Cmd {
+		case ioctlShutdown:
+			return s.shutdown(t, in)
+		case ioctlSync:
+			return s.fs.Sync(t)
 		}
 		flags := n.Flags()
 		var want uint64
@@ -85,11 +94,28 @@ func (s *server) Ioctl(_ <-chan struct{}, in *fuse.IoctlIn, p []byte, _ *fuse.Io
 	})
 }
 
+// shutdown is FS_IOC_SHUTDOWN: what is not durable is lost, and each request from now on is EIO.
+// The kernel does not hand over the flags, and none of those that tests use asks for more of btrfs.
+//
+// Models btrfs_ioctl_shutdown() of Linux 6.19 with FS_SHUTDOWN_FLAGS_NOLOGFLUSH.
+func (s *server) shutdown(t *sched.Task, in *fuse.IoctlIn) error {
+	if in.Uid != 0 {
+		return errno.EPERM
+	}
+	s.down.Store(true)
+	s.fs.Shutdown(t)
+	return nil
+}
+
 // trim is FITRIM: fstrim(8). A range of addresses is not looked at, all is trimmed, as fstrim asks
-// for. Models btrfs_ioctl_fitrim().
+// for. Models btrfs_ioctl_fitrim() and btrfs_trim_fs(), with their refusals.
 func (s *server) trim(t *sched.Task, in *fuse.IoctlIn, p, out []byte) error {
 	if in.Uid != 0 {
 		return errno.EPERM
+	}
+	start, length := binary.NativeEndian.Uint64(p), binary.NativeEndian.Uint64(p[8:])
+	if length < format.SectorSize || start == math.MaxUint64 || length != math.MaxUint64 && start+length < start {
+		return errno.EINVAL
 	}
 	n, err := s.fs.Trim(t, max(binary.NativeEndian.Uint64(p[16:]), format.SectorSize))
 	copy(out, p[:sizeofTrim])

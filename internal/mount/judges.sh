@@ -1,7 +1,7 @@
 #!/bin/bash
-# The outside judges of a mounted image: fsx, fsstress with and without a kill, pjdfstest, and the
-# tests of xfstests that mean something for FUSE. It takes root, about 15 minutes, and what both
-# suites take to be built (CONTRIBUTING.md says which packages).
+# The outside judges of a mounted image: fsx, fsstress with and without a kill, pjdfstest, all of
+# xfstests' generic, and a soak of SOAK minutes (3) with a kill in each. It takes root, more than an
+# hour, and what both suites take to be built (CONTRIBUTING.md says which packages).
 #
 # usage: judges.sh BTRLAB WORK PJDFSTEST XFSTESTS    the last two are clones of pjd/pjdfstest and
 #                                                    kdave/xfstests; WORK is made
@@ -9,6 +9,7 @@ set -euo pipefail
 [ $# -eq 4 ] && [ -d "$3" ] && [ -d "$4" ] || { echo "bad judges, want PJDFSTEST=DIR and XFSTESTS=DIR: clones of pjd/pjdfstest and kdave/xfstests" >&2; exit 2; }
 [ "$(id -u)" = 0 ] || { echo "bad user, want root" >&2; exit 2; }
 mkdir -p "$2"
+here=$(dirname "$(realpath "$0")")
 btrlab=$(realpath "$1") work=$(realpath "$2") pjd=$(realpath "$3") xfs=$(realpath "$4")
 mnt=$work/mnt; mkdir -p "$mnt" "$work/test" "$work/scratch"
 failed=0
@@ -74,26 +75,6 @@ down "$img"; clean "$img"
 # rename/24.t wants directories to have hard links for their subdirectories; those of btrfs have 1.
 grep -q '^Files=' "$work/pjd.out" && ! grep 'Failed:' "$work/pjd.out" | grep -vq 'rename/24.t .*Failed: 4)' || fail pjdfstest
 
-# xfstests has no word for a FUSE file system but the helper of mount(8): btrlabjudge TAG DIR mounts
-# the image of the tag. df must say "fuse", tests/ wants its users, and a HUP would end the run.
-cat >/sbin/mount.fuse.btrlabjudge <<C
-#!/bin/bash
-img=$work/\$1.img
-case " \$* " in *remount*) exec "$btrlab" mount "\$img" "\${@:2}";; esac
-[ -e "\$img" ] || "$btrlab" mkfs -q --size 8G "\$img"
-flock "\$img" true
-exec "$btrlab" mount "\$img" "\$2" --daemon --allow-other -o fsname="\$1" "\${@:3}"
-C
-chmod +x /sbin/mount.fuse.btrlabjudge
-trap 'rm -f /sbin/mount.fuse.btrlabjudge' EXIT
-rm -f "$work"/judge[12].img
-grep -q 's/fuse\\' "$work/xfs/common/rc" || sed -i "s#-e 's/fuse.ceph-fuse/ceph-fuse/'#&  -e 's/fuse\\\\.[a-z0-9]*/fuse/'#" "$work/xfs/common/rc"
-for u in fsgqa 123456-fsgqa; do id $u >/dev/null 2>&1 || useradd -M $u; done
-cat >"$work/xfs/local.config" <<C
-export FSTYP=fuse FUSE_SUBTYP=.btrlabjudge TEST_DEV=judge1 SCRATCH_DEV=judge2 TEST_DIR=$work/test SCRATCH_MNT=$work/scratch
-C
-(cd "$work/xfs" && setsid -w ./check generic/{001,005,006,007,011,013,023,024,025,028,075,080,091,112,124,131,210,213,221,236,245,257,263,285,286,306,309,313,375,401,430,432,437,448,450,452,465,637}) >"$work/xfs.out" 2>&1 || fail xfstests
-tail -n 5 "$work/xfs.out"
-for d in test scratch; do umount "$work/$d" 2>/dev/null || true; done
-for img in "$work"/judge[12].img; do flock "$img" true; clean "$img"; done
+bash "$here/xfstests.sh" "$btrlab" "$work" "$xfs" || fail xfstests
+bash "$here/soak.sh" "$btrlab" "$work/soak" "$work/xfs" "${SOAK:-3}" || fail soak
 exit $failed

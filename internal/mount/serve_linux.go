@@ -96,12 +96,15 @@ func New(x *fs.FS, o Options) (*Mount, error) {
 		defer m.s.end(t)
 		return nil, errors.Join(err, apart("detach", o.Dir), m.Release(t))
 	}
+	if err := m.s.flags.watch(o.Dir); err != nil {
+		m.s.warn(fmt.Errorf("a remount to read-only or noatime will not be noticed: %w", err))
+	}
 	go func() {
 		m.fuse.Serve()
 		if m.ring != nil {
 			m.ring.Wait()
 		}
-		if err := m.closeRings(); err != nil {
+		if err := errors.Join(m.closeRings(), m.s.flags.close()); err != nil {
 			m.s.warn(err)
 		}
 		close(m.done)
@@ -170,7 +173,7 @@ func (m *Mount) options() *fuse.MountOptions {
 	o := m.s.opt
 	f := &fuse.MountOptions{
 		Name: "btrlab", FsName: o.Source, AllowOther: o.AllowOther, MaxWrite: maxWrite, MaxBackground: maxBackground,
-		EnableAcl: true, EnableSymlinkCaching: true, ExplicitDataCacheControl: true, DisableSplice: true,
+		EnableAcl: true, EnableSymlinkCaching: o.Atime != fs.Strictatime, ExplicitDataCacheControl: true, DisableSplice: true,
 		Options: []string{"default_permissions"},
 		ExtraCapabilities: fuse.CAP_DIRECT_IO_ALLOW_MMAP | fuse.CAP_HANDLE_KILLPRIV_V2 | fuse.CAP_SETXATTR_EXT |
 			fuse.CAP_DONT_MASK | fuse.CAP_ASYNC_DIO | fuse.CAP_READDIRPLUS_AUTO,
@@ -184,7 +187,9 @@ func (m *Mount) options() *fuse.MountOptions {
 	if o.Debug != nil {
 		f.Debug, f.Logger = true, log.New(lines(o.Debug), "", 0)
 	}
-	f.DirectMountStrict = os.Geteuid() == 0
+	if f.DirectMountStrict = os.Geteuid() == 0; f.DirectMountStrict {
+		f.DirectMountFlags = unix.MS_SILENT // without a flag the library makes it nosuid and nodev
+	}
 	for _, x := range o.flags() {
 		switch {
 		case f.DirectMountStrict:
@@ -202,14 +207,17 @@ type mountFlag struct {
 	option string
 }
 
-// flags are the mount's flags. Times of access do not change.
+// flags are the mount's flags.
 func (o *Options) flags() []mountFlag {
-	all := []mountFlag{{unix.MS_NOATIME, "noatime"}}
+	var all []mountFlag
 	for _, x := range []struct {
 		on bool
 		mountFlag
 	}{{o.ReadOnly, mountFlag{unix.MS_RDONLY, "ro"}}, {o.NoSUID, mountFlag{unix.MS_NOSUID, "nosuid"}},
-		{o.NoDev, mountFlag{unix.MS_NODEV, "nodev"}}, {o.NoExec, mountFlag{unix.MS_NOEXEC, "noexec"}}} {
+		{o.NoDev, mountFlag{unix.MS_NODEV, "nodev"}}, {o.NoExec, mountFlag{unix.MS_NOEXEC, "noexec"}},
+		{o.Atime == fs.Noatime, mountFlag{unix.MS_NOATIME, "noatime"}}, {o.NoDirAtime, mountFlag{unix.MS_NODIRATIME, "nodiratime"}},
+		// fusermount3 does not know the next one, and takes no harm from its absence.
+		{o.Atime == fs.Strictatime && os.Geteuid() == 0, mountFlag{unix.MS_STRICTATIME, "strictatime"}}} {
 		if x.on {
 			all = append(all, x.mountFlag)
 		}
@@ -218,7 +226,8 @@ func (o *Options) flags() []mountFlag {
 }
 
 // Remount changes the flags of what is mounted at o.Dir: read-only, and what may be run there. It
-// takes root.
+// takes root. Linux tells the server nothing of it: to read-only, what was written is committed
+// here, as btrfs_remount_ro() does.
 func Remount(o Options) error {
 	flags := uintptr(unix.MS_REMOUNT)
 	for _, x := range o.flags() {
@@ -227,7 +236,22 @@ func Remount(o Options) error {
 	if err := unix.Mount("", o.Dir, "", flags, ""); err != nil {
 		return &blockdev.NameError{Name: o.Dir, Err: fmt.Errorf("cannot remount: %w", err)}
 	}
+	if o.ReadOnly {
+		if err := commit(o.Dir); err != nil {
+			return &blockdev.NameError{Name: o.Dir, Err: fmt.Errorf("cannot commit: %w", err)}
+		}
+	}
 	return nil
+}
+
+// commit asks the server of the mount at dir for a commit.
+func commit(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return errors.Join(unix.Syncfs(int(d.Fd())), unix.IoctlSetInt(int(d.Fd()), ioctlSync, 0))
 }
 
 // lines is a writer of lines.

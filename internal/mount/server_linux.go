@@ -22,8 +22,11 @@ type server struct {
 	top                uint64 // the mounted subvolume
 	nodes              nodes
 	handles            table[handle]
-	tasks              sync.Pool // of *sched.Task
+	tasks              sync.Pool     // of *sched.Task
+	forgets            chan struct{} // has room for those that may begin
 	kernel             atomic.Pointer[fuse.Server]
+	flags              kernelFlags
+	down               atomic.Bool  // shut down: requests are EIO
 	gate               sync.RWMutex // a request reads; Frozen writes
 
 	start   func(k *fuse.Server) error // of the rings, if set
@@ -43,7 +46,7 @@ type handle struct {
 }
 
 func newServer(x *fs.FS, o Options) *server {
-	s := &server{RawFileSystem: fuse.NewDefaultRawFileSystem(), fs: x, opt: o}
+	s := &server{RawFileSystem: fuse.NewDefaultRawFileSystem(), fs: x, opt: o, forgets: make(chan struct{}, forgetsMax)}
 	s.tasks.New = func() any { return sched.NewTask("fuse") }
 	t := s.begin("mount")
 	defer s.end(t)
@@ -96,6 +99,9 @@ func (s *server) on(op string, id uint64, f func(t *sched.Task, n *fs.Node) erro
 	n := s.nodes.of(id)
 	if n == nil {
 		return fuse.Status(syscall.ESTALE)
+	}
+	if s.down.Load() {
+		return fuse.EIO
 	}
 	t := s.begin(op)
 	defer s.end(t)

@@ -40,14 +40,15 @@ through btrlab's engine, with the locks of --policy. It stays in the foreground 
 commits then; --daemon returns once DIR is mounted. A server that is killed leaves the last commit and the log of the fsyncs after
 it, which the next mount replays. As root it mounts by itself, otherwise it takes fusermount3. A link to btrlab named
 /sbin/mount.fuse.btrlab makes it known to mount(8) and fstab as type fuse.btrlab. -o takes ro, subvol=PATH, subvolid=N, policy=NAME,
-cache=none|kernel, io_uring, memory=SIZE, commit=SECONDS, device=PATH, degraded, discard, fsname=NAME, allow_other, nonempty, nosuid, nodev,
-noexec, and remount to change ro and the last three.`,
+cache=none|kernel, io_uring, memory=SIZE, commit=SECONDS, device=PATH, degraded, norecovery, discard, fsname=NAME, allow_other,
+nonempty, relatime (the default), strictatime, noatime, nodiratime, nosuid, nodev, noexec, and remount to change ro and the last five.`,
 		Example: `  btrlab mount disk.img /mnt
   btrlab mount disk.img /mnt --daemon --policy unlocked --allow-other
   btrlab mount disk.img /mnt -o ro,subvol=/home`,
 		Args:              cobra.ExactArgs(2),
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
 	}
+	o.Atime = fs.Relatime // Linux's default
 	f := cmd.Flags()
 	o.serving.flags(cmd, "mount read-only")
 	f.BoolVar(&o.daemon, "daemon", false, "go to the background once the image is mounted")
@@ -117,12 +118,22 @@ func (a verbs) mountOptions(cmd *cobra.Command, o *mountFlags) error {
 		}
 		var err error
 		switch name {
-		case "", "rw", "defaults", "auto", "noauto", "nofail", "user", "users", "owner", "_netdev", "suid", "dev", "exec", "async", "atime", "noatime",
-			"relatime", "diratime", "nodiratime", "comment",
+		case "", "rw", "defaults", "auto", "noauto", "nofail", "user", "users", "owner", "_netdev", "suid", "dev", "exec", "async", "comment",
+			"lazytime", "nolazytime", // which change nothing on a btrfs of Linux either
 			// of /proc/mounts, for a remount
 			"user_id", "group_id", "default_permissions", "max_read":
 		case "ro":
 			o.ro = true
+		case "noatime":
+			o.Atime = fs.Noatime
+		case "relatime", "atime", "nostrictatime":
+			o.Atime = fs.Relatime
+		case "strictatime":
+			o.Atime = fs.Strictatime
+		case "nodiratime":
+			o.NoDirAtime = true
+		case "diratime":
+			o.NoDirAtime = false
 		case "allow_other":
 			o.AllowOther = true
 		case "remount":
@@ -137,6 +148,8 @@ func (a verbs) mountOptions(cmd *cobra.Command, o *mountFlags) error {
 			o.NoExec = true
 		case "degraded":
 			a.Degraded = true
+		case "norecovery", "nologreplay":
+			a.NoReplay = true
 		case "discard":
 			o.discard = true
 		case "nodiscard":
@@ -187,6 +200,9 @@ func (a verbs) serveMount(image string, o *mountFlags) error {
 	a.Live = true
 	return o.open(a, image, badCopy, func(x *fs.FS) error {
 		o.ReadOnly = o.ro
+		if line := degraded(image, x); line != "" {
+			note(line)
+		}
 		m, err := mount.New(x, o.Options)
 		if err != nil {
 			return err

@@ -153,6 +153,9 @@ func uri(l net.Listener) string {
 // serveFile serves a file through the engine.
 func (a verbs) serveFile(l net.Listener, image, path string, o *serveFlags) error {
 	return o.open(a, image, a.WarnCopies(image), func(x *fs.FS) error {
+		if line := degraded(image, x); line != "" {
+			fmt.Fprintf(a.Err, "btrlab: %s\n", app.Shown(a.Err, line))
+		}
 		how := fs.O_RDWR
 		if o.ro {
 			how = fs.O_RDONLY

@@ -1,6 +1,8 @@
 package serve
 
 import (
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -57,10 +59,21 @@ func (o *serving) open(a verbs, image string, badCopy func(error), f func(x *fs.
 	if err := a.fitAddresses(); err != nil {
 		return err
 	}
-	o.ro = o.ro || a.NoReplay || a.Degraded
+	o.ro = o.ro || a.NoReplay
 	opt := fs.Options{ReadOnly: o.ro, Policy: &o.p, Memory: a.CacheSize(), Subvol: a.Subvol.ID, SubvolPath: a.Subvol.Path, CommitInterval: o.commit, Discard: o.discard, BadCopy: badCopy}
 	defer a.LimitHeap()()
 	return a.OpenFS(image, o.deviceFlags(), opt, func(x *fs.FS) error { return o.Around(a.Run, func() error { return f(x) }) })
+}
+
+// degraded is the line for the one who mounts or serves a file system of which devices are missing;
+// empty if none is. Models what btrfs_report_missing_device() logs.
+func degraded(image string, x *fs.FS) string {
+	missing := x.Missing()
+	if len(missing) == 0 {
+		return ""
+	}
+	ids := strings.Trim(fmt.Sprint(missing), "[]")
+	return fmt.Sprintf("warning: %s: degraded, without the missing devid %s", image, ids)
 }
 
 func (o *serving) deviceFlags() (flags blockdev.Flags) {

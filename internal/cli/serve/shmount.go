@@ -19,7 +19,7 @@ func (a verbs) mountLine() *cobra.Command {
 	f.Var(&how.Offset, "offset", "the image is that of a disk: the btrfs that begins at this byte")
 	f.Var(&how.Subvol, "subvol", "the subvolume in which paths begin, by path or id (default: the image's default one)")
 	f.StringArrayVar(&how.Devices, "device", nil, "another device of the file system; once for each")
-	f.BoolVar(&how.Degraded, "degraded", false, "read an image of which devices are missing")
+	f.BoolVar(&how.Degraded, "degraded", false, "go on without the devices that are missing")
 	f.BoolVar(&how.NoReplay, "ro", false, "open it read-only, and leave its log as it is")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		switch {

@@ -124,6 +124,9 @@ type Inode struct {
 	dirty   atomic.Bool   // on FS.dirty: MarkDirty, WriteDirty
 	deleted atomic.Bool   // the item is about to go, or is gone: Forget
 	noSec   atomic.Bool   // known to have no security attribute; written under rwsem: NoSec
+	// atimeGood is the second until which a read under relatime leaves the access time alone, 0
+	// when that is not known; written under mu: NeedsAtime
+	atimeGood atomic.Int64
 	// EvictPages has begun: pages leave the io tree to it
 	evicting atomic.Bool
 	// compress is the kind of compression that the property says, format.CompressNone without one;
@@ -491,6 +494,7 @@ func (ip *Inode) Change(t *sched.Task, f func(it *format.InodeItem)) {
 	ip.mu.Lock(t)
 	ip.itemData.Write(t, nameItem)
 	f(&ip.item)
+	ip.atimeGood.Store(0)
 	ip.mu.Unlock(t)
 	ip.MarkDirty(t)
 }
@@ -509,6 +513,7 @@ func (ip *Inode) Touch(t *sched.Task, now format.Timespec) {
 	ip.itemData.Write(t, nameItem)
 	ip.item.Mtime, ip.item.Ctime = now, now
 	ip.item.Sequence++
+	ip.atimeGood.Store(0)
 	ip.mu.Unlock(t)
 	ip.MarkDirty(t)
 }

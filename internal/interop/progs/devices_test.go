@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -15,94 +14,33 @@ import (
 	"btrlab/internal/testing/need"
 )
 
-// array is a file system on several image files.
+// array is interop.Array, with what this package asks of one.
 type array []string
 
-// newArray makes n files for one.
-func newArray(t *testing.T, n int) (a array) {
-	t.Helper()
-	dir := t.TempDir()
-	for i := range n {
-		img := filepath.Join(dir, fmt.Sprint("device", i+1))
-		interop.Sh(t, "truncate", "-s", "256M", img)
-		a = append(a, img)
-	}
-	return a
-}
+func newArray(t *testing.T, n int) array { t.Helper(); return array(interop.NewArray(t, n)) }
 
-// verb is a command line of btrlab, whose last argument is of the first device: rest follows its
-// name.
 func (a array) verb(rest string, words ...string) []string {
-	for _, img := range a[1:] {
-		words = append(words, "--device", img)
-	}
-	return append(words, a[0]+rest)
+	return interop.Array(a).Verb(rest, words...)
 }
 
-// attachedTo runs f with a loop device for each file.
-func (a array) attachedTo(t *testing.T, f func(loops []string)) {
-	t.Helper()
-	var loops []string
-	defer func() {
-		for _, l := range loops {
-			if out, err := exec.Command("losetup", "-d", l).CombinedOutput(); err != nil {
-				t.Errorf("losetup -d %s: %v %s", l, err, out)
-			}
-		}
-	}()
-	for _, img := range a {
-		interop.LoopFiles[img] = true
-		loops = append(loops, strings.TrimSpace(interop.Sh(t, "losetup", "-f", "--show", img)))
-	}
-	f(loops)
-}
-
-// mounted mounts the file system and runs f on it.
 func (a array) mounted(t *testing.T, f func(dir string), options ...string) {
 	t.Helper()
-	a.mountedAs(t, func(dir string, _ []string) { f(dir) }, 0, options...)
+	interop.Array(a).Mounted(t, f, options...)
 }
 
-// mountedAs mounts the file system by the device of a number in the list, and those after it. F
-// gets the loop devices of all.
 func (a array) mountedAs(t *testing.T, f func(dir string, loops []string), by int, options ...string) {
 	t.Helper()
-	a.attachedTo(t, func(loops []string) {
-		t.Helper()
-		interop.Sh(t, "btrfs", append([]string{"device", "scan"}, loops[by:]...)...)
-		dir := filepath.Join(t.TempDir(), "mnt")
-		interop.Must(t, os.Mkdir(dir, 0o755))
-		interop.Sh(t, "mount", "-t", "btrfs", "-o", strings.Join(append(options, "noatime"), ","), loops[by], dir)
-		defer func() {
-			_ = exec.Command("sync", "-f", dir).Run() // as mounted
-			interop.Sh(t, "umount", dir)
-			_ = exec.Command("btrfs", append([]string{"device", "scan", "--forget"}, loops...)...).Run()
-		}()
-		f(dir, loops)
-	})
+	interop.Array(a).MountedAs(t, f, by, options...)
 }
 
-// judged asks both checkers. Of what lies in rows with parity scrub is the judge, with btrfs check
-// for the trees: btrfs check 6.2 does not know the parity of RAID5 on two devices, which is a copy,
-// and makes wrong data from that of five, also of file systems that Linux alone has written.
+func (a array) attachedTo(t *testing.T, f func(loops []string)) {
+	t.Helper()
+	interop.Array(a).AttachedTo(t, f)
+}
+
 func (a array) judged(t *testing.T) {
 	t.Helper()
-	interop.Btrlab(t, a.verb("", "check")...)
-	words := []string{"check", "--check-data-csum", "--readonly"}
-	if df := interop.Btrlab(t, a.verb("", "df")...); strings.Contains(df, "raid5") || strings.Contains(df, "raid6") {
-		a.mounted(t, func(dir string) { interop.Scrubbed(t, dir) })
-		if words = slices.Delete(words, 1, 2); len(a) == 2 {
-			return
-		}
-	}
-	a.attachedTo(t, func(loops []string) {
-		t.Helper()
-		interop.Sh(t, "btrfs", append([]string{"device", "scan"}, loops...)...)
-		if out := interop.Sh(t, "btrfs", append(words, loops[0])...); !strings.Contains(out, "no error found") {
-			t.Fatalf("btrfs check:\n%s", interop.Tail([]byte(out)))
-		}
-		_ = exec.Command("btrfs", append([]string{"device", "scan", "--forget"}, loops...)...).Run()
-	})
+	interop.Array(a).Judged(t)
 }
 
 // same wants btrlab to read the tree want, with more words for the verb.

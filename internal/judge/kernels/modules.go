@@ -12,10 +12,11 @@ import (
 	"github.com/ulikunitz/xz"
 )
 
-// wanted are the modules of every machine: disks, ports, loop devices, btrfs and the checksums that
-// it asks the kernel's crypto library for. One that a kernel does not have is built in.
+// wanted are the modules of every machine: disks, ports, loop devices, FUSE, btrfs and the
+// checksums that it asks the kernel's crypto library for. One that a kernel does not have is built
+// in.
 var wanted = []string{"virtio_pci", "virtio_blk", "virtio_console", "loop", "crc32c_generic", "crc32c_intel", "crc32c_cryptoapi", "xxhash_generic", "sha256_generic", "sha256_ssse3",
-	"blake2b_generic", "btrfs"}
+	"blake2b_generic", "btrfs", "fuse"}
 
 // module is a module in the order in which it is loaded.
 type module struct {

@@ -277,7 +277,7 @@ func (e *ExtentTree) profile(list groupList, typ uint64) uint64 {
 			have |= g.Flags
 		}
 	}
-	return format.BestProfile(have, len(e.vols.Devices()))
+	return format.BestProfile(have, e.vols.Writable())
 }
 
 // AllocChunk adds a chunk of the type (format.BlockGroupData, ...) with the profile that the type

@@ -175,7 +175,7 @@ func (m *Manager) addVolume(k format.Key, b []byte) error {
 
 // copies is how many copies a new chunk of the type has: 2 when it is DUP.
 func (m *Manager) copies(typ uint64) int {
-	return format.ProfileOf(format.BestProfile(m.Volumes.Profiles(typ), len(m.Volumes.Devices()))).Copies
+	return format.ProfileOf(format.BestProfile(m.Volumes.Profiles(typ), m.Volumes.Writable())).Copies
 }
 
 // findRootItem puts p, read-locked, on the ROOT_ITEM of a tree.

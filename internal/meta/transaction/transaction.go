@@ -518,6 +518,9 @@ func (m *Manager) OrderedDone(t *sched.Task, e sched.Event) {
 // btrfs_abort_transaction().
 func (h *Handle) Abort(t *sched.Task, err error) { h.m.abort(t, err) }
 
+// Shutdown is Abort without a handle: whatever is under way ends with an error.
+func (m *Manager) Shutdown(t *sched.Task, err error) { m.abort(t, err) }
+
 func (m *Manager) abort(t *sched.Task, err error) {
 	m.lockWrite(t)
 	if m.aborted == nil {

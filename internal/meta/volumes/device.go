@@ -112,7 +112,7 @@ func (v *Volumes) join(members []Member, sb *format.Super) error {
 	}
 	n := len(members)
 	if uint64(n) < sb.NumDevices && !v.degraded {
-		return blockdev.Errorf(newest, "file system of %d devices, have %d (devid %s): name the others with --device, or read without them with --degraded", sb.NumDevices, n, v.devids())
+		return blockdev.Errorf(newest, "file system of %d devices, have %d (devid %s): name the others with --device, or go on without them: --degraded", sb.NumDevices, n, v.devids())
 	}
 	if uint64(n) > sb.NumDevices {
 		return blockdev.Errorf(newest, "file system of %d devices, have %d (devid %s)", sb.NumDevices, n, v.devids())
