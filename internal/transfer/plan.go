@@ -369,6 +369,8 @@ func (p *plan) settled(name string, e *mkfs.Entry, isNew, modeGiven bool) error 
 	switch {
 	case (len(e.Entries) > 0 || e == p.root) && !e.IsDir():
 		return fmt.Errorf("%s: is a directory, want type=dir", name)
+	case e.IsDir() && e.Several:
+		return fmt.Errorf("%s: has other names, and is to be a directory", name)
 	case e.Subvol && !e.IsDir():
 		return fmt.Errorf("%s: subvol, want type=dir", name)
 	case e.Mode&format.S_IFMT == format.S_IFLNK && e.Target == "":

@@ -119,7 +119,7 @@ deep/er/est type=dir mode=700
 	for _, bad := range []struct{ text, want string }{
 		{"f mode=9", "line 1: f: mode=9: want an octal"}, {"\n\nf what=1", "line 3: f: what=1: unknown word"}, {"..", "no directory is open"},
 		{"f contents=none", "no such file"}, {"f contents=.", "is no file"}, {"l type=link", "want link=TARGET"}, {"f hardlink=/g", "no such path"},
-		{"f hardlink=/f", "want a path"}, {"f subvol", "want type=dir"}, {"f device=1", "MAJOR,MINOR"}, {"f uname=root", "uname without uid"}, {"f\\", "goes on after the end"},
+		{"f hardlink=/f", "want a path"}, {"f\ng hardlink=/f\n./f type=dir", "line 3: ./f: has other names"}, {"f subvol", "want type=dir"}, {"f device=1", "MAJOR,MINOR"}, {"f uname=root", "uname without uid"}, {"f\\", "goes on after the end"},
 		{"f\\q", "bad escape"}, {"f time=x", "want seconds"}, {"f chattr=+q", "no flag"}, {"f type=door", "want file, dir"}, {"f/g\n./f type=file", "is a directory"},
 		{"f\n./f/g", "f is no directory"}, {"f size=5", "has a size"}, {"f uid=-1", "32 bits"}, {"f compression=best", "bad compression"}, {"d type=dir subvol=no", "want rw, ro"},
 	} {
@@ -129,7 +129,6 @@ deep/er/est type=dir mode=700
 	}
 }
 
-// A plan over a directory changes what it names, and leaves the rest.
 // A plan comes back to directories that it has left, whose files have been made small: by path, and
 // for another name of one of them.
 func TestPlanComesBack(t *testing.T) {
@@ -178,6 +177,7 @@ b type=dir
 	}
 }
 
+// A plan over a directory changes what it names, and leaves the rest.
 func TestPlanOver(t *testing.T) {
 	src := hostTree(t)
 	s := NewScan(&watch{t: t})

@@ -141,6 +141,8 @@ func (m *maker) cannotBe(e *Entry) error {
 		return errno.EINVAL
 	case (len(e.Entries) > 0 || e.Subvol) && !e.IsDir():
 		return errno.ENOTDIR
+	case e.IsDir() && (e.Link != nil || e.Several):
+		return errno.EPERM // of link(2)
 	}
 	return nil
 }
