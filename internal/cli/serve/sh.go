@@ -168,6 +168,7 @@ func (a verbs) lines(in io.Reader, name, prompt string, o shFlags, b *snapshots,
 			break
 		}
 		if err := a.Interrupted(); err != nil {
+			b.flush() // of lines before
 			return err
 		}
 		b.line(n)
