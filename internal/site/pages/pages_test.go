@@ -24,7 +24,7 @@ func must(t *testing.T, err error) {
 }
 
 // loadMax is the most that a browser loads, in bytes.
-const loadMax = 4_600_000
+const loadMax = 4_700_000
 
 // firstMax is the most that it loads until a warm-up level can be played.
 const firstMax = 300_000
