@@ -453,6 +453,9 @@ func TestRandomPrograms(t *testing.T) {
 		if i < uint64(len(hardPrograms)) {
 			at = hardPrograms[i]
 		}
+		if i == uint64(len(hardPrograms))+1 {
+			at = 840 // a wait to the end for the second of two objects
+		}
 		letters, limit := themes[at%uint64(len(themes))], 300
 		if i < uint64(len(hardPrograms)) {
 			letters, limit = classic, 4000
