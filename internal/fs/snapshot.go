@@ -193,8 +193,15 @@ func (f *FS) newUUID(t *sched.Task, dir *Node, name string, now format.Timespec)
 
 // Snapshot makes path a snapshot of the subvolume at src; see Node.Snapshot.
 func (f *FS) Snapshot(t *sched.Task, src, path string, readOnly bool) error {
-	_, err := f.Snapshots(t, src, []string{path}, readOnly)
-	return err
+	return f.at(t, "snapshot", src, true, func(n *Node) error {
+		return f.in(t, "snapshot", path, func(dir *Node, name string) error {
+			s, err := dir.Snapshot(t, name, n, readOnly)
+			if err == nil {
+				f.put(t, s)
+			}
+			return err
+		})
+	})
 }
 
 // Snapshots makes several paths, all in one directory, snapshots of the subvolume at src; see

@@ -42,7 +42,8 @@ func New(in io.Reader, out, errs io.Writer) *Run {
 // Beside is a run on an image that is open already, as a task of its own beside those that use it.
 // What it waits for ends with a, and a line that it is in goes on to its end.
 func (a *Run) Beside(task string, s Streams, open *OpenImage) *Run {
-	return &Run{Streams: s, Stopping: Stopping{Stopped: a.Stopped}, Task: sched.NewTask(task), Open: open}
+	return &Run{Streams: s, Stopping: Stopping{Stopped: a.Stopped}, Task: sched.NewTask(task), Open: open,
+		Alias: a.Alias}
 }
 
 // Streams are the standard input and output, and standard error.
