@@ -36,51 +36,66 @@ import (
 // reference.
 //
 // Models btrfs_mksnapshot() and create_snapshot().
-func (d *Node) Snapshot(t *sched.Task, name string, src *Node, readOnly bool) (*Node, error) {
-	list, err := d.Snapshots(t, []string{name}, src, readOnly)
-	if err != nil {
-		return nil, err
-	}
-	return d.fs.topOf(t, list[0])
+func (d *Node) Snapshot(t *sched.Task, name string, src *Node, readOnly bool) (top *Node, err error) {
+	err = d.snapshots(t, []string{name}, src, readOnly, func(id uint64) error {
+		top, err = d.fs.topOf(t, id)
+		return err
+	})
+	return top, err
 }
 
 // Snapshots is Snapshot with several names, which get as few commits as the free space allows. The
-// first that fails is the last that is tried; made are the ids of those before it.
-func (d *Node) Snapshots(t *sched.Task, names []string, src *Node, readOnly bool) (made []uint64, err error) {
+// first that fails is the last that is tried; those before it are made.
+func (d *Node) Snapshots(t *sched.Task, names []string, src *Node, readOnly bool) (made int, err error) {
+	err = d.snapshots(t, names, src, readOnly, func(uint64) error {
+		made++
+		return nil
+	})
+	return made, err
+}
+
+// snapshots makes snapshots, and calls each with the id of each that is made, while no writer of
+// src can begin.
+func (d *Node) snapshots(t *sched.Task, names []string, src *Node, readOnly bool, each func(id uint64) error) error {
 	f := d.fs
 	switch {
 	case !d.IsDir():
-		return nil, errno.ENOTDIR
+		return errno.ENOTDIR
 	case !src.isTop():
-		return nil, fmt.Errorf("only a subvolume can be the source of a snapshot, inode %d of tree %d is not its top directory: %w",
+		return fmt.Errorf("only a subvolume can be the source of a snapshot, inode %d of tree %d is not its top directory: %w",
 			src.ip.Ino, src.Subvol(), errno.EINVAL)
 	}
 	if err := d.fs.writable(); err != nil {
-		return nil, err
+		return err
 	}
 	r := src.vol.root
 	r.SnapshotLock.ReadLock(t)
 	defer r.SnapshotLock.ReadUnlock(t)
 	if err := f.engine.SyncRoot(t, r.ID); err != nil {
-		return nil, err
+		return err
 	}
 	f.steps.forceDataCOW(r, t, 1)
 	defer f.steps.forceDataCOW(r, t, -1)
 	if err := f.engine.SyncRoot(t, r.ID); err != nil {
-		return nil, err
+		return err
 	}
-	for err == nil && len(made) < len(names) {
+	for len(names) > 0 {
 		var list []*transaction.NewSubvol
-		for range names[len(made):] {
+		for range names {
 			list = append(list, &transaction.NewSubvol{Source: r, ReadOnly: readOnly})
 		}
-		var n int
-		n, err = f.enterSubvols(t, d, names[len(made):], list)
-		for _, s := range list[:n] {
-			made = append(made, s.ID)
+		made, err := f.enterSubvols(t, d, names, list)
+		for _, s := range list[:made] {
+			if eerr := each(s.ID); err == nil {
+				err = eerr
+			}
 		}
+		if err != nil {
+			return err
+		}
+		names = names[made:]
 	}
-	return made, err
+	return nil
 }
 
 // Subvolume makes name in the directory d an empty subvolume, and commits. The caller gets its top
@@ -214,9 +229,7 @@ func (f *FS) Snapshots(t *sched.Task, src string, paths []string, readOnly bool)
 			for _, p := range paths[1:] {
 				names = append(names, gopath.Base(p))
 			}
-			var ids []uint64
-			ids, err = dir.Snapshots(t, names, n, readOnly)
-			made = len(ids)
+			made, err = dir.Snapshots(t, names, n, readOnly)
 			f.put(t, dir)
 		}
 		if err != nil {
