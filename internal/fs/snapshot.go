@@ -149,10 +149,11 @@ func (f *FS) enterSubvols(t *sched.Task, d *Node, names []string, list []*transa
 	}
 	ready := 0
 	for ready < len(list) {
-		if err = f.readySubvol(t, d, names[ready], list[ready]); slices.Contains(names[:ready], names[ready]) {
+		if slices.Contains(names[:ready], names[ready]) {
 			err = errno.EEXIST
+			break
 		}
-		if err != nil {
+		if err = f.readySubvol(t, d, names[ready], list[ready]); err != nil {
 			break
 		}
 		ready++

@@ -19,7 +19,7 @@ type packed struct {
 	data   string
 	n      int
 	attrs  []packedAttrs
-	source any // of those with packedSource
+	source any // of those whose attrs say so
 }
 
 // packedAttrs are what most files of a directory have in common.
@@ -27,6 +27,9 @@ type packedAttrs struct {
 	mode, uid, gid uint32
 	sourced        bool
 }
+
+// attrsMax is how many sets of attributes a packed directory has: they are searched one by one.
+const attrsMax = 256
 
 // packs reports whether e can be packed with the source.
 func (e *Entry) packs(source any) bool {
@@ -38,8 +41,9 @@ func (e *Entry) packs(source any) bool {
 func packsTime(t time.Time) bool { return time.Unix(0, t.UnixNano()).Equal(t) }
 
 // Pack makes the files of the directory d small: those that are no other entry's Link, have no
-// flags, and no Source but nil or the one given. Children gives them as entries that are
-// overwritten by the next one, Unpack makes them entries again.
+// flags, and no Source but nil or the one given. Those beyond some hundred owners and modes stay as
+// they are. Children gives them as entries that are overwritten by the next one, Unpack makes them
+// entries again.
 func (d *Entry) Pack(source any) {
 	d.Unpack()
 	slices.SortStableFunc(d.Entries, func(a, b *Entry) int { return cmp.Compare(a.Name, b.Name) })
@@ -53,6 +57,10 @@ func (d *Entry) Pack(source any) {
 		}
 		a := packedAttrs{e.Mode, e.UID, e.GID, e.Source != nil}
 		i := slices.Index(p.attrs, a)
+		if i < 0 && len(p.attrs) == attrsMax {
+			rest = append(rest, e)
+			continue
+		}
 		if i < 0 {
 			i = len(p.attrs)
 			p.attrs = append(p.attrs, a)

@@ -95,6 +95,26 @@ func TestPack(t *testing.T) {
 	}
 }
 
+// TestPackOwners: files of more owners than a packed directory keeps are there as well, each with
+// its own.
+func TestPackOwners(t *testing.T) {
+	root := &Entry{Mode: format.S_IFDIR | 0o755}
+	for i := range 1000 {
+		root.Add(&Entry{Name: fmt.Sprintf("f%04d", i), Mode: format.S_IFREG | 0o644, UID: uint32(i), Atime: time.Unix(1, 0), Mtime: time.Unix(2, 0)})
+	}
+	root.Pack(nil)
+	if n := len(root.Entries); n == 0 || n == 1000 || root.Names() != 1000 {
+		t.Errorf("%d of %d are not packed", n, root.Names())
+	}
+	i := 0
+	for _, e := range root.Children() {
+		if want := fmt.Sprintf("f%04d", i); e.Name != want || e.UID != uint32(i) {
+			t.Errorf("have %s of %d, want %s of %d", e.Name, e.UID, want, i)
+		}
+		i++
+	}
+}
+
 // TestPackBad: a packed name that cannot be is told by its entry, and Child finds one.
 func TestPackBad(t *testing.T) {
 	dir := func(names ...string) *Entry {
