@@ -144,10 +144,11 @@ func (a verbs) lines(in io.Reader, name, prompt string, o shFlags, b *snapshots,
 	if name == "" && !r.terminal {
 		in = a.Input()
 	}
+	out := a.Out // a line that makes others wait no longer has its own
 	b.tell(func(n int, err error) bool {
 		if o.json {
 			a.Open.Result, a.Open.Bytes = nil, nil
-			err = a.printResult(n, "snapshot", "", err)
+			err = a.printResult(out, n, "snapshot", "", err)
 		}
 		r.ended(n, err)
 		return r.over
@@ -241,11 +242,11 @@ func (a verbs) line(n int, text string, b *snapshots) error {
 	if len(words) > 0 {
 		verb = words[0]
 	}
-	return a.printResult(n, verb, buf.String(), err)
+	return a.printResult(out, n, verb, buf.String(), err)
 }
 
-// printResult prints the result of a line as JSON, and returns the line's error.
-func (a verbs) printResult(n int, verb, output string, err error) error {
+// printResult prints the result of a line to out as JSON, and returns the line's error.
+func (a verbs) printResult(out io.Writer, n int, verb, output string, err error) error {
 	r := lineResult{Line: n, Verb: verb, Result: a.Open.Result, Bytes: a.Open.Bytes}
 	if r.Output = output; !utf8.ValidString(output) {
 		r.Output, r.Base64 = "", base64.StdEncoding.EncodeToString([]byte(output))
@@ -261,7 +262,7 @@ func (a verbs) printResult(n int, verb, output string, err error) error {
 			r.Errno, r.Place, r.Reason = errno.Name(errno.EAGAIN), again.Place(), again.Reason()
 		}
 	}
-	e := json.NewEncoder(a.Out)
+	e := json.NewEncoder(out)
 	e.SetEscapeHTML(false)
 	if jerr := e.Encode(r); jerr != nil {
 		return jerr
