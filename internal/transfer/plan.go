@@ -298,6 +298,9 @@ func (p *plan) name(word string, words []string) error {
 	if err != nil {
 		return err
 	}
+	if e.Link != nil { // a listing has each name of an inode
+		e = e.Link
+	}
 	isNew := p.made[e]
 	delete(p.made, e)
 	s, ok := e.Source.(*source)
@@ -310,8 +313,6 @@ func (p *plan) name(word string, words []string) error {
 	e.Source = s
 	if isNew {
 		words = append(slices.Clone(p.set), words...)
-	} else if e.Link != nil {
-		return fmt.Errorf("%s: is another name of %s, whose attributes it has", name, e.Link.Path())
 	}
 	// The type decides what the rest means.
 	slices.SortStableFunc(words, func(a, b string) int {

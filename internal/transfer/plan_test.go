@@ -147,7 +147,8 @@ b type=dir
 ./b/two
 ./a/two content=late
 ./c/again hardlink=/a/three
-./a/three mode=0600
+./a/three mode=0644
+./c/again mode=0600
 `
 	s := NewScan(&watch{t: t})
 	root, err := s.Plan(strings.NewReader(text), "", nil)
